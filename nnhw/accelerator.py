@@ -1,0 +1,255 @@
+"""The contract between mapping and hardware: the engines of an accelerator, in stream order, and its byte formats."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.encoding import decode, encode
+from nnhw.engines.matmul import MatmulConfig, Thresholds
+from nnhw.engines.pool import PoolConfig
+from nnhw.engines.timing import Schedule
+from nnhw.engines.window import WindowConfig
+from nnhw.errors import BuildError
+from nnhw.ir.files import pack_arrays, widen_integers
+from nnhw.ir.types import IntType
+
+EngineConfig = ConvertConfig | MatmulConfig | PoolConfig | WindowConfig
+
+FORMAT_VERSION = 1
+
+
+def stream_order(values: np.ndarray) -> np.ndarray:
+    """Return a batch in the order in which it streams: pixels row by row, channels innermost.
+
+    Parameters
+    ----------
+    values: [N, channels, height, width] or [N, elements].
+
+    Returns
+    -------
+    [N, elements].
+    """
+    if values.ndim == 4:
+        values = values.transpose(0, 2, 3, 1)
+    return values.reshape(len(values), -1)
+
+
+def tensor_order(stream: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return [N, *shape] of a batch [N, elements] in stream order: the inverse of `stream_order`."""
+    if len(shape) == 3:
+        channels, height, width = shape
+        return stream.reshape(-1, height, width, channels).transpose(0, 3, 1, 2)
+    return stream.reshape(-1, *shape)
+
+
+@dataclass(frozen=True)
+class InputFormat:
+    """Codes of one frame as bytes.
+
+    Parameters
+    ----------
+    shape: of one frame, (channels, height, width) or (elements,).
+    element: type of the codes; at most 8 bits.
+    per_byte: elements in one byte, the first in the lowest bits; divides the elements of a frame.
+    """
+
+    shape: tuple[int, ...]
+    element: IntType
+    per_byte: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of one frame."""
+        return int(np.prod(self.shape))
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        return self.elements // self.per_byte
+
+    def pack(self, codes: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of int codes [N, *shape]."""
+        patterns = encode(stream_order(codes), self.element).reshape(len(codes), -1, self.per_byte)
+        weights = 1 << (np.arange(self.per_byte) * self.element.bits)
+        return (patterns * weights).sum(axis=2).astype(np.uint8)
+
+    def unpack(self, frames: np.ndarray) -> np.ndarray:
+        """Return int64 codes [N, *shape] of uint8 [N, frame_bytes]."""
+        shifts = np.arange(self.per_byte) * self.element.bits
+        patterns = (frames.astype(np.int64)[:, :, None] >> shifts) & ((1 << self.element.bits) - 1)
+        return tensor_order(decode(patterns, self.element).reshape(len(frames), -1), self.shape)
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """Bytes of one frame's results, and what they mean: value = multiplier * element + offset.
+
+    Parameters
+    ----------
+    shape: of one frame, (channels, height, width) or (elements,).
+    element: type of what leaves the last engine, a raw sum or a code.
+    element_bytes: bytes of one element, little-endian.
+    multiplier: from raw sums to accumulators; see `nnhw.engines.arithmetic`.
+    offsets: int64 [channels], or [elements] of a vector.
+    """
+
+    shape: tuple[int, ...]
+    element: IntType
+    element_bytes: int
+    multiplier: int
+    offsets: np.ndarray
+
+    @property
+    def elements(self) -> int:
+        """Elements of one frame."""
+        return int(np.prod(self.shape))
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        return self.elements * self.element_bytes
+
+    def _stream_offsets(self) -> np.ndarray:
+        """Offsets [elements] in stream order."""
+        return np.tile(self.offsets, self.elements // len(self.offsets))
+
+    def pack(self, values: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of int values [N, *shape]: what a device sends."""
+        elements = (stream_order(values) - self._stream_offsets()) // self.multiplier
+        patterns = encode(elements, self.element) if self.element.bipolar else elements
+        shifts = 8 * np.arange(self.element_bytes)
+        return ((patterns[:, :, None] >> shifts) & 0xFF).astype(np.uint8).reshape(len(values), -1)
+
+    def unpack(self, frames: np.ndarray) -> np.ndarray:
+        """Return int64 values [N, *shape] of uint8 [N, frame_bytes]."""
+        parts = frames.astype(np.int64).reshape(len(frames), -1, self.element_bytes)
+        patterns = (parts << (8 * np.arange(self.element_bytes))).sum(axis=2) & ((1 << self.element.bits) - 1)
+        values = decode(patterns, self.element) * self.multiplier + self._stream_offsets()
+        return tensor_order(values, self.shape)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One engine in the stream.
+
+    Parameters
+    ----------
+    name: unique, `layer.kind`.
+    layer: the layer of the model that it serves.
+    node: the IR value that leaves it, or "" where what leaves is not a value of the IR.
+    config: the engine's parameters.
+    """
+
+    name: str
+    layer: str
+    node: str
+    config: EngineConfig
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A mapped network: engines in stream order, from input bytes to output bytes.
+
+    Parameters
+    ----------
+    name: of the model.
+    model_hash: of the integer graph, hex.
+    board: name of the board that it is mapped to.
+    stages: in stream order; each one's input is the output of the one before.
+    input_format, output_format: what bytes mean.
+    schedule: predicted latency and interval, exact.
+    """
+
+    name: str
+    model_hash: str
+    board: str
+    stages: tuple[Stage, ...]
+    input_format: InputFormat
+    output_format: OutputFormat
+    schedule: Schedule
+
+    @property
+    def boundaries(self) -> tuple[tuple[int, Stage], ...]:
+        """(index, stage) of every stage behind which a value of the IR is on the stream."""
+        return tuple((index, stage) for index, stage in enumerate(self.stages) if stage.node)
+
+    def save(self, folder: Path) -> None:
+        """Write `accelerator.json` and `accelerator.npz` into a folder; the same accelerator gives the same bytes."""
+        arrays: dict[str, np.ndarray] = {}
+        document = {"format": FORMAT_VERSION, "accelerator": _dump(self, arrays)}
+        (folder / "accelerator.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        (folder / "accelerator.npz").write_bytes(pack_arrays(arrays))
+
+    @classmethod
+    def load(cls, folder: Path) -> Accelerator:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        BuildError: the files are missing, or of another version of nnhw.
+        """
+        try:
+            document = json.loads((folder / "accelerator.json").read_text(encoding="utf-8"))
+            with np.load(folder / "accelerator.npz", allow_pickle=False) as stored:
+                arrays = {key: widen_integers(stored[key]) for key in stored.files}
+        except (OSError, ValueError) as error:
+            raise BuildError(f"build folder '{folder}' has no readable accelerator ({error}); run 'nnhw build' again") from None
+        if document.get("format") != FORMAT_VERSION:
+            raise BuildError(
+                f"build folder '{folder}' is of format {document.get('format')}, this nnhw needs {FORMAT_VERSION}; "
+                "run 'nnhw build' again"
+            )
+        loaded = _load(document["accelerator"], arrays)
+        assert isinstance(loaded, cls)
+        return loaded
+
+
+_TYPES = {
+    kind.__name__: kind
+    for kind in (
+        Accelerator,
+        ConvertConfig,
+        InputFormat,
+        IntType,
+        MatmulConfig,
+        OutputFormat,
+        PoolConfig,
+        Schedule,
+        Stage,
+        Thresholds,
+        WindowConfig,
+    )
+}
+
+
+def _dump(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Return the JSON form of a configuration; arrays go to `arrays` under a number."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: _dump(getattr(value, field.name), arrays) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **fields}
+    if isinstance(value, np.ndarray):
+        key = f"array_{len(arrays)}"
+        arrays[key] = value
+        return {"array": key}
+    if isinstance(value, tuple):
+        return [_dump(item, arrays) for item in value]
+    return value
+
+
+def _load(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Return the configuration of a JSON form: the inverse of `_dump`."""
+    if isinstance(value, list):
+        return tuple(_load(item, arrays) for item in value)
+    if isinstance(value, dict):
+        if "array" in value:
+            return arrays[value["array"]]
+        fields = {key: _load(item, arrays) for key, item in value.items() if key != "type"}
+        return _TYPES[value["type"]](**fields)
+    return value

@@ -1,0 +1,50 @@
+"""Width converter: the same elements in more or fewer lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.timing import RegisterModel
+from nnhw.errors import MappingError
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """A stream of `i_lanes` elements a beat becomes one of `o_lanes`, in the same order.
+
+    Parameters
+    ----------
+    i_lanes, o_lanes: elements a beat; one divides the other.
+    bits: bits of an element.
+    beats: beats of one frame at the input.
+    """
+
+    i_lanes: int
+    o_lanes: int
+    bits: int
+    beats: int
+
+    def __post_init__(self) -> None:
+        if max(self.i_lanes, self.o_lanes) % min(self.i_lanes, self.o_lanes):
+            raise MappingError(f"width converter needs lanes that divide each other, given {self.i_lanes} and {self.o_lanes}")
+        if self.beats * self.i_lanes % self.o_lanes:
+            raise MappingError(
+                f"width converter needs a frame of a multiple of {self.o_lanes} elements, given {self.beats * self.i_lanes}"
+            )
+
+    @property
+    def o_beats(self) -> int:
+        """Beats of one frame at the output."""
+        return self.beats * self.i_lanes // self.o_lanes
+
+    def golden(self, beats: np.ndarray) -> np.ndarray:
+        """Return the output beats [o_beats, o_lanes] of the input beats [beats, i_lanes]."""
+        return np.asarray(beats).reshape(-1, self.o_lanes)
+
+    def model(self) -> RegisterModel:
+        """Return the cycle model: one register, ready again in the cycle in which it is emptied."""
+        if self.o_lanes >= self.i_lanes:
+            return RegisterModel(take=self.o_lanes // self.i_lanes)
+        return RegisterModel(give=self.i_lanes // self.o_lanes)

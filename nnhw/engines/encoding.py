@@ -1,0 +1,70 @@
+"""How integer values become hardware bits: one definition for engines, drivers and test benches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnhw.ir.types import IntType
+
+
+def encode(values: np.ndarray, dtype: IntType) -> np.ndarray:
+    """Return the bit patterns of `values`.
+
+    A bipolar value is one bit, 1 for +1; a signed one is two's complement; an unsigned one is itself.
+
+    Parameters
+    ----------
+    values: int array of any shape, each inside the range of `dtype`.
+
+    Returns
+    -------
+    int64 array of the same shape, each in [0, 2**dtype.bits).
+    """
+    values = np.asarray(values, dtype=np.int64)
+    if dtype.bipolar:
+        return (values > 0).astype(np.int64)
+    return values & ((1 << dtype.bits) - 1)
+
+
+def decode(patterns: np.ndarray, dtype: IntType) -> np.ndarray:
+    """Return the values of bit patterns: the inverse of `encode`, int64, same shape."""
+    patterns = np.asarray(patterns, dtype=np.int64)
+    if dtype.bipolar:
+        return 2 * patterns - 1
+    if dtype.signed:
+        sign = 1 << (dtype.bits - 1)
+        return (patterns ^ sign) - sign
+    return patterns
+
+
+def pack_words(patterns: np.ndarray, bits: int) -> list[int]:
+    """Join the last axis of bit patterns into words, element 0 in the lowest bits.
+
+    Parameters
+    ----------
+    patterns: int array [words, lanes], each below 2**bits.
+
+    Returns
+    -------
+    `words` Python integers of `lanes * bits` bits (of any size: no 64-bit limit).
+    """
+    words = []
+    for row in np.asarray(patterns, dtype=np.int64).tolist():
+        word = 0
+        for lane, pattern in enumerate(row):
+            word |= pattern << (lane * bits)
+        words.append(word)
+    return words
+
+
+def unpack_words(words: list[int], lanes: int, bits: int) -> np.ndarray:
+    """Split words into bit patterns: the inverse of `pack_words`, int64 [words, lanes]."""
+    mask = (1 << bits) - 1
+    return np.array([[(word >> (lane * bits)) & mask for lane in range(lanes)] for word in words], dtype=np.int64)
+
+
+def bits_for_range(low: int, high: int) -> tuple[int, bool]:
+    """Return (bits, signed) of the narrowest two's complement or unsigned number that holds low..high; at least one."""
+    if low >= 0:
+        return max(1, high.bit_length()), False
+    return max((-low - 1).bit_length(), high.bit_length()) + 1, True

@@ -1,0 +1,204 @@
+"""Systolic matrix engine: `pe` cells of `simd` lanes, weights stationary in memory, sums drained in order.
+
+Activations enter at the last group of cells and hop from group to group toward the first one; sums leave
+through a shift register behind the first cells, `drain` at a time, into the thresholds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.encoding import bits_for_range
+from nnhw.errors import MappingError
+from nnhw.ir.types import IntType
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Comparisons that turn a raw sum into a code.
+
+    Parameters
+    ----------
+    steps: int64 [outputs, levels - 1], ascending, in raw sums: how many are reached is the index of the code.
+    descending: bool [outputs]: the index counts from the highest code down.
+    code: type of the codes; `code.low` (or -1) is the code of index 0.
+    """
+
+    steps: np.ndarray
+    descending: np.ndarray
+    code: IntType
+
+    def golden(self, raw: np.ndarray) -> np.ndarray:
+        """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
+        count = (raw[:, :, None] >= self.steps[None]).sum(axis=2)
+        index = np.where(self.descending[None], self.steps.shape[1] - count, count)
+        return 2 * index - 1 if self.code.bipolar else index + self.code.low
+
+
+@dataclass(frozen=True)
+class MatmulConfig:
+    """Parameters of a systolic matrix engine.
+
+    Parameters
+    ----------
+    pe: cells, each computing one output at a time; divides the outputs.
+    simd: lanes of a cell; divides the inputs.
+    hop: cells that share one activation register; divides `pe`.
+    drain: sums that leave in one cycle; divides `pe` and `hop` is a multiple of it.
+    weights: int64 [outputs, inputs], inputs in the order in which they stream in.
+    activation, weight: types of the factors.
+    thresholds: applied to the sums; None: raw sums leave.
+    vectors: input vectors of one frame (output pixels).
+    logic_pe: cells, the last ones, whose weights are constants in logic; the others' are in block RAM.
+    logic_thresholds: thresholds are constants in logic; else in block RAM.
+
+    Timing: one beat a cycle; `steps * folds` cycles a vector; the first code leaves `latency` cycles after
+    the last beat of its fold.
+    Range: sums have exactly the bits that the actual weights and the range of the activations need;
+    they are added modulo that width, so partial sums need no more.
+    """
+
+    pe: int
+    simd: int
+    hop: int
+    drain: int
+    weights: np.ndarray = field(repr=False)
+    activation: IntType
+    weight: IntType
+    thresholds: Thresholds | None
+    vectors: int
+    logic_pe: int = 0
+    logic_thresholds: bool = True
+
+    def __post_init__(self) -> None:
+        outputs, inputs = self.weights.shape
+        problems = [
+            f"{name} {value} must divide {of} {total}"
+            for name, value, of, total in (
+                ("pe", self.pe, "outputs", outputs),
+                ("simd", self.simd, "inputs", inputs),
+                ("hop", self.hop, "pe", self.pe),
+                ("drain", self.drain, "hop", self.hop),
+            )
+            if value < 1 or total % value
+        ]
+        if not problems and self.groups - 1 + self.pe // self.drain > self.steps:
+            problems.append(
+                f"draining takes {self.groups - 1} + {self.pe // self.drain} cycles but a fold has only {self.steps}; "
+                "use a larger drain or hop"
+            )
+        if problems:
+            raise MappingError("matmul engine: " + "; ".join(problems))
+
+    @property
+    def arithmetic(self) -> LaneArithmetic:
+        """The lane arithmetic of the two number formats."""
+        return LaneArithmetic(self.activation, self.weight)
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of one vector."""
+        return int(self.weights.shape[0])
+
+    @property
+    def steps(self) -> int:
+        """Beats that one output takes (synapse folds)."""
+        return int(self.weights.shape[1]) // self.simd
+
+    @property
+    def folds(self) -> int:
+        """How often the vector is read (neuron folds)."""
+        return self.outputs // self.pe
+
+    @property
+    def groups(self) -> int:
+        """Groups of cells, one hop apart."""
+        return self.pe // self.hop
+
+    @property
+    def drains(self) -> int:
+        """Cycles in which the sums of one fold leave."""
+        return self.pe // self.drain
+
+    @property
+    def i_beats(self) -> int:
+        """Input beats of one frame."""
+        return self.vectors * self.folds * self.steps
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.vectors * self.folds * self.drains
+
+    @property
+    def raw_bits(self) -> tuple[int, bool]:
+        """(bits, signed) of a raw sum."""
+        return bits_for_range(*self.arithmetic.raw_range(self.weights))
+
+    @property
+    def array_latency(self) -> int:
+        """Cycles from the last beat of a fold to its first raw sum: hops, adder tree, accumulator, drain."""
+        return self.groups + self.arithmetic.tree_levels(self.simd) + (self.steps > 1) + 1
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last beat of a fold to its first result, in a pipeline that never stalls."""
+        return self.array_latency + (self.thresholds is not None)
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits of all weights."""
+        return int(self.weights.size) * self.weight.bits
+
+    def golden(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the results of input vectors.
+
+        Parameters
+        ----------
+        vectors: int [n, inputs], in stream order, values (not bit patterns).
+
+        Returns
+        -------
+        int64 [n, outputs]: codes, or raw sums when there are no thresholds. A frame leaves as
+        [vectors, outputs] in C order, `drain` elements a beat.
+        """
+        raw = self.arithmetic.raw_sums(vectors, self.weights)
+        return raw if self.thresholds is None else self.thresholds.golden(raw)
+
+    def model(self) -> MatmulModel:
+        """Return the cycle model."""
+        return MatmulModel(self)
+
+
+class MatmulModel:
+    """Cycle model: a pipeline that stands still while its result is not taken."""
+
+    def __init__(self, config: MatmulConfig) -> None:
+        self.config = config
+        self.step_index = 0
+        self.in_flight = deque([False] * (config.array_latency - 1))  # True where the last beat of a fold travels
+        self.draining = 0  # results in the drain registers
+        self.o_valid = False
+
+    def ready(self, o_ready: bool) -> bool:
+        """Return whether the pipeline moves."""
+        return o_ready or not self.o_valid
+
+    def step(self, i_valid: bool, o_ready: bool) -> None:
+        """Move the pipeline by one cycle."""
+        if not self.ready(o_ready):
+            return
+        config = self.config
+        drain_valid = self.draining > 0
+        self.in_flight.append(i_valid and self.step_index == config.steps - 1)
+        if i_valid:
+            self.step_index = (self.step_index + 1) % config.steps
+        if drain_valid:
+            self.draining -= 1
+        if self.in_flight.popleft():
+            self.draining = config.drains
+        self.o_valid = drain_valid if config.thresholds is not None else self.draining > 0

@@ -1,0 +1,70 @@
+"""Max pooling of pixels that arrive window by window: a ring of running maxima."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.ir.types import IntType
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """Maximum over `taps` consecutive pixels of each channel.
+
+    Parameters
+    ----------
+    taps: pixels of one pooling window, which arrive one after the other.
+    chunks: beats of one pixel.
+    lanes: channels of one beat.
+    element: the type of the elements.
+    windows: pooling windows of one frame.
+    """
+
+    taps: int
+    chunks: int
+    lanes: int
+    element: IntType
+    windows: int
+
+    @property
+    def i_beats(self) -> int:
+        """Input beats of one frame."""
+        return self.windows * self.taps * self.chunks
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.windows * self.chunks
+
+    def golden(self, beats: np.ndarray) -> np.ndarray:
+        """Return the output beats [o_beats, lanes] of the input beats [i_beats, lanes] (values, not bit patterns)."""
+        shaped = np.asarray(beats).reshape(self.windows, self.taps, self.chunks, self.lanes)
+        return shaped.max(axis=1).reshape(-1, self.lanes)
+
+    def model(self) -> PoolModel:
+        """Return the cycle model."""
+        return PoolModel(self)
+
+
+class PoolModel:
+    """Cycle model: every beat is taken, those of the last tap leave one cycle later."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self.config = config
+        self.beat = 0
+        self.o_valid = False
+
+    def ready(self, o_ready: bool) -> bool:
+        """Return whether the output register is free or freed in this cycle."""
+        return o_ready or not self.o_valid
+
+    def step(self, i_valid: bool, o_ready: bool) -> None:
+        """Take a beat."""
+        if not self.ready(o_ready):
+            return
+        config = self.config
+        self.o_valid = i_valid and self.beat >= (config.taps - 1) * config.chunks
+        if i_valid:
+            self.beat = (self.beat + 1) % (config.taps * config.chunks)

@@ -1,0 +1,245 @@
+"""Sliding window: a circular line buffer, read in the order in which a matmul engine eats its products.
+
+A linear layer is the 1 x 1 window of a 1 x 1 image; then the line buffer is the frame buffer that lets
+one frame come in while the other is read, once for each output fold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.loops import LoopNest
+from nnhw.errors import MappingError
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """Parameters of a sliding window over a feature map that streams in row by row, channels innermost.
+
+    Parameters
+    ----------
+    height, width, channels: the input feature map.
+    kernel, stride: (rows, columns).
+    block: (rows, columns) of output pixels visited together: the window of a max pooling behind the
+        convolution, so that pooling needs no line buffer and pixels that pooling drops are never computed.
+    channel_lanes: channels of one pixel in a memory word; divides `channels`.
+    row_lanes: kernel rows read at once: 1, or all of `kernel[0]` (one memory copy for each).
+    repeats: how often each window is read (the output folds of the engine behind it).
+    bits: bits of an element.
+    address_bits: the line buffer holds 2**address_bits words.
+    """
+
+    height: int
+    width: int
+    channels: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    block: tuple[int, int]
+    channel_lanes: int
+    row_lanes: int
+    repeats: int
+    bits: int
+    address_bits: int
+
+    def __post_init__(self) -> None:
+        if self.channels % self.channel_lanes:
+            raise MappingError(f"window needs channel lanes that divide {self.channels} channels, given {self.channel_lanes}")
+        if self.row_lanes not in (1, self.kernel[0]):
+            raise MappingError(f"window needs 1 or {self.kernel[0]} row lanes, given {self.row_lanes}")
+        if self.blocks[0] < 1 or self.blocks[1] < 1:
+            raise MappingError(
+                f"window needs an input of at least {self.block_rows} x {self.block_columns} pixels, "
+                f"given {self.height} x {self.width}"
+            )
+        needed = max(self.rows_needed, self.rows_needed_last)
+        if self.rows < needed:
+            raise MappingError(
+                f"window needs a line buffer of {needed} rows of {self.row_words} words, "
+                f"given {1 << self.address_bits} words"
+            )
+
+    @property
+    def simd(self) -> int:
+        """Elements of one output beat, kernel row outermost."""
+        return self.row_lanes * self.channel_lanes
+
+    @property
+    def chunks(self) -> int:
+        """Words of one pixel."""
+        return self.channels // self.channel_lanes
+
+    @property
+    def row_words(self) -> int:
+        """Words of one row of the feature map."""
+        return self.width * self.chunks
+
+    @property
+    def rows(self) -> int:
+        """Whole rows that the line buffer holds."""
+        return (1 << self.address_bits) // self.row_words
+
+    @property
+    def block_rows(self) -> int:
+        """Input rows that one row of blocks covers."""
+        return self.kernel[0] + (self.block[0] - 1) * self.stride[0]
+
+    @property
+    def block_columns(self) -> int:
+        """Input columns that one block covers."""
+        return self.kernel[1] + (self.block[1] - 1) * self.stride[1]
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """(rows, columns) of blocks in one frame."""
+        out_height = (self.height - self.kernel[0]) // self.stride[0] + 1
+        out_width = (self.width - self.kernel[1]) // self.stride[1] + 1
+        return out_height // self.block[0], out_width // self.block[1]
+
+    @property
+    def rows_step(self) -> int:
+        """Input rows that are free once a row of blocks is done."""
+        return self.block[0] * self.stride[0]
+
+    @property
+    def rows_left(self) -> int:
+        """Input rows that the last row of blocks frees: all that remain of the frame."""
+        return self.height - (self.blocks[0] - 1) * self.rows_step
+
+    @property
+    def rows_needed(self) -> int:
+        """Input rows present before any other row of blocks starts; it frees `rows_step` of them."""
+        return max(self.block_rows, self.rows_step) if self.blocks[0] > 1 else self.block_rows
+
+    @property
+    def rows_needed_last(self) -> int:
+        """Input rows present before the last row of blocks starts; it frees `rows_left` of them."""
+        return max(self.block_rows, self.rows_left)
+
+    @property
+    def steps(self) -> int:
+        """Beats of one window, once."""
+        return self.kernel[0] // self.row_lanes * self.kernel[1] * self.chunks
+
+    @property
+    def row_beats(self) -> int:
+        """Output beats of one row of blocks."""
+        return self.blocks[1] * self.block[0] * self.block[1] * self.repeats * self.steps
+
+    @property
+    def i_beats(self) -> int:
+        """Input beats (memory words) of one frame."""
+        return self.height * self.row_words
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.blocks[0] * self.row_beats
+
+    def nest(self) -> LoopNest:
+        """Return the loops of one frame, innermost first: run, kernel row, repeat, block column, row, block, row of blocks.
+
+        Kernel columns and channel chunks are one run of consecutive words. Frames follow one another in memory.
+        """
+        (stride_y, stride_x), chunks = self.stride, self.chunks
+        return LoopNest(
+            counts=(
+                self.kernel[1] * chunks,
+                self.kernel[0] // self.row_lanes,
+                self.repeats,
+                self.block[1],
+                self.block[0],
+                self.blocks[1],
+                self.blocks[0],
+            ),
+            strides=(
+                1,
+                self.row_words,
+                0,
+                stride_x * chunks,
+                stride_y * self.row_words,
+                self.block[1] * stride_x * chunks,
+                self.rows_step * self.row_words,
+            ),
+            address_bits=self.address_bits,
+            outer_advance=self.i_beats,
+        )
+
+    def weight_order(self) -> np.ndarray:
+        """Return the order in which a window's elements appear, as indices into its C-ordered (channel, row, column).
+
+        Returns
+        -------
+        int64 [steps * simd]: a weight matrix [outputs, channels * kh * kw] indexed with it along its last axis
+        lines up with the stream.
+        """
+        kernel_y, kernel_x = self.kernel
+        index = np.arange(self.channels * kernel_y * kernel_x).reshape(
+            self.chunks, self.channel_lanes, kernel_y // self.row_lanes, self.row_lanes, kernel_x
+        )
+        return np.ascontiguousarray(index.transpose(2, 4, 0, 3, 1)).reshape(-1)
+
+    def golden(self, frame: np.ndarray) -> np.ndarray:
+        """Return the output beats of one frame.
+
+        Parameters
+        ----------
+        frame: [height, width, channels].
+
+        Returns
+        -------
+        [o_beats, simd], the same kind of elements.
+        """
+        frame = np.asarray(frame)
+        beats = []
+        order = self.weight_order()
+        for block_y in range(self.blocks[0]):
+            for block_x in range(self.blocks[1]):
+                for y in range(self.block[0]):
+                    for x in range(self.block[1]):
+                        top = (block_y * self.block[0] + y) * self.stride[0]
+                        left = (block_x * self.block[1] + x) * self.stride[1]
+                        window = frame[top : top + self.kernel[0], left : left + self.kernel[1]]
+                        flat = window.transpose(2, 0, 1).reshape(-1)[order]
+                        beats += [flat.reshape(-1, self.simd)] * self.repeats
+        return np.concatenate(beats)
+
+    def model(self) -> WindowModel:
+        """Return the cycle model."""
+        return WindowModel(self)
+
+
+class WindowModel:
+    """Cycle model: rows come in while there is room, a row of blocks starts when its rows are complete."""
+
+    def __init__(self, config: WindowConfig) -> None:
+        self.config = config
+        self.rows = 0  # complete rows in the buffer
+        self.word = 0  # words of the row that is coming in
+        self.block_row = 0
+        self.beat = 0  # beats of the row of blocks that is going out
+        self.o_valid = False
+
+    def ready(self, o_ready: bool) -> bool:
+        """Return whether the row that is coming in has room."""
+        return self.rows < self.config.rows
+
+    def step(self, i_valid: bool, o_ready: bool) -> None:
+        """Write a word, read a word, release rows."""
+        config = self.config
+        change = 0
+        if i_valid and self.rows < config.rows:
+            self.word += 1
+            if self.word == config.row_words:
+                self.word, change = 0, 1
+        if o_ready or not self.o_valid:
+            last_row = self.block_row == config.blocks[0] - 1
+            self.o_valid = self.rows >= (config.rows_needed_last if last_row else config.rows_needed)
+            if self.o_valid:
+                self.beat += 1
+                if self.beat == config.row_beats:
+                    change -= config.rows_left if last_row else config.rows_step
+                    self.beat = 0
+                    self.block_row = 0 if last_row else self.block_row + 1
+        self.rows += change

@@ -1,0 +1,76 @@
+"""Every exception of nnhw. One root, so that `except NnhwError` catches what nnhw means to say and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class NnhwError(Exception):
+    """Root of all errors that nnhw raises on purpose.
+
+    A message says what happened, where (layer and source line of the user's model),
+    what is needed, what was given, and what to do.
+    """
+
+
+class InputError(NnhwError):
+    """A file, an array or an option of the user that cannot be used as it is."""
+
+
+class CaptureError(NnhwError):
+    """A model that cannot be traced to a dataflow graph."""
+
+
+class IrError(NnhwError):
+    """A graph that breaks a rule of the IR."""
+
+
+class LoweringError(NnhwError):
+    """A graph that has no exact integer form."""
+
+
+class MappingError(NnhwError):
+    """An integer graph that the board or the engines cannot hold."""
+
+
+class BoardError(NnhwError):
+    """An unknown board, or a board file with a mistake."""
+
+
+class ToolError(NnhwError):
+    """A tool that is missing, too old, or that failed."""
+
+
+class BuildError(NnhwError):
+    """A build folder that is missing, incomplete, or from another model or version."""
+
+
+class TimingError(NnhwError):
+    """A design that does not reach the asked clock."""
+
+
+class LinkError(NnhwError):
+    """A link to a device that is absent, silent, garbled, or that belongs to another model."""
+
+
+class ProblemList(NnhwError):
+    """Several problems of one model, listed at once.
+
+    Parameters
+    ----------
+    problems: the errors, in the order of the model's layers; at least one.
+    """
+
+    def __init__(self, problems: Sequence[NnhwError]) -> None:
+        self.problems = tuple(problems)
+        lines = [f"{len(self.problems)} problems:"]
+        lines += [f"  {number}. {problem}" for number, problem in enumerate(self.problems, 1)]
+        super().__init__("\n".join(lines))
+
+
+def raise_all(problems: Sequence[NnhwError]) -> None:
+    """Raise nothing for no problem, the problem itself for one, and a `ProblemList` for more."""
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise ProblemList(problems)

@@ -1,0 +1,159 @@
+"""Hardware of the systolic array: cells, the hops between them, their weights, and the drain of their sums."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.encoding import encode, pack_words
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.hdl.arithmetic import dot_product
+from nnhw.hdl.memory import block_ram, logic_rom
+
+
+class SystolicArray(wiring.Component):
+    """Cells in groups of `hop`; the last group gets an activation first, the first group last and drains first.
+
+    Members
+    -------
+    ce: in, the array moves.
+    i_valid, i_first, i_last: in, a beat, and that it is the first or the last of its fold.
+    i_lanes: in, activations [simd].
+    i_address: in, the address of the beat's weights.
+    o_valid, o_sums: out, raw sums [drain] in the order of the outputs.
+
+    Timing: the first sums of a fold leave `config.array_latency` moves after its last beat, the others
+    in the `pe / drain - 1` moves that follow.
+    """
+
+    def __init__(self, config: MatmulConfig) -> None:
+        self.config = config
+        bits, is_signed = config.raw_bits
+        self.raw_shape = signed(bits) if is_signed else unsigned(bits)
+        self.depth = config.folds * config.steps
+        super().__init__(
+            {
+                "ce": In(1),
+                "i_valid": In(1),
+                "i_first": In(1),
+                "i_last": In(1),
+                "i_lanes": In(data.ArrayLayout(unsigned(config.activation.bits), config.simd)),
+                "i_address": In(range(self.depth)),
+                "o_valid": Out(1),
+                "o_sums": Out(data.ArrayLayout(self.raw_shape, config.drain)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        levels = config.arithmetic.tree_levels(config.simd)
+        stages = config.groups + levels + (config.steps > 1)
+        valids = self._delay(m, "valid", self.i_valid, stages)
+        lasts = self._delay(m, "last", self.i_last, stages)
+        firsts = self._delay(m, "first", self.i_first, stages)
+        products: list[Value] = [Signal()] * config.pe
+        lanes, address = self.i_lanes.as_value(), self.i_address
+        for group in reversed(range(config.groups)):
+            weights = self._weights(m, group, address)
+            lanes, address = self._hop(m, group, lanes, address)
+            for cell in range(group * config.hop, (group + 1) * config.hop):
+                products[cell] = self._cell(m, cell, lanes, weights[cell - group * config.hop])
+
+        finish = valids[stages - 1] & lasts[stages - 1]
+        shift = self._shift_window(m, finish)
+        with m.If(self.ce):
+            m.d.sync += self.o_valid.eq(finish | shift)
+        self._drain(m, products, valids[levels:], firsts[levels:], lasts[levels:], shift)
+        return m
+
+    def _shift_window(self, m: Module, finish: Value) -> Signal:
+        """Return a register that is high in the `pe / drain - 1` moves in which the drain shifts."""
+        drains = self.config.drains
+        shift, left = Signal(), Signal(range(max(drains, 2)))
+        if drains > 1:
+            with m.If(self.ce & finish):
+                m.d.sync += [shift.eq(1), left.eq(drains - 2)]
+            with m.Elif(self.ce & shift):
+                m.d.sync += [shift.eq(left != 0), left.eq(left - 1)]
+        return shift
+
+    def _delay(self, m: Module, name: str, value: Value, stages: int) -> list[Signal]:
+        """Add a shift register; return its taps, tap k is `value` k + 1 moves ago."""
+        taps = [Signal(name=f"{name}_{index}") for index in range(stages)]
+        with m.If(self.ce):
+            m.d.sync += [tap.eq(before) for tap, before in zip(taps, [value, *taps[:-1]], strict=True)]
+        return taps
+
+    def _hop(self, m: Module, group: int, lanes: Value, address: Value) -> tuple[Value, Value]:
+        """Register activations and address at a group of cells."""
+        here = Signal(len(lanes), name=f"lanes_{group}", reset_less=True)
+        there = Signal(len(address), name=f"address_{group}", reset_less=True)
+        with m.If(self.ce):
+            m.d.sync += [here.eq(lanes), there.eq(address)]
+        return here, there
+
+    def _weights(self, m: Module, group: int, address: Value) -> list[Value]:
+        """Add the weight memories of one group; return the word of each cell, one move after its address."""
+        config = self.config
+        width = config.simd * config.weight.bits
+        cells = range(group * config.hop, (group + 1) * config.hop)
+        in_logic = [cell for cell in cells if cell >= config.pe - config.logic_pe]
+        in_block = [cell for cell in cells if cell < config.pe - config.logic_pe]
+        words: dict[int, Value] = {}
+        for name, members, make in (("block", in_block, block_ram), ("logic", in_logic, logic_rom)):
+            if not members:
+                continue
+            init = [
+                sum(word << (position * width) for position, word in enumerate(row))
+                for row in zip(*(self._cell_words(cell) for cell in members), strict=True)
+            ]
+            memory = make(self.depth, len(members) * width, init)
+            m.submodules[f"weights_{group}_{name}"] = memory
+            reader = memory.read_port()
+            m.d.comb += [reader.addr.eq(address), reader.en.eq(self.ce)]
+            value = reader.data
+            words |= {cell: value[index * width : (index + 1) * width] for index, cell in enumerate(members)}
+        return [words[cell] for cell in cells]
+
+    def _cell_words(self, cell: int) -> list[int]:
+        """Return the weight words of one cell: its outputs cell, cell + pe, ..., each in `steps` beats."""
+        config = self.config
+        patterns = encode(config.weights[cell :: config.pe], config.weight).reshape(-1, config.simd)
+        return pack_words(patterns, config.weight.bits)
+
+    def _cell(self, m: Module, cell: int, lanes: Value, word: Value) -> Value:
+        """Add one cell's dot product; return its raw sum for one beat."""
+        config = self.config
+        a_bits, w_bits = config.activation.bits, config.weight.bits
+        activations = [lanes[lane * a_bits : (lane + 1) * a_bits] for lane in range(config.simd)]
+        weights = [word[lane * w_bits : (lane + 1) * w_bits] for lane in range(config.simd)]
+        inner = Module()
+        total = dot_product(inner, config.arithmetic, activations, weights, self.ce)
+        m.submodules[f"cell_{cell}"] = inner
+        return total
+
+    def _drain(self, m: Module, products: list[Value], valids: list[Signal], firsts: list[Signal], lasts: list[Signal], shift: Value) -> None:
+        """Add accumulators and the shift register that carries finished sums to the output.
+
+        The first beat of a fold replaces the sum instead of adding to it; the finished sum is copied to the drain
+        while that happens. So an accumulator bit and a drain bit are one logic cell each.
+        """
+        config = self.config
+        held = [Signal(self.raw_shape, name=f"drain_{cell}", reset_less=True) for cell in range(config.pe)]
+        summed = int(config.steps > 1)
+        for group in range(config.groups):
+            age = config.groups - 1 - group
+            take, load = Signal(name=f"take_{group}"), Signal(name=f"load_{group}")
+            m.d.comb += [take.eq(self.ce & valids[age]), load.eq(valids[age + summed] & lasts[age + summed])]
+            for cell in range(group * config.hop, (group + 1) * config.hop):
+                total = products[cell]
+                if summed:
+                    total = Signal(self.raw_shape, name=f"sum_{cell}", reset_less=True)
+                    with m.If(take):
+                        m.d.sync += total.eq(Mux(firsts[age], products[cell], total + products[cell]))
+                follower = held[cell + config.drain] if cell + config.drain < config.pe else held[cell]
+                with m.If(self.ce & (load | shift)):
+                    m.d.sync += held[cell].eq(Mux(load, total, follower))
+        m.d.comb += self.o_sums.as_value().eq(Cat(*held[: config.drain]))

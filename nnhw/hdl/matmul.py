@@ -1,0 +1,65 @@
+"""Hardware of the systolic matrix engine: sequencing around the array."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.hdl.array import SystolicArray
+from nnhw.hdl.thresholds import ThresholdUnit
+
+
+class MatmulEngine(wiring.Component):
+    """A systolic array with its thresholds between two streams; it stands still while a result is not taken.
+
+    Timing: see `nnhw.engines.matmul.MatmulConfig`.
+    """
+
+    def __init__(self, config: MatmulConfig) -> None:
+        self.config = config
+        self.array = SystolicArray(config)
+        if config.thresholds is None:
+            o_layout = data.ArrayLayout(self.array.raw_shape, config.drain)
+        else:
+            o_layout = data.ArrayLayout(unsigned(config.thresholds.code.bits), config.drain)
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.ArrayLayout(unsigned(config.activation.bits), config.simd))),
+                "o": Out(stream.Signature(o_layout)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        m.submodules.array = array = self.array
+        ce = Signal()
+        step, address = Signal(range(config.steps)), Signal(range(array.depth))
+        last = step == config.steps - 1
+        m.d.comb += [
+            ce.eq(~self.o.valid | self.o.ready),
+            self.i.ready.eq(ce),
+            array.ce.eq(ce),
+            array.i_valid.eq(self.i.valid),
+            array.i_first.eq(step == 0),
+            array.i_last.eq(last),
+            array.i_lanes.eq(self.i.payload),
+            array.i_address.eq(address),
+        ]
+        with m.If(self.i.valid & ce):
+            m.d.sync += step.eq(Mux(last, 0, step + 1))
+            m.d.sync += address.eq(Mux(address == array.depth - 1, 0, address + 1))
+        if config.thresholds is None:
+            m.d.comb += [self.o.valid.eq(array.o_valid), self.o.payload.eq(array.o_sums)]
+        else:
+            m.submodules.thresholds = thresholds = ThresholdUnit(config)
+            m.d.comb += [
+                thresholds.ce.eq(ce),
+                thresholds.i_valid.eq(array.o_valid),
+                thresholds.i_sums.eq(array.o_sums),
+                self.o.valid.eq(thresholds.o_valid),
+                self.o.payload.eq(thresholds.o_codes),
+            ]
+        return m

@@ -1,0 +1,34 @@
+"""The dataflow IR: types, operators with their one meaning, graphs, interpreter, text form and files."""
+
+from .files import graph_hash, load, save
+from .graph import NOWHERE, Graph, GraphBuilder, Location, Node
+from .interpreter import run, run_in_chunks
+from .ops import OPS, Op, Operand
+from .text import dumps, loads
+from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
+from .verify import verify
+
+__all__ = [
+    "BIPOLAR",
+    "BIT",
+    "FLOAT",
+    "NOWHERE",
+    "OPS",
+    "FloatType",
+    "Graph",
+    "GraphBuilder",
+    "IntType",
+    "Location",
+    "Node",
+    "Op",
+    "Operand",
+    "TensorType",
+    "dumps",
+    "graph_hash",
+    "load",
+    "loads",
+    "run",
+    "run_in_chunks",
+    "save",
+    "verify",
+]

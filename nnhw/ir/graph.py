@@ -1,0 +1,247 @@
+"""The dataflow graph: nodes in static single assignment, in topological order, immutable."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from nnhw.errors import IrError
+
+from .ops import Constant, Input, Op, Operand
+from .types import TensorType
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where in the user's model a node comes from.
+
+    Parameters
+    ----------
+    module: path of the module, such as 'features.3'; empty for the model itself.
+    file: name of the source file without folders; empty if not known.
+    line: line in it; 0 if not known.
+    """
+
+    module: str = ""
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        module = f"'{self.module}'" if self.module else "the model"
+        return f"{module} ({where})" if where else module
+
+
+NOWHERE = Location()
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value of a graph.
+
+    Parameters
+    ----------
+    name: unique in its graph.
+    inputs: names of the operands.
+    type: what `op.infer` says; stated for inputs and constants.
+    """
+
+    name: str
+    op: Op
+    inputs: tuple[str, ...]
+    type: TensorType
+    location: Location = NOWHERE
+
+    def __str__(self) -> str:
+        return f"{self.op.name} {self.location}" if self.location != NOWHERE else f"{self.op.name} '{self.name}'"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An immutable dataflow graph. Two graphs are equal if all names, types, places and constants are.
+
+    Parameters
+    ----------
+    nodes: each behind all of its inputs.
+    outputs: names of the results.
+    constants: array of each constant node, by the node's name: int64, float64 or bool; read-only.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constants", MappingProxyType({k: _frozen(v) for k, v in self.constants.items()}))
+        object.__setattr__(self, "_by_name", {node.name: node for node in self.nodes})
+
+    def node(self, name: str) -> Node:
+        """Return the node of that name. Raises: IrError if there is none."""
+        by_name: dict[str, Node] = self.__dict__["_by_name"]
+        if name not in by_name:
+            raise IrError(f"graph '{self.name}' has no node '{name}'")
+        return by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__["_by_name"]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The nodes that the caller gives values for, in order."""
+        return tuple(node for node in self.nodes if isinstance(node.op, Input))
+
+    @property
+    def output_nodes(self) -> tuple[Node, ...]:
+        """The nodes that `outputs` names."""
+        return tuple(self.node(name) for name in self.outputs)
+
+    def operands(self, node: Node) -> tuple[Operand, ...]:
+        """Return what the type rule of `node` sees."""
+        return tuple(Operand(self.node(name).type, self.constants.get(name)) for name in node.inputs)
+
+    def data_inputs(self, node: Node) -> tuple[Node, ...]:
+        """Return the operands of `node` that are not constants."""
+        return tuple(self.node(name) for name in node.inputs if name not in self.constants)
+
+    def users(self) -> dict[str, tuple[Node, ...]]:
+        """Return, for each node's name, the nodes that read it, in order. Graph outputs are not users."""
+        found: dict[str, dict[str, Node]] = {node.name: {} for node in self.nodes}
+        for node in self.nodes:
+            for name in node.inputs:
+                found[name][node.name] = node
+        return {name: tuple(readers.values()) for name, readers in found.items()}
+
+    def pruned(self) -> Graph:
+        """Return the graph without nodes that no output needs. Inputs stay: they are the caller's contract."""
+        needed = set(self.outputs)
+        for node in reversed(self.nodes):
+            if node.name in needed:
+                needed.update(node.inputs)
+        kept = tuple(node for node in self.nodes if node.name in needed or isinstance(node.op, Input))
+        names = {node.name for node in kept}
+        return self._with(kept, self.outputs, {k: v for k, v in self.constants.items() if k in names})
+
+    def replace(self, name: str, nodes: Sequence[Node], constants: Mapping[str, np.ndarray] | None = None) -> Graph:
+        """Put `nodes` in the place of node `name`; whoever read it reads the last of them. Then prune.
+
+        Parameters
+        ----------
+        nodes: in topological order; their inputs are each other and nodes before `name`. The last may keep
+            the name. None at all is not possible.
+        constants: arrays of the constant nodes among them.
+        """
+        result = nodes[-1].name
+        place = self.nodes.index(self.node(name))
+        behind = [_redirected(node, {name: result}) for node in self.nodes[place + 1 :]]
+        outputs = tuple(result if output == name else output for output in self.outputs)
+        merged = (*self.nodes[:place], *nodes, *behind)
+        return self._with(merged, outputs, {**self.constants, **(constants or {})}).pruned()
+
+    def _with(self, nodes: Sequence[Node], outputs: tuple[str, ...], constants: Mapping[str, np.ndarray]) -> Graph:
+        return Graph(self.name, tuple(nodes), outputs, constants)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            return NotImplemented
+        same = (self.name, self.nodes, self.outputs) == (other.name, other.nodes, other.outputs)
+        return same and self.constants.keys() == other.constants.keys() and all(
+            _identical(array, other.constants[name]) for name, array in self.constants.items()
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.nodes, self.outputs))
+
+
+class GraphBuilder:
+    """Makes a graph node by node, with types from the type rules and names made unique."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._nodes: dict[str, Node] = {}
+        self._constants: dict[str, np.ndarray] = {}
+
+    def input(self, name: str, type: TensorType, location: Location = NOWHERE) -> str:
+        """Add an input; return its name."""
+        return self._append(Node(self.unique(name), Input(), (), type, location))
+
+    def constant(self, name: str, array: np.ndarray, type: TensorType, location: Location = NOWHERE) -> str:
+        """Add a constant; return its name."""
+        added = self._append(Node(self.unique(name), Constant(), (), type, location))
+        self._constants[added] = array
+        return added
+
+    def add(self, name: str, op: Op, inputs: Sequence[str], location: Location = NOWHERE) -> str:
+        """Add a computed value; return its name.
+
+        Raises
+        ------
+        IrError with the node's place if the operands do not fit the op.
+        """
+        operands = [Operand(self.type_of(operand), self._constants.get(operand)) for operand in inputs]
+        type = infer(Node(name, op, tuple(inputs), operands[0].type, location), operands)
+        return self._append(Node(self.unique(name), op, tuple(inputs), type, location))
+
+    def copy(self, nodes: Iterable[Node], graph: Graph) -> None:
+        """Add nodes of another graph as they are, with their constants; names must be free."""
+        for node in nodes:
+            if node.name in self._nodes:
+                raise IrError(f"graph '{self.name}' already has a node '{node.name}'")
+            if node.name in graph.constants:
+                self._constants[node.name] = graph.constants[node.name]
+            self._append(node)
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a node. Raises: IrError if there is none of that name."""
+        if name not in self._nodes:
+            raise IrError(f"graph '{self.name}' has no node '{name}'")
+        return self._nodes[name].type
+
+    def unique(self, name: str) -> str:
+        """Return `name`, or `name` with the first free number behind it."""
+        candidate, number = name, 1
+        while candidate in self._nodes:
+            number += 1
+            candidate = f"{name}_{number}"
+        return candidate
+
+    def build(self, outputs: Sequence[str]) -> Graph:
+        """Return the graph, without what the outputs do not need."""
+        for name in outputs:
+            self.type_of(name)
+        return Graph(self.name, tuple(self._nodes.values()), tuple(outputs), self._constants).pruned()
+
+    def _append(self, node: Node) -> str:
+        self._nodes[node.name] = node
+        return node.name
+
+
+def infer(node: Node, operands: Sequence[Operand]) -> TensorType:
+    """Return the type of a node by its op's rule. Raises: IrError that names the node."""
+    try:
+        node.op.check_operands(operands)
+        return node.op.infer(operands)
+    except IrError as error:
+        raise IrError(f"{node}: {error}") from error
+
+
+def _redirected(node: Node, names: Mapping[str, str]) -> Node:
+    if not any(name in names for name in node.inputs):
+        return node
+    return dataclasses.replace(node, inputs=tuple(names.get(name, name) for name in node.inputs))
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    if not array.flags.writeable and array.flags.c_contiguous:
+        return array
+    copy = np.array(array, order="C")
+    copy.flags.writeable = False
+    return copy
+
+
+def _identical(left: np.ndarray, right: np.ndarray) -> bool:
+    return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()

@@ -1,0 +1,121 @@
+"""Where values enter a graph, and where floats become integer codes and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nnhw.errors import IrError
+from nnhw.ir.types import FLOAT, IntType, TensorType
+
+from .base import RISING, Array, Op, Operand, along_shape, float_operand, int_operand
+
+
+@dataclass(frozen=True)
+class Source(Op):
+    """An op without inputs, whose type is stated by its node."""
+
+    arity: ClassVar[int] = 0
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """Never called: the node's own type is the rule."""
+        raise IrError(f"the type of {self.name} is stated, not inferred")
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Never called: the caller of the graph, or the graph, has the value."""
+        raise IrError(f"{self.name} has a value, and no computation")
+
+
+@dataclass(frozen=True)
+class Input(Source):
+    """A value that the caller gives, one row per image."""
+
+    name: ClassVar[str] = "input"
+
+
+@dataclass(frozen=True)
+class Constant(Source):
+    """A value that is part of the graph. It has no batch axis."""
+
+    name: ClassVar[str] = "constant"
+
+
+@dataclass(frozen=True)
+class Quantize(Op):
+    """Codes of float values: clamp(round_half_even(x / scale), low, high), or the sign of x.
+
+    Zero points do not occur: a code of the IR is the distance from the zero point, so 0 stands for 0.0.
+    Inputs: x, float64; scale, float64 constant that broadcasts to x.
+
+    Parameters
+    ----------
+    low, high: least and greatest code.
+    bipolar: the code is +1 where x >= 0 (0.0 and -0.0 included), else -1; the scale has no part in it.
+    """
+
+    low: int
+    high: int
+    bipolar: bool = False
+    name: ClassVar[str] = "quantize"
+    arity: ClassVar[int] = 2
+    parameters: ClassVar[tuple[int, ...]] = (1,)
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """Shape of x, integers low..high."""
+        x, scale = operands
+        float_operand(x, "x")
+        _check_scale(x, scale)
+        return TensorType(x.type.shape, IntType(self.low, self.high, self.bipolar))
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Return int64 codes. Raises: IrError for NaN, which has no code."""
+        x, scale = inputs
+        if np.isnan(x).any():
+            raise IrError("quantize got NaN, which has no code; check the input for NaN")
+        if self.bipolar:
+            return np.where(x >= 0, 1, -1).astype(np.int64)
+        steps = np.rint(x / along_shape(scale, x.ndim - 1))
+        codes: Array = np.clip(steps, self.low, self.high)
+        return codes.astype(np.int64)
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising in x, because scales are positive."""
+        return RISING if position == 0 else None
+
+
+@dataclass(frozen=True)
+class Dequantize(Op):
+    """Float values of codes: code * scale. Inputs: x, integers; scale, float64 constant that broadcasts to x."""
+
+    name: ClassVar[str] = "dequantize"
+    arity: ClassVar[int] = 2
+    parameters: ClassVar[tuple[int, ...]] = (1,)
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """Shape of x, float64."""
+        x, scale = operands
+        int_operand(x, "x")
+        _check_scale(x, scale)
+        return TensorType(x.type.shape, FLOAT)
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Return float64; the product is rounded once."""
+        x, scale = inputs
+        result: Array = x.astype(np.float64) * along_shape(scale, x.ndim - 1)
+        return result
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising in x, because scales are positive."""
+        return RISING if position == 0 else None
+
+
+def _check_scale(x: Operand, scale: Operand) -> None:
+    values = scale.constant
+    if np.broadcast_shapes(values.shape, x.type.shape) != x.type.shape:
+        raise IrError(f"a scale of shape {list(values.shape)} does not broadcast to {list(x.type.shape)}")
+    if values.dtype != np.float64 or not (np.isfinite(values) & (values > 0)).all():
+        raise IrError("scales must be float64, positive and finite")
+

@@ -1,0 +1,135 @@
+"""Integer matrix product and convolution: exact sums of products of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nnhw.errors import IrError
+from nnhw.ir.types import IntType, TensorType
+
+from .base import Array, Op, Operand, Pair, int_operand
+
+_FLOAT64_EXACT = 2**53
+
+
+@dataclass(frozen=True)
+class Linear(Op):
+    """sum over i of x[i] * weight[o, i]. Inputs: x, integers [inputs]; weight, integer constant [outputs, inputs]."""
+
+    name: ClassVar[str] = "linear"
+    arity: ClassVar[int] = 2
+    parameters: ClassVar[tuple[int, ...]] = (1,)
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """[outputs], the least range that holds every sum of these weights."""
+        x, weight = operands
+        codes = int_operand(x, "x")
+        int_operand(weight, "weight")
+        values = weight.constant
+        if values.ndim != 2 or x.type.shape != values.shape[1:]:
+            raise IrError(f"linear needs x [inputs] and weight [outputs, inputs], got {x.type} and {weight.type}")
+        low = np.minimum(values * codes.low, values * codes.high).sum(axis=1)
+        high = np.maximum(values * codes.low, values * codes.high).sum(axis=1)
+        return TensorType((values.shape[0],), IntType(int(low.min()), int(high.max())))
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Return int64 [N, outputs], exact."""
+        x, weight = inputs
+        return _matmul(x, weight.T)
+
+
+@dataclass(frozen=True)
+class Conv2d(Op):
+    """Cross-correlation of [channels, height, width] with [outputs, channels / groups, kernel_h, kernel_w].
+
+    Padding is by zeros: a padded position adds nothing, whatever the codes are.
+    Inputs: x, integers; weight, integer constant.
+    """
+
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    name: ClassVar[str] = "conv2d"
+    arity: ClassVar[int] = 2
+    parameters: ClassVar[tuple[int, ...]] = (1,)
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """[outputs, height', width'], the least range over all channels and positions, borders included."""
+        x, weight = operands
+        codes = int_operand(x, "x")
+        int_operand(weight, "weight")
+        values = weight.constant
+        self._check(x, values)
+        # An image of ones sums the least (greatest) contribution of each tap that is not padding.
+        ones = np.ones((1, *x.type.shape), dtype=np.int64)
+        low = self.evaluate(ones, np.minimum(values * codes.low, values * codes.high))
+        high = self.evaluate(ones, np.maximum(values * codes.low, values * codes.high))
+        return TensorType(low.shape[1:], IntType(int(low.min()), int(high.max())))
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Return int64 [N, outputs, height', width'], exact."""
+        x, weight = inputs
+        top, left = self.padding
+        padded = np.pad(x, ((0, 0), (0, 0), (top, top), (left, left)))
+        outputs, per_group = weight.shape[0] // self.groups, weight.shape[1]
+        sums = []
+        for group in range(self.groups):
+            channels = padded[:, group * per_group : (group + 1) * per_group]
+            taps = windows(channels, _pair(weight.shape[2:]), self.stride, self.dilation)
+            rows = weight[group * outputs : (group + 1) * outputs].reshape(outputs, -1)
+            sums.append(self._product(taps, rows))
+        return np.concatenate(sums, axis=1)
+
+    def _product(self, taps: Array, rows: Array) -> Array:
+        count, _, height, width, _, _ = taps.shape
+        outputs, inputs = rows.shape
+        # [N, C, H, W, KH, KW] --> [N * H * W, C * KH * KW]: one row of taps per output position.
+        columns = taps.transpose(0, 2, 3, 1, 4, 5).reshape(count * height * width, inputs)
+        return _matmul(columns, rows.T).reshape(count, height, width, outputs).transpose(0, 3, 1, 2)
+
+    def _check(self, x: Operand, weight: Array) -> None:
+        if len(x.type.shape) != 3 or weight.ndim != 4:
+            raise IrError(
+                f"conv2d needs x [channels, height, width] and weight [outputs, channels / groups, h, w], "
+                f"got {x.type} and weight {list(weight.shape)}"
+            )
+        if x.type.shape[0] != weight.shape[1] * self.groups or weight.shape[0] % self.groups:
+            raise IrError(
+                f"conv2d with {self.groups} groups and weight {list(weight.shape)} does not fit {x.type.shape[0]} "
+                f"channels"
+            )
+        for size, pad, kernel, step in zip(
+            x.type.shape[1:], self.padding, weight.shape[2:], self.dilation, strict=True
+        ):
+            if size + 2 * pad < step * (kernel - 1) + 1:
+                raise IrError(f"a kernel of {list(weight.shape[2:])} does not fit into {x.type}")
+
+
+def windows(x: Array, kernel: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Array:
+    """Return a view [N, C, height', width', kernel_h, kernel_w] of all windows over [N, C, height, width]."""
+    span = tuple(step * (size - 1) + 1 for size, step in zip(kernel, dilation, strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))
+    return view[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+
+
+def _matmul(x: Array, weight: Array) -> Array:
+    """[N, K] x [K, M] --> [N, M] int64, exact.
+
+    Range: in float64 every product and every partial sum is an integer; below 2**53 all of them are exact,
+    in whatever order and with or without fused multiply-add. Where the bound could be passed, int64 is used.
+    """
+    bound = int(np.abs(x).max(initial=0)) * int(np.abs(weight).sum(axis=0).max(initial=0))
+    if bound < _FLOAT64_EXACT:
+        product = x.astype(np.float64) @ weight.astype(np.float64)
+        return product.astype(np.int64)
+    return np.asarray(x, dtype=np.int64) @ np.asarray(weight, dtype=np.int64)
+
+
+def _pair(sizes: tuple[int, ...]) -> Pair:
+    height, width = sizes
+    return height, width

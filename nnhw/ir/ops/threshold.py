@@ -1,0 +1,67 @@
+"""The integer form of everything between an accumulator and the next code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nnhw.errors import IrError
+from nnhw.ir.types import BIPOLAR, IntType, TensorType
+
+from .base import Array, Op, Operand, int_operand
+
+
+@dataclass(frozen=True)
+class Threshold(Op):
+    """Codes from comparisons: with count = how many thresholds of the channel are <= x,
+
+        index = count            in a rising channel
+        index = steps - count    in a falling (descending) one
+        code  = low + index      or, if bipolar, -1 for index 0 and +1 for index 1
+
+    Inputs: x, integers [channels, ..]; thresholds, integer constant [channels, steps], each row sorted;
+    descending, constant of booleans [channels]. Of x in low..high, the threshold high + 1 is never reached
+    and the threshold low always.
+
+    Parameters
+    ----------
+    low: the code of index 0; -1 if bipolar.
+    """
+
+    low: int
+    bipolar: bool = False
+    name: ClassVar[str] = "threshold"
+    arity: ClassVar[int] = 3
+    parameters: ClassVar[tuple[int, ...]] = (1, 2)
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """Shape of x, codes low..low + steps."""
+        x, thresholds, descending = operands
+        int_operand(x, "x")
+        int_operand(thresholds, "thresholds")
+        rows, falls = thresholds.constant, descending.constant
+        if rows.ndim != 2 or not x.type.shape or rows.shape[0] != x.type.shape[0] or falls.shape != rows.shape[:1]:
+            raise IrError(
+                f"threshold needs x [channels, ..], thresholds [channels, steps] and descending [channels], "
+                f"got {x.type}, {thresholds.type} and {descending.type}"
+            )
+        if falls.dtype != np.bool_:
+            raise IrError(f"descending must be boolean, got {falls.dtype}")
+        if (np.diff(rows, axis=1) < 0).any():
+            raise IrError("the thresholds of a channel must be sorted")
+        if self.bipolar and (rows.shape[1] != 1 or self.low != -1):
+            raise IrError(f"a bipolar threshold has one step and low -1, got {rows.shape[1]} steps and low {self.low}")
+        return TensorType(x.type.shape, BIPOLAR if self.bipolar else IntType(self.low, self.low + rows.shape[1]))
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Return int64 codes of the shape of x."""
+        x, thresholds, descending = inputs
+        spread = (-1,) + (1,) * (x.ndim - 2)
+        count = np.zeros(x.shape, dtype=np.int64)
+        for step in thresholds.T:
+            count += x >= step.reshape(spread)
+        index = np.where(descending.reshape(spread), thresholds.shape[1] - count, count)
+        return 2 * index - 1 if self.bipolar else self.low + index

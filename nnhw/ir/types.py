@@ -1,0 +1,113 @@
+"""Types of the values in a graph: ranges of integers, float64, and tensors of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.errors import IrError
+
+
+@dataclass(frozen=True)
+class IntType:
+    """Integers from `low` to `high`, both included. Widths follow from the range, never the other way round.
+
+    Parameters
+    ----------
+    bipolar: only -1 and +1 occur, so that one bit is enough; 1 encodes +1.
+
+    Raises
+    ------
+    IrError for an empty range, for one beyond int64, and for bipolar with a range other than -1..1.
+    """
+
+    low: int
+    high: int
+    bipolar: bool = False
+
+    def __post_init__(self) -> None:
+        if not -(2**63) <= self.low <= self.high < 2**63:
+            raise IrError(f"an integer type needs low <= high, both within 64 bits, got {self.low}..{self.high}")
+        if self.bipolar and (self.low, self.high) != (-1, 1):
+            raise IrError(f"a bipolar type has the range -1..1, got {self.low}..{self.high}")
+
+    @property
+    def signed(self) -> bool:
+        """Whether negative numbers occur."""
+        return self.low < 0
+
+    @property
+    def bits(self) -> int:
+        """Width of the narrowest code: one bit for bipolar, else two's complement or unsigned; at least 1."""
+        if self.bipolar:
+            return 1
+        if self.signed:
+            return max((-self.low - 1).bit_length(), max(self.high, 0).bit_length()) + 1
+        return max(self.high.bit_length(), 1)
+
+    def holds(self, values: np.ndarray) -> bool:
+        """Return whether every one of `values` (integers, any shape) belongs to the type."""
+        if values.size == 0:
+            return True
+        inside = int(values.min()) >= self.low and int(values.max()) <= self.high
+        return inside and not (self.bipolar and bool(np.any(values == 0)))
+
+    def __str__(self) -> str:
+        return "bipolar" if self.bipolar else f"int {self.low}..{self.high}"
+
+
+BIPOLAR = IntType(-1, 1, bipolar=True)
+BIT = IntType(0, 1)
+
+
+@dataclass(frozen=True)
+class FloatType:
+    """IEEE double precision, the only floating-point type of the IR."""
+
+    def __str__(self) -> str:
+        return "float64"
+
+
+FLOAT = FloatType()
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor's shape and element type.
+
+    Parameters
+    ----------
+    shape: without the batch axis, which every value but a constant carries in front at run time.
+    """
+
+    shape: tuple[int, ...]
+    dtype: IntType | FloatType
+
+    def __post_init__(self) -> None:
+        if any(size < 1 for size in self.shape):
+            raise IrError(f"a tensor needs sizes of at least 1, got {self.shape}")
+
+    @property
+    def size(self) -> int:
+        """Number of elements of one image."""
+        return math.prod(self.shape)
+
+    @property
+    def int_dtype(self) -> IntType:
+        """The element type, where it has to be an integer.
+
+        Raises: IrError for float64.
+        """
+        if not isinstance(self.dtype, IntType):
+            raise IrError(f"an integer tensor is needed here, got {self}")
+        return self.dtype
+
+    @property
+    def is_int(self) -> bool:
+        """Whether the elements are integers."""
+        return isinstance(self.dtype, IntType)
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"

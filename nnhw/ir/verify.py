@@ -1,0 +1,94 @@
+"""The rules of a graph, checked between every two passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nnhw.errors import IrError, raise_all
+
+from .graph import Graph, Node, infer
+from .ops import OPS, Constant, Input
+from .types import BIT, IntType
+
+
+def verify(graph: Graph) -> Graph:
+    """Return the graph if it keeps all rules; so a pass can end in `return verify(...)`.
+
+    Rules: names are unique and not empty; every op is in `OPS`; operands are defined before they are used;
+    every type is what the op's rule says; each constant node has its array and the other way round, of the
+    right dtype, shape and range; there is an output, and every output exists.
+
+    Raises
+    ------
+    IrError for one broken rule, ProblemList for more.
+    """
+    problems: list[IrError] = []
+    known: set[str] = set()
+    for node in graph.nodes:
+        problems += _problems_of(graph, node, known)
+        known.add(node.name)
+    constants = {node.name for node in graph.nodes if isinstance(node.op, Constant)}
+    for name in sorted(set(graph.constants) - constants):
+        problems.append(IrError(f"array '{name}' has no constant node"))
+    if not graph.outputs:
+        problems.append(IrError(f"graph '{graph.name}' has no output"))
+    problems += [IrError(f"output '{name}' is not a node") for name in graph.outputs if name not in known]
+    raise_all(problems)
+    return graph
+
+
+def _problems_of(graph: Graph, node: Node, known: set[str]) -> list[IrError]:
+    for rule in _RULES:
+        problem = rule(graph, node, known)
+        if problem:
+            return [IrError(f"node '{node.name}' {problem}")]
+    return []
+
+
+def _name_rule(graph: Graph, node: Node, known: set[str]) -> str:
+    if not node.name:
+        return "needs a name"
+    return "is defined twice" if node.name in known else ""
+
+
+def _op_rule(graph: Graph, node: Node, known: set[str]) -> str:
+    return "" if OPS.get(node.op.name) is type(node.op) else f"has an unknown op {node.op!r}"
+
+
+def _order_rule(graph: Graph, node: Node, known: set[str]) -> str:
+    missing = [name for name in node.inputs if name not in known]
+    return f"uses '{missing[0]}' before it is defined" if missing else ""
+
+
+def _type_rule(graph: Graph, node: Node, known: set[str]) -> str:
+    if isinstance(node.op, Input | Constant):
+        return f"takes no inputs, got {', '.join(node.inputs)}" if node.inputs else ""
+    try:
+        type = infer(node, graph.operands(node))
+    except IrError as error:
+        return f"breaks a type rule: {error}"
+    return "" if type == node.type else f"must have the type {type}, got {node.type}"
+
+
+def _constant_rule(graph: Graph, node: Node, known: set[str]) -> str:
+    if not isinstance(node.op, Constant):
+        return ""
+    array = graph.constants.get(node.name)
+    if array is None:
+        return "has no array"
+    if array.shape != node.type.shape:
+        return f"needs an array of shape {list(node.type.shape)}, got {list(array.shape)}"
+    dtype = node.type.dtype
+    if not isinstance(dtype, IntType):
+        return "" if array.dtype == np.float64 else f"needs a float64 array, got {array.dtype}"
+    if array.dtype == np.bool_ and dtype == BIT:
+        return ""
+    if array.dtype != np.int64:
+        return f"needs an int64 array, got {array.dtype}"
+    return "" if dtype.holds(array) else f"needs values in {dtype}, got {array.min()}..{array.max()}"
+
+
+_Rule = Callable[[Graph, Node, set[str]], str]
+_RULES: tuple[_Rule, ...] = (_name_rule, _op_rule, _order_rule, _type_rule, _constant_rule)
