@@ -146,8 +146,8 @@ class MatmulConfig:
 
     @property
     def latency(self) -> int:
-        """Cycles from the last beat of a fold to its first result, in a pipeline that never stalls."""
-        return self.array_latency + (self.thresholds is not None)
+        """Cycles from the last beat of a fold to its first result behind the output buffer, if nothing stalls."""
+        return self.array_latency + 1
 
     @property
     def weight_bits(self) -> int:
@@ -175,30 +175,37 @@ class MatmulConfig:
 
 
 class MatmulModel:
-    """Cycle model: a pipeline that stands still while its result is not taken."""
+    """Cycle model: a pipeline that stands still while its output buffer of two beats is full."""
 
     def __init__(self, config: MatmulConfig) -> None:
         self.config = config
         self.step_index = 0
         self.in_flight = deque([False] * (config.array_latency - 1))  # True where the last beat of a fold travels
         self.draining = 0  # results in the drain registers
+        self.buffered = 0  # results in the output buffer
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
         """Return whether the pipeline moves."""
-        return o_ready or not self.o_valid
+        return self.buffered < 2
 
     def step(self, i_valid: bool, o_ready: bool) -> None:
-        """Move the pipeline by one cycle."""
-        if not self.ready(o_ready):
-            return
+        """Pass one clock edge."""
+        moves = self.buffered < 2
+        if self.o_valid and o_ready:
+            self.buffered -= 1
+        if moves:
+            self._move(i_valid)
+        self.o_valid = self.buffered > 0
+
+    def _move(self, i_valid: bool) -> None:
+        """Move the pipeline by one stage."""
         config = self.config
-        drain_valid = self.draining > 0
+        if self.draining:
+            self.draining -= 1
+            self.buffered += 1
         self.in_flight.append(i_valid and self.step_index == config.steps - 1)
         if i_valid:
             self.step_index = (self.step_index + 1) % config.steps
-        if drain_valid:
-            self.draining -= 1
         if self.in_flight.popleft():
             self.draining = config.drains
-        self.o_valid = drain_valid if config.thresholds is not None else self.draining > 0

@@ -53,10 +53,9 @@ class WindowConfig:
                 f"window needs an input of at least {self.block_rows} x {self.block_columns} pixels, "
                 f"given {self.height} x {self.width}"
             )
-        needed = max(self.rows_needed, self.rows_needed_last)
-        if self.rows < needed:
+        if self.rows < self.block_rows:
             raise MappingError(
-                f"window needs a line buffer of {needed} rows of {self.row_words} words, "
+                f"window needs a line buffer of {self.block_rows} rows of {self.row_words} words, "
                 f"given {1 << self.address_bits} words"
             )
 
@@ -106,16 +105,6 @@ class WindowConfig:
     def rows_left(self) -> int:
         """Input rows that the last row of blocks frees: all that remain of the frame."""
         return self.height - (self.blocks[0] - 1) * self.rows_step
-
-    @property
-    def rows_needed(self) -> int:
-        """Input rows present before any other row of blocks starts; it frees `rows_step` of them."""
-        return max(self.block_rows, self.rows_step) if self.blocks[0] > 1 else self.block_rows
-
-    @property
-    def rows_needed_last(self) -> int:
-        """Input rows present before the last row of blocks starts; it frees `rows_left` of them."""
-        return max(self.block_rows, self.rows_left)
 
     @property
     def steps(self) -> int:
@@ -211,35 +200,48 @@ class WindowConfig:
 
 
 class WindowModel:
-    """Cycle model: rows come in while there is room, a row of blocks starts when its rows are complete."""
+    """Cycle model: rows come in while there is room, a row of blocks starts when its rows are complete.
+
+    Writer and reader hear of each other's rows one cycle late. Rows that nothing reads are freed before they
+    come in: then the surplus is a debt that they pay.
+    """
 
     def __init__(self, config: WindowConfig) -> None:
         self.config = config
-        self.rows = 0  # complete rows in the buffer
+        self.free = config.rows  # rows that the writer may still begin or go on with
+        self.surplus = -config.block_rows  # complete rows beyond those that the reader needs
         self.word = 0  # words of the row that is coming in
         self.block_row = 0
         self.beat = 0  # beats of the row of blocks that is going out
+        self.completed = 0  # rows completed in the last cycle
+        self.freed = 0  # rows freed in the last cycle
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
         """Return whether the row that is coming in has room."""
-        return self.rows < self.config.rows
+        return self.free > 0
 
     def step(self, i_valid: bool, o_ready: bool) -> None:
         """Write a word, read a word, release rows."""
+        completed = self._write() if i_valid and self.free > 0 else 0
+        freed = self._read() if o_ready or not self.o_valid else 0
+        self.free += self.freed - completed
+        self.surplus += self.completed - freed
+        self.completed, self.freed = completed, freed
+
+    def _write(self) -> int:
+        """Take a word; return the rows that it completes."""
+        self.word = (self.word + 1) % self.config.row_words
+        return int(self.word == 0)
+
+    def _read(self) -> int:
+        """Read a word where there is one; return the rows that are free with it."""
         config = self.config
-        change = 0
-        if i_valid and self.rows < config.rows:
-            self.word += 1
-            if self.word == config.row_words:
-                self.word, change = 0, 1
-        if o_ready or not self.o_valid:
-            last_row = self.block_row == config.blocks[0] - 1
-            self.o_valid = self.rows >= (config.rows_needed_last if last_row else config.rows_needed)
-            if self.o_valid:
-                self.beat += 1
-                if self.beat == config.row_beats:
-                    change -= config.rows_left if last_row else config.rows_step
-                    self.beat = 0
-                    self.block_row = 0 if last_row else self.block_row + 1
-        self.rows += change
+        self.o_valid = self.surplus >= 0
+        if not self.o_valid:
+            return 0
+        self.beat = (self.beat + 1) % config.row_beats
+        if self.beat:
+            return 0
+        self.block_row = (self.block_row + 1) % config.blocks[0]
+        return config.rows_left if self.block_row == 0 else config.rows_step

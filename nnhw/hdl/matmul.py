@@ -8,11 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.array import SystolicArray
+from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.thresholds import ThresholdUnit
 
 
 class MatmulEngine(wiring.Component):
-    """A systolic array with its thresholds between two streams; it stands still while a result is not taken.
+    """A systolic array with its thresholds between two streams; it stands still while two results are not taken.
 
     Timing: see `nnhw.engines.matmul.MatmulConfig`.
     """
@@ -35,11 +36,11 @@ class MatmulEngine(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.array = array = self.array
-        ce = Signal()
+        m.submodules.buffer = buffer = StreamBuffer(self.o.signature.members["payload"].shape)
+        ce = buffer.i.ready  # a register: it fans out to the whole array
         step, address = Signal(range(config.steps)), Signal(range(array.depth))
         last = step == config.steps - 1
         m.d.comb += [
-            ce.eq(~self.o.valid | self.o.ready),
             self.i.ready.eq(ce),
             array.ce.eq(ce),
             array.i_valid.eq(self.i.valid),
@@ -47,19 +48,20 @@ class MatmulEngine(wiring.Component):
             array.i_last.eq(last),
             array.i_lanes.eq(self.i.payload),
             array.i_address.eq(address),
+            buffer.i.valid.eq(array.o_valid),
         ]
         with m.If(self.i.valid & ce):
             m.d.sync += step.eq(Mux(last, 0, step + 1))
             m.d.sync += address.eq(Mux(address == array.depth - 1, 0, address + 1))
         if config.thresholds is None:
-            m.d.comb += [self.o.valid.eq(array.o_valid), self.o.payload.eq(array.o_sums)]
+            m.d.comb += buffer.i.payload.eq(array.o_sums)
         else:
             m.submodules.thresholds = thresholds = ThresholdUnit(config)
             m.d.comb += [
                 thresholds.ce.eq(ce),
                 thresholds.i_valid.eq(array.o_valid),
                 thresholds.i_sums.eq(array.o_sums),
-                self.o.valid.eq(thresholds.o_valid),
-                self.o.payload.eq(thresholds.o_codes),
+                buffer.i.payload.eq(thresholds.o_codes),
             ]
+        wiring.connect(m, buffer.o, wiring.flipped(self.o))
         return m

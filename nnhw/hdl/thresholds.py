@@ -19,7 +19,7 @@ class ThresholdUnit(wiring.Component):
     -------
     ce: in, the pipeline moves.
     i_valid, i_sums: in, raw sums [drain].
-    o_valid, o_codes: out, codes [drain] as bit patterns, one move later.
+    o_codes: out, their codes [drain] as bit patterns, in the same cycle.
     """
 
     def __init__(self, config: MatmulConfig) -> None:
@@ -36,7 +36,6 @@ class ThresholdUnit(wiring.Component):
                 "ce": In(1),
                 "i_valid": In(1),
                 "i_sums": In(data.ArrayLayout(self.raw_shape, config.drain)),
-                "o_valid": Out(1),
                 "o_codes": Out(data.ArrayLayout(unsigned(config.thresholds.code.bits), config.drain)),
             }
         )
@@ -48,8 +47,6 @@ class ThresholdUnit(wiring.Component):
         m.d.comb += advance.eq(self.ce & (self.i_valid | ~primed))  # the ROM is one word ahead of the sums
         with m.If(advance):
             m.d.sync += [index.eq(Mux(index == depth - 1, 0, index + 1)), primed.eq(1)]
-        with m.If(self.ce):
-            m.d.sync += self.o_valid.eq(self.i_valid)
         words = self._words()
         bits = self._lane_bits * self.config.drain
         make = logic_rom if self.config.logic_thresholds else block_ram
@@ -58,8 +55,7 @@ class ThresholdUnit(wiring.Component):
         m.d.comb += [reader.addr.eq(index), reader.en.eq(advance)]
         for lane in range(self.config.drain):
             word = reader.data[lane * self._lane_bits : (lane + 1) * self._lane_bits]
-            with m.If(self.ce):
-                m.d.sync += self.o_codes[lane].eq(self._code(m, lane, word))
+            m.d.comb += self.o_codes[lane].eq(self._code(m, lane, word))
         return m
 
     @property

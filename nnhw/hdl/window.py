@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -31,27 +31,30 @@ class SlidingWindow(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        rows = Signal(range(config.rows + 1))  # complete rows in the buffer
         m.submodules.walker = walker = LoopWalker(config.nest())
-        row_done, row_end, frame_end = Signal(), Signal(), Signal()
+        # Rows that are free beyond the one that comes in, and rows that are complete beyond those that the reader
+        # needs: below zero, the one side or the other waits, so that a single register bit says who may go on.
+        most_freed = max(config.rows_left, config.rows_step)
+        count = signed((config.rows + config.block_rows + most_freed).bit_length() + 1)
+        spare, surplus = Signal(count, init=config.rows - 1), Signal(count, init=-config.block_rows)
+        completed, freed = Signal(), Signal(range(most_freed + 1))
+        completed_before, freed_before = Signal.like(completed), Signal.like(freed)
+        write, row_end, enough = Signal(), Signal(), Signal()
+        self._count_words(m, write, completed)
 
-        m.d.comb += self.i.ready.eq(rows != config.rows)
-        write = self.i.valid & self.i.ready
-        self._count_words(m, write, row_done)
-
+        m.d.comb += [enough.eq(~surplus[-1]), self.i.ready.eq(~spare[-1]), write.eq(self.i.valid & self.i.ready)]
         move = ~self.o.valid | self.o.ready
-        enough = Signal()
         m.d.comb += [
-            enough.eq(rows >= Mux(frame_end, config.rows_needed_last, config.rows_needed)),
-            frame_end.eq(walker.lasts[-1]),
             walker.advance.eq(move & enough),
             row_end.eq(walker.advance & walker.ends[-2]),
+            freed.eq(Mux(row_end, Mux(walker.lasts[-1], config.rows_left, config.rows_step), 0)),
         ]
         with m.If(move):
             m.d.sync += self.o.valid.eq(enough)
-        freed = Mux(row_end, Mux(frame_end, config.rows_left, config.rows_step), 0)
-        m.d.sync += rows.eq(rows + row_done - freed)
-        self._memories(m, write, walker, move & enough)
+        # Either side hears of the other one cycle late, which keeps their logic apart.
+        m.d.sync += [completed_before.eq(completed), freed_before.eq(freed)]
+        m.d.sync += [spare.eq(spare + freed_before - completed), surplus.eq(surplus + completed_before - freed)]
+        self._memories(m, write, walker, walker.advance)
         return m
 
     def _count_words(self, m: Module, write: Signal, row_done: Signal) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import zipfile
@@ -48,8 +49,9 @@ def load(path: Path | str) -> Graph:
 
 
 def graph_hash(graph: Graph) -> str:
-    """Return the SHA-256, in hex, of what the graph computes: text and arrays, without source locations."""
-    digest = hashlib.sha256(dumps(graph, locations=False).encode())
+    """Return the SHA-256, in hex, of what the graph computes: not of its own name, nor of source locations."""
+    nameless = dataclasses.replace(graph, name="")
+    digest = hashlib.sha256(dumps(nameless, locations=False).encode())
     digest.update(pack_arrays(graph.constants))
     return digest.hexdigest()
 

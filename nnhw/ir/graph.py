@@ -201,6 +201,10 @@ class GraphBuilder:
             raise IrError(f"graph '{self.name}' has no node '{name}'")
         return self._nodes[name].type
 
+    def location_of(self, name: str) -> Location:
+        """Return where a node comes from."""
+        return self._nodes[name].location
+
     def unique(self, name: str) -> str:
         """Return `name`, or `name` with the first free number behind it."""
         candidate, number = name, 1

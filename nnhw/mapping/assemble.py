@@ -82,7 +82,7 @@ def fit_window(layer: Layer, folding: Folding) -> WindowConfig:
             window = window_config(layer, folding, address_bits)
         except MappingError:
             continue
-        if window.rows <= window.rows_needed_last:
+        if window.rows <= window.block_rows:
             continue
         if fitting and block_rams(1 << address_bits, bits) > block_rams(1 << fitting[0].address_bits, bits):
             break

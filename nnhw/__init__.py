@@ -1,0 +1,36 @@
+"""Quantized PyTorch networks to verified FPGA accelerators.
+
+`build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic. They are imported when
+they are used: `import nnhw` alone needs neither torch nor amaranth.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nnhw.flow.pipeline import build
+    from nnhw.flow.session import open
+    from nnhw.reference import reference
+
+__all__ = ["__version__", "build", "open", "reference"]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "build": "nnhw.flow.pipeline",
+    "open": "nnhw.flow.session",
+    "reference": "nnhw.reference",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import `build`, `open` or `reference` at their first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nnhw' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,203 @@
+"""Boards: what a design may use, and where its clock and its link are. One data file each, in `boards/`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.resources
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from nnhw.errors import BoardError, NnhwError, raise_all
+
+BOARD_NAMES = ("icebreaker", "ice40_hx8k_b_evn")
+"""The boards that come with nnhw: each is the name of a file in `boards/`."""
+
+FAMILIES: Mapping[str, tuple[str, ...]] = {"ice40": ("up5k", "hx8k", "hx4k", "hx1k", "lp8k", "lp1k", "u4k")}
+"""Devices of each family that the flow can build for."""
+
+PLL_KINDS = ("pad", "core")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a device has: logic cells (4-input LUT and flip-flop), block RAMs, large RAMs, DSP blocks."""
+
+    lc: int
+    ebr: int
+    spram: int
+    dsp: int
+
+
+@dataclass(frozen=True)
+class InputClock:
+    """The oscillator.
+
+    Parameters
+    ----------
+    resource: its name in amaranth-boards.
+    pll: 'pad' when it is wired to the PLL's own pin, else 'core'.
+    """
+
+    resource: str
+    hz: int
+    pll: str
+
+
+@dataclass(frozen=True)
+class Uart:
+    """The serial port to the host: name in amaranth-boards, and speed."""
+
+    resource: str
+    baud: int
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board.
+
+    Parameters
+    ----------
+    name: as in the names of build folders.
+    title: as people call it.
+    platform: class of amaranth-boards, `module:Class`.
+    family, device, package: as nextpnr calls them.
+    target_clock_hz: where timing closure begins when no clock is asked for.
+    resources: of the device.
+    input_clock: the oscillator.
+    uart: the serial port to the host.
+    openfpgaloader: the board's name for openFPGALoader.
+    aliases: other names of the board.
+    """
+
+    name: str
+    title: str
+    platform: str
+    family: str
+    device: str
+    package: str
+    target_clock_hz: int
+    resources: Resources
+    input_clock: InputClock
+    uart: Uart
+    openfpgaloader: str
+    aliases: tuple[str, ...] = ()
+
+
+def list_boards() -> tuple[Board, ...]:
+    """Return the boards that come with nnhw."""
+    return tuple(_read(_folder() / f"{name}.toml") for name in BOARD_NAMES)
+
+
+def load_board(name: str | Path) -> Board:
+    """Return a board.
+
+    Parameters
+    ----------
+    name: of a board that comes with nnhw, an alias of it, or the path of a board file (`.toml`).
+
+    Raises
+    ------
+    BoardError: an unknown name, or a file that cannot be read or has mistakes (all are listed).
+    """
+    if isinstance(name, Path) or name.endswith(".toml"):
+        return _read(Path(name))
+    known = {alias: board for board in list_boards() for alias in (board.name, *board.aliases)}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)
+    raise BoardError(
+        f"board '{name}' is not known; near it are {_quoted(near)}; 'nnhw boards' lists all, "
+        "and a board of your own is a file: --board PATH.toml"
+    )
+
+
+def _folder() -> Traversable:
+    """Return the folder of the board files: in the wheel inside the package, in a checkout beside it."""
+    package = importlib.resources.files("nnhw")
+    shipped = package / "_boards"
+    return shipped if shipped.is_dir() else Path(str(package)).parent / "boards"
+
+
+def _read(path: Traversable) -> Board:
+    """Return the board of a file; see `load_board`."""
+    where = f"board file '{path.name}'"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BoardError(f"{where} cannot be read: {error}") from None
+    problems: list[NnhwError] = []
+    board = _make(Board, table, where, problems)
+    if board is not None:
+        problems += _check(board, where)
+    raise_all(problems)
+    assert isinstance(board, Board)
+    return board
+
+
+def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwError], prefix: str = "") -> Any:
+    """Return the dataclass that a table describes, or None after a problem was appended."""
+    before = len(problems)
+    types = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for name in table.keys() - types.keys():
+        near = difflib.get_close_matches(name, types, n=1)
+        hint = f"did you mean '{prefix}{near[0]}'?" if near else f"known are {_quoted(types)}"
+        problems.append(BoardError(f"{where}: field '{prefix}{name}' is not known; {hint}"))
+    for item in fields(kind):
+        if item.name in table:
+            values[item.name] = _value(table[item.name], types[item.name], where, problems, prefix + item.name)
+        elif item.default is MISSING:
+            problems.append(BoardError(f"{where}: field '{prefix}{item.name}' ({_describe(types[item.name])}) is missing"))
+    return kind(**values) if len(problems) == before else None
+
+
+def _value(value: Any, kind: Any, where: str, problems: list[NnhwError], name: str) -> Any:
+    """Return a value as its field's type, or append a problem."""
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
+        return _make(kind, value, where, problems, f"{name}.")
+    if kind is int and type(value) is int and value >= 0:
+        return value
+    if kind is str and isinstance(value, str) and value:
+        return value
+    if kind == tuple[str, ...] and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    problems.append(BoardError(f"{where}: field '{name}' must be {_describe(kind)}, but is {value!r}"))
+    return None
+
+
+def _describe(kind: Any) -> str:
+    names = {int: "a whole number of 0 or more", str: "a text", tuple[str, ...]: "a list of texts"}
+    return names.get(kind, "a table")
+
+
+def _check(board: Board, where: str) -> list[NnhwError]:
+    """Return what is wrong with a board whose fields have the right types."""
+    problems: list[NnhwError] = []
+
+    def one_of(field: str, given: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
+        if given not in allowed:
+            problems.append(BoardError(f"{where}: field '{field}' must be one of {_quoted(allowed)}, but is '{given}'"))
+
+    one_of("family", board.family, FAMILIES)
+    one_of("device", board.device, FAMILIES.get(board.family, (board.device,)))
+    one_of("input_clock.pll", board.input_clock.pll, PLL_KINDS)
+    if not all(board.platform.partition(":")):
+        problems.append(BoardError(f"{where}: field 'platform' must be 'module:Class', but is '{board.platform}'"))
+    if Path(board.name).name != board.name:
+        problems.append(BoardError(f"{where}: field 'name' must serve as a folder's name, but is '{board.name}'"))
+    positive = {
+        "target_clock_hz": board.target_clock_hz,
+        "input_clock.hz": board.input_clock.hz,
+        "uart.baud": board.uart.baud,
+        "resources.lc": board.resources.lc,
+    }
+    problems += [BoardError(f"{where}: field '{name}' must be more than 0") for name, value in positive.items() if not value]
+    return problems
+
+
+def _quoted(names: Mapping[str, Any] | tuple[str, ...] | list[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,185 @@
+"""The command line: parse, call, print. What it does is in `nnhw.flow`; heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+import nnhw
+from nnhw.errors import NnhwError
+
+if TYPE_CHECKING:
+    from nnhw.flow.progress import Progress
+
+OUT = Console()
+ERR = Console(stderr=True)
+EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+
+
+class _Commands(TyperGroup):
+    """Turns what nnhw means to say into a message and an exit code, for every command."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NnhwError as error:
+            if ctx.params.get("debug"):
+                raise
+            ERR.print(f"{type(error).__name__}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            ctx.exit(EXIT_ERROR)
+        except KeyboardInterrupt:
+            ERR.print("interrupted; what was finished before is kept, nothing is half-written")
+            ctx.exit(EXIT_INTERRUPTED)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ModelFile = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model` and `example_input`, or a .pt2.")]
+BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
+BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        OUT.print(f"nnhw {nnhw.__version__}", highlight=False)
+        raise typer.Exit
+
+
+def _progress() -> Progress:
+    from nnhw.flow.progress import make_progress
+
+    return make_progress(ERR)
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Quantized PyTorch networks to verified FPGA accelerators."""
+
+
+@app.command()
+def doctor() -> None:
+    """Say which tools are there, which version, and what a missing one costs."""
+    from nnhw.flow.doctor import diagnose, render
+
+    OUT.print(render(diagnose()))
+
+
+@app.command()
+def boards() -> None:
+    """List the boards with their resources."""
+    from nnhw.boards import list_boards
+    from nnhw.flow.terminal import render_boards
+
+    OUT.print(render_boards(list_boards()))
+
+
+@app.command()
+def build(
+    file: ModelFile,
+    board: BoardName = "icebreaker",
+    out: Annotated[Path | None, typer.Option(help="Build folder instead of build/<model>-<board>.")] = None,
+    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock that must be reached.")] = None,
+    target_fps: Annotated[float | None, typer.Option(help="Frames/s that suffice: the smallest such mapping.")] = None,
+    overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores otherwise.")] = None,
+    frames: Annotated[int, typer.Option(min=0, help="Frames of the RTL simulation; 0: none.")] = 8,
+    start_from: Annotated[str, typer.Option(metavar="STAGE", help="First stage; those before must be done.")] = "capture",
+    stop_at: Annotated[str, typer.Option(metavar="STAGE", help="Last stage.")] = "build",
+) -> None:
+    """Make an accelerator: capture, lower, map, elaborate, simulate, build."""
+    from nnhw.flow.options import make_options
+    from nnhw.flow.pipeline import build_file
+    from nnhw.flow.terminal import render_report
+
+    chosen = make_options(clock, target_fps, overrides, seeds, jobs, frames)
+    made = build_file(file, board, chosen, out=out, start_from=start_from, stop_at=stop_at, progress=_progress())
+    OUT.print(render_report(made.report))
+    OUT.print(f"in {made.path}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def check(file: ModelFile, board: BoardName = "icebreaker") -> None:
+    """List everything in a model that stands in the way of a build."""
+    from nnhw.flow.inspection import check_file
+
+    check_file(file, board)
+    OUT.print(f"{file}: no problems", highlight=False)
+
+
+@app.command()
+def ir(
+    file: ModelFile,
+    stage: Annotated[str, typer.Option(metavar="STAGE", help="capture, a pass, head, lower, tail, or map.")] = "lower",
+    board: BoardName = "icebreaker",
+) -> None:
+    """Print the graph of a model behind a stage."""
+    from nnhw.flow.inspection import ir_text
+
+    typer.echo(ir_text(file, stage, board).rstrip("\n"))
+
+
+@app.command()
+def report(build: BuildPath, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Show what is known of a build."""
+    from json import dumps
+
+    from nnhw.flow.pipeline import Build
+    from nnhw.flow.terminal import render_report
+
+    content = Build.load(build).report
+    if json:
+        typer.echo(dumps(content, indent=1))
+    else:
+        OUT.print(render_report(content))
+
+
+@app.command()
+def sim(
+    build: BuildPath,
+    frames: Annotated[int, typer.Option(min=1, help="Frames, back to back.")] = 8,
+    stalls: Annotated[str, typer.Option(help="Pattern of both sides: none, alternating, random, bursts.")] = "random",
+) -> None:
+    """Compare the RTL of a build with the IR, by cocotb, at every layer boundary."""
+    raise NotImplementedError
+
+
+@app.command()
+def run(
+    build: BuildPath,
+    file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="Images [N, ...] as the model takes them.")],
+    link: Annotated[str, typer.Option(help="sim, model, auto, or a serial port.")] = "sim",
+    out: Annotated[Path | None, typer.Option(metavar="OUT.npy", help="Where the results go.")] = None,
+) -> None:
+    """Run images through a board, or a virtual one."""
+    raise NotImplementedError
+
+
+@app.command()
+def program(build: BuildPath) -> None:
+    """Load a build into the board."""
+    raise NotImplementedError
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="nnhw")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""From a board and the user's wishes to what the mapper is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnhw.accelerator import Accelerator
+from nnhw.boards import Board
+from nnhw.errors import MappingError
+from nnhw.flow.options import Options
+from nnhw.ir import Graph
+from nnhw.mapping.cost import Cost, cost
+from nnhw.mapping.mapper import MARGIN, Budget, map_body
+
+LINK_COST = Cost(lc=650, ebr=3)
+"""UART, framing, CRC, identity, counters, reset: measured, see `benchmarks/`."""
+
+
+def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Accelerator, dict[str, Any]]:
+    """Map an integer graph on what a board leaves beside the link.
+
+    Returns
+    -------
+    The accelerator, and what the report says of it.
+
+    Raises
+    ------
+    MappingError: it does not fit, or not at the rate asked for.
+    """
+    available = Budget(lc=board.resources.lc * MARGIN - LINK_COST.lc, ebr=board.resources.ebr - LINK_COST.ebr)
+    interval = target_interval(board, options)
+    accelerator = map_body(body, board.name, available, target_interval=interval, overrides=options.overrides)
+    if interval is not None and accelerator.schedule.interval_cycles > interval:
+        raise MappingError(_too_slow(accelerator, board, options))
+    return accelerator, {"resources": estimate(accelerator)}
+
+
+def target_interval(board: Board, options: Options) -> int | None:
+    """Return the cycles a frame that suffice for the rate asked for, at the clock asked for or the board's usual one."""
+    if options.target_fps is None:
+        return None
+    return max(1, int(_clock_hz(board, options) / options.target_fps))
+
+
+def estimate(accelerator: Accelerator) -> dict[str, int]:
+    """Return the resources that an accelerator with its link is expected to take."""
+    total = sum((cost(stage.config) for stage in accelerator.stages), LINK_COST)
+    return {"lc": round(total.lc), "ebr": total.ebr, "spram": 0, "dsp": 0}
+
+
+def _clock_hz(board: Board, options: Options) -> float:
+    return options.clock_hz or board.target_clock_hz
+
+
+def _too_slow(accelerator: Accelerator, board: Board, options: Options) -> str:
+    clock_hz, interval = _clock_hz(board, options), accelerator.schedule.interval_cycles
+    return (
+        f"--target-fps {options.target_fps:g} at {clock_hz / 1e6:g} MHz needs a frame every "
+        f"{target_interval(board, options)} cycles, but the fastest mapping that fits '{board.name}' takes {interval}; "
+        f"ask for {clock_hz / interval:.0f} or fewer, a higher --clock, or a larger board"
+    )

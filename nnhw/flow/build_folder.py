@@ -1,0 +1,200 @@
+"""The build folder: artefacts by stage, each whole or absent, and the manifest that says which are current."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nnhw
+from nnhw.errors import BuildError
+
+MANIFEST = "manifest.json"
+FORMAT_VERSION = 1
+_PARTIAL = ".partial-"
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of it; equal documents, equal bytes."""
+    partial = path.with_name(f"{_PARTIAL}{path.name}")
+    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises
+    ------
+    BuildError: missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BuildError(f"build file '{path}' cannot be read ({error}); run 'nnhw build' again") from None
+
+
+class BuildFolder:
+    """One model on one board.
+
+    A stage writes into a folder of its own; `commit` moves its files here one by one, each whole, and names them in the
+    manifest last. So a stage that the manifest names is complete, whatever interrupted the build before or after.
+
+    Parameters
+    ----------
+    path: of the folder.
+    manifest: content of `manifest.json`.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def create(cls, path: Path, model: str, board: str) -> BuildFolder:
+        """Make the folder, or take the one that is there.
+
+        Raises
+        ------
+        BuildError: the folder holds something else, or another model or board.
+        """
+        fresh = {"format": FORMAT_VERSION, "nnhw": nnhw.__version__, "model": model, "board": board, "stages": {}}
+        if not path.exists() or not any(path.iterdir()):
+            path.mkdir(parents=True, exist_ok=True)
+            return cls(path, fresh)
+        remove_partial(path)
+        if not (path / MANIFEST).is_file():
+            if not any(path.iterdir()):
+                return cls(path, fresh)
+            raise BuildError(f"'{path}' holds files, but no {MANIFEST}: it is no build folder; give another with --out")
+        manifest = read_json(path / MANIFEST)
+        given = (manifest.get("model"), manifest.get("board"))
+        if given != (model, board):
+            raise BuildError(
+                f"build folder '{path}' holds model '{given[0]}' on board '{given[1]}', not '{model}' on '{board}'; "
+                "give another folder with --out, or delete this one"
+            )
+        return cls(path, manifest if _is_ours(manifest) else fresh)
+
+    @classmethod
+    def open(cls, path: Path) -> BuildFolder:
+        """Take a finished folder.
+
+        Raises
+        ------
+        BuildError: there is none, or it was made by another version of nnhw.
+        """
+        if not (path / MANIFEST).is_file():
+            raise BuildError(f"'{path}' is no build folder: it has no {MANIFEST}; make one with 'nnhw build'")
+        manifest = read_json(path / MANIFEST)
+        if not _is_ours(manifest):
+            raise BuildError(
+                f"build folder '{path}' was made by nnhw {manifest.get('nnhw')}, this is nnhw {nnhw.__version__}; "
+                "run 'nnhw build' again"
+            )
+        return cls(path, manifest)
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return str(self.manifest["model"])
+
+    @property
+    def board(self) -> str:
+        """Name of the board."""
+        return str(self.manifest["board"])
+
+    def files(self, stage: str) -> dict[str, str]:
+        """Return {file name: SHA-256} of a stage; empty where it has not run."""
+        return dict(self.manifest["stages"].get(stage, {}).get("files", {}))
+
+    def is_intact(self, stage: str) -> bool:
+        """Return whether a stage has run and its files are as it left them."""
+        files = self.files(stage)
+        paths = {self.path / name: digest for name, digest in files.items()}
+        return stage in self.manifest["stages"] and all(
+            path.is_file() and file_hash(path) == digest for path, digest in paths.items()
+        )
+
+    def is_current(self, stage: str, key: str) -> bool:
+        """Return whether a stage has run with this key and its files are as it left them."""
+        return self.manifest["stages"].get(stage, {}).get("key") == key and self.is_intact(stage)
+
+    def require(self, stage: str) -> None:
+        """Raise BuildError unless a stage has run and its files are as it left them."""
+        if not self.is_intact(stage):
+            had = "has changed files of" if stage in self.manifest["stages"] else "does not have"
+            raise BuildError(f"build folder '{self.path}' {had} stage '{stage}'; run 'nnhw build' again")
+
+    @contextlib.contextmanager
+    def staging(self, stage: str) -> Iterator[Path]:
+        """Lend a folder for a stage's files; it is gone afterwards."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{stage}-", dir=self.path))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def is_same(self, stage: str, staged: Path) -> bool:
+        """Return whether a stage's files are already here, byte by byte."""
+        return self.is_intact(stage) and self.files(stage) == _hashes(staged)
+
+    def commit(self, stage: str, key: str, staged: Path) -> None:
+        """Put a stage's files into place and name them in the manifest.
+
+        Parameters
+        ----------
+        key: hash of everything that the stage depends on.
+        staged: what `staging` lent.
+        """
+        hashes = _hashes(staged)
+        self.drop(stage)
+        for name in hashes:
+            os.replace(staged / name, self.path / name)
+        self.manifest["stages"][stage] = {"key": key, "files": hashes}
+        self._save()
+
+    def drop(self, stage: str) -> None:
+        """Take a stage out of the manifest, then remove its files."""
+        dropped = self.manifest["stages"].pop(stage, None)
+        if dropped is not None:
+            self._save()
+            for name in dropped["files"]:
+                (self.path / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove the folder if nothing came into it."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+    def _save(self) -> None:
+        write_json(self.path / MANIFEST, self.manifest)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+
+
+def remove_partial(path: Path) -> None:
+    """Remove what a killed build left of a stage."""
+    for left in path.glob(f"{_PARTIAL}*"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def _is_ours(manifest: dict[str, Any]) -> bool:
+    return (manifest.get("format"), manifest.get("nnhw")) == (FORMAT_VERSION, nnhw.__version__)

@@ -1,0 +1,78 @@
+"""What a user may say about a build."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnhw.errors import InputError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may say about a build.
+
+    Parameters
+    ----------
+    clock_hz: that the engine must reach; None: the fastest that holds.
+    target_fps: frames per second that suffice at the engine; None: the fastest mapping that fits.
+    overrides: foldings by layer name, see `nnhw.mapping.map_body`.
+    seeds: place-and-route runs, of which the best counts.
+    jobs: processes at a time.
+    frames: that the RTL simulation runs; 0: no simulation.
+    """
+
+    clock_hz: float | None = None
+    target_fps: float | None = None
+    overrides: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    seeds: int = 5
+    jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
+    frames: int = 8
+
+    def __post_init__(self) -> None:
+        for name, unit in (("clock_hz", "Hz"), ("target_fps", "frames/s")):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"option {name} needs a positive number of {unit}, given {value}")
+
+
+def load_overrides(path: Path) -> dict[str, dict[str, int]]:
+    """Read foldings by layer name from a TOML file: one table a layer, whole numbers in it.
+
+    Raises
+    ------
+    InputError: missing, not TOML, or something else in it.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"overrides file '{path}' cannot be read: {error}") from None
+    for layer, table in document.items():
+        if not isinstance(table, dict) or not all(type(value) is int for value in table.values()):
+            raise InputError(
+                f"overrides file '{path}': '{layer}' needs a table of whole numbers, such as [\"{layer}\"] with "
+                f"pe = 8, given {table!r}"
+            )
+    return document
+
+
+def make_options(
+    clock_mhz: float | None,
+    target_fps: float | None,
+    overrides: Path | None,
+    seeds: int,
+    jobs: int | None,
+    frames: int,
+) -> Options:
+    """Return the options of a command line."""
+    return Options(
+        clock_hz=None if clock_mhz is None else clock_mhz * 1e6,
+        target_fps=target_fps,
+        overrides=load_overrides(overrides) if overrides else {},
+        seeds=seeds,
+        jobs=jobs or os.cpu_count() or 1,
+        frames=frames,
+    )

@@ -1,0 +1,239 @@
+"""Running the stages: what is current stays, what is not is made again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnhw.accelerator import Accelerator
+from nnhw.boards import load_board
+from nnhw.errors import InputError
+from nnhw.flow.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.options import Options
+from nnhw.flow.progress import Progress, SilentProgress
+from nnhw.flow.report import make_report
+from nnhw.flow.stages import (
+    STAGE_NAMES,
+    STAGES,
+    Job,
+    Stage,
+    dependents,
+    load_accelerator,
+    load_facts,
+    stage_key,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.export import ExportedProgram
+
+    from nnhw.frontend import Source
+
+ROOT = Path("build")
+REPORT, TIMING = "report.json", "timing.json"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build folder with what is in it.
+
+    Parameters
+    ----------
+    path: of the folder.
+    report: see `docs/report-schema.md`.
+    """
+
+    path: Path
+    report: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, path: Path | str) -> Build:
+        """Take a folder that `nnhw build` made.
+
+        Raises
+        ------
+        BuildError: there is none, it is not complete, or another version made it.
+        """
+        folder = BuildFolder.open(Path(path))
+        return cls(folder.path, read_json(folder.path / REPORT))
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The mapped network."""
+        return Accelerator.load(self.path)
+
+
+def build(
+    model: nn.Module | ExportedProgram,
+    example_input: torch.Tensor,
+    *,
+    board: str = "icebreaker",
+    name: str | None = None,
+    out: Path | str | None = None,
+    clock_mhz: float | None = None,
+    target_fps: float | None = None,
+    overrides: Mapping[str, Mapping[str, int]] | None = None,
+    seeds: int = 5,
+    frames: int = 8,
+    stop_at: str = STAGE_NAMES[-1],
+    progress: Progress | None = None,
+) -> Build:
+    """Make an accelerator of a model; what a build folder has already is not made again.
+
+    Parameters
+    ----------
+    model: in any mode; a copy in eval mode is built.
+    example_input: [batch, ..]: shape, dtype and range of what the model will see.
+    board: name of a board, an alias, or the path of a board file.
+    name: of the model; its class says it otherwise.
+    out: the build folder; `build/<name>-<board>` otherwise.
+    clock_mhz: that the engine must reach; the fastest that holds otherwise.
+    target_fps: frames per second at the engine that suffice; the fastest mapping that fits otherwise.
+    overrides: foldings by layer name.
+    seeds: place-and-route runs, of which the best counts.
+    frames: that the RTL simulation runs; 0: none.
+    stop_at: the last stage to run.
+
+    Raises
+    ------
+    NnhwError: see `nnhw.errors`; what is finished by then stays in the build folder.
+    """
+    from nnhw.frontend.source import Source, identifier
+
+    source = Source(model, example_input, identifier(name or type(model).__name__.lower()))
+    options = Options(
+        clock_hz=clock_mhz * 1e6 if clock_mhz else None,
+        target_fps=target_fps,
+        overrides=overrides or {},
+        seeds=seeds,
+        frames=frames,
+    )
+    return run_build(source, source.name, board, options, out=out, stop_at=stop_at, progress=progress)
+
+
+def run_build(
+    source: Source | None,
+    name: str,
+    board: str,
+    options: Options,
+    *,
+    out: Path | str | None = None,
+    start_from: str = STAGE_NAMES[0],
+    stop_at: str = STAGE_NAMES[-1],
+    progress: Progress | None = None,
+) -> Build:
+    """Run the stages from `start_from` to `stop_at`; see `build`.
+
+    Parameters
+    ----------
+    source: the model; may be None when `start_from` is a later stage.
+    """
+    found = load_board(board)
+    selected = _selected(start_from, stop_at, options)
+    progress = progress or SilentProgress()
+    progress.note(f"board: {found.name} ({found.title}, {found.device})")
+    folder = BuildFolder.create(Path(out) if out else ROOT / f"{name}-{found.name}", name, found.name)
+    job = Job(folder, found, options, progress, source)
+    try:
+        for earlier in STAGE_NAMES[: STAGE_NAMES.index(start_from)]:
+            if earlier != "simulate":
+                folder.require(earlier)
+        for stage in selected:
+            _advance(stage, job)
+    finally:
+        folder.close()
+    return _finish(job)
+
+
+def _selected(start_from: str, stop_at: str, options: Options) -> list[Stage]:
+    """Return the stages to run, in order.
+
+    Raises
+    ------
+    InputError: a stage that does not exist, or an end before the start.
+    """
+    for name in (start_from, stop_at):
+        if name not in STAGE_NAMES:
+            raise InputError(f"there is no stage '{name}'; the stages are {', '.join(STAGE_NAMES)}")
+    first, last = STAGE_NAMES.index(start_from), STAGE_NAMES.index(stop_at)
+    if first > last:
+        raise InputError(f"a build cannot start from '{start_from}' and stop at '{stop_at}': that stage comes before it")
+    return [stage for stage in STAGES[first : last + 1] if stage.name != "simulate" or options.frames]
+
+
+def _advance(stage: Stage, job: Job) -> None:
+    """Run one stage unless its files are current. A new model shows only in what `capture` makes: that always runs."""
+    folder = job.folder
+    key = stage_key(stage, job)
+    if stage.reads and folder.is_current(stage.name, key):
+        job.progress.note(f"{stage.name}: unchanged")
+        return
+    start = time.monotonic()
+    with job.progress.stage(stage.name), folder.staging(stage.name) as staged:
+        stage.run(job, staged)
+        if not stage.reads and folder.is_same(stage.name, staged):
+            return
+        # From here on nothing of the old build may be taken for the new one's.
+        for stale in (stage.name, *dependents(stage.name)):
+            folder.drop(stale)
+        (folder.path / REPORT).unlink(missing_ok=True)
+        folder.commit(stage.name, key, staged)
+    _record_seconds(folder, stage.name, time.monotonic() - start)
+
+
+def _record_seconds(folder: BuildFolder, stage: str, seconds: float) -> None:
+    """Keep how long each stage took when it last ran; no artefact depends on it."""
+    path = folder.path / TIMING
+    timing = read_json(path) if path.is_file() else {}
+    write_json(path, {**timing, stage: round(seconds, 3)})
+
+
+def _finish(job: Job) -> Build:
+    """Write the report of what is there."""
+    folder = job.folder
+    report = make_report(load_facts(folder), load_accelerator(folder), job.board)
+    write_json(folder.path / REPORT, report)
+    return Build(folder.path, report)
+
+
+def build_file(
+    file: str,
+    board: str,
+    options: Options,
+    *,
+    out: Path | str | None = None,
+    start_from: str = STAGE_NAMES[0],
+    stop_at: str = STAGE_NAMES[-1],
+    progress: Progress | None = None,
+) -> Build:
+    """Build the model of a file: FILE.py, FILE.py:NAME or FILE.pt2. See `run_build`.
+
+    The file is read only when the build starts from `capture`.
+    """
+    progress = progress or SilentProgress()
+    source = None
+    if start_from == STAGE_NAMES[0]:
+        load_board(board)  # a wrong name is said before torch is imported
+        with progress.stage("load"):
+            source = _load(file)
+    name = source.name if source else model_name(file)
+    return run_build(
+        source, name, board, options, out=out, start_from=start_from, stop_at=stop_at, progress=progress
+    )
+
+
+def model_name(file: str) -> str:
+    """Return the name that the model of a file has, without reading the file."""
+    path, _, name = file.partition(":")
+    stem = Path(path).stem
+    return f"{stem}_{name}" if name and name != "model" else stem
+
+
+def _load(file: str) -> Source:
+    from nnhw.frontend import load_source
+
+    return load_source(file)

@@ -1,0 +1,122 @@
+"""What a person sees while the flow works: a line per stage, bars where a count is known."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+
+class Progress(Protocol):
+    """Where a long action reports."""
+
+    def stage(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Frame an action; the time that it took is shown at its end."""
+
+    def note(self, text: str) -> None:
+        """Say something that stays on the screen."""
+
+    def advance(self, done: int, total: int) -> None:
+        """Say how far the innermost action is."""
+
+
+class SilentProgress:
+    """Says nothing: the default of the Python interface."""
+
+    def stage(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def note(self, text: str) -> None:
+        pass
+
+    def advance(self, done: int, total: int) -> None:
+        pass
+
+
+class PlainProgress:
+    """Lines for a log: no cursor movements, at most one line every `period_s` for an advance."""
+
+    def __init__(self, stream: TextIO | None = None, period_s: float = 5.0) -> None:
+        self.stream = stream or sys.stderr
+        self.period_s = period_s
+        self._name = ""
+        self._last = 0.0
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        outer, self._name, start = self._name, name, time.monotonic()
+        self._last = start
+        self._print(f"{name} ...")
+        try:
+            yield
+            self._print(f"{name}: {time.monotonic() - start:.1f} s")
+        finally:
+            self._name = outer
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def advance(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= self.period_s:
+            self._last = now
+            self._print(f"{self._name}: {done} of {total}")
+
+    def _print(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+
+class RichProgress:
+    """A live display: a spinner with the seconds for each running action, a bar where a count is known."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bars: Bars | None = None
+        self._tasks: list[int] = []
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        with self._display() as bars:
+            task = bars.add_task(name, total=None)
+            self._tasks.append(task)
+            try:
+                yield
+                self.console.print(f"[green]✓[/] {name} [dim]{time.monotonic() - start:.1f} s[/]", highlight=False)
+            finally:
+                self._tasks.remove(task)
+                bars.remove_task(task)
+
+    def note(self, text: str) -> None:
+        self.console.print(f"  {text}", style="dim", markup=False, highlight=False)
+
+    def advance(self, done: int, total: int) -> None:
+        if self._bars is not None and self._tasks:
+            self._bars.update(self._tasks[-1], completed=done, total=total)  # type: ignore[arg-type]
+
+    @contextlib.contextmanager
+    def _display(self) -> Iterator[Bars]:
+        """Start the live display with the outermost action, stop it with it."""
+        if self._bars is not None:
+            yield self._bars
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True) as bars:
+            self._bars = bars
+            try:
+                yield bars
+            finally:
+                self._bars = None
+
+
+def make_progress(console: Console) -> Progress:
+    """Return a live display on a terminal, plain lines elsewhere."""
+    return RichProgress(console) if console.is_terminal else PlainProgress(console.file)

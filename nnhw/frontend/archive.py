@@ -1,0 +1,199 @@
+"""Saved programs (.pt2), loaded without running anything that is in the file.
+
+`torch.export.load` unpickles: tensors that are marked as pickled, custom objects, and the sample inputs, for which
+it falls back to unrestricted unpickling. It loads compiled libraries, too, and evaluates the text of symbolic
+expressions. So the archive is read here first, everything in it that is not plain data is refused, and torch is
+given a new archive with the checked parts alone. The sample inputs are left out of that: shapes are in the graph.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+import nnhw.nn  # noqa: F401  # registers the operator nnhw::quantize, which programs refer to
+from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
+
+_SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
+_BYTES_MAX = 4 << 30
+
+_MODEL = "models/model.json"
+_WEIGHTS = "data/weights/model_weights_config.json"
+_CONSTANTS = "data/constants/model_constants_config.json"
+_SAMPLES = "data/sample_inputs/model.pt"
+_PLAIN = re.compile(
+    r"archive_format|archive_version|byteorder|\.data/version|\.data/serialization_id|extra/.*"
+    r"|data/weights/weight_\d+|data/constants/tensor_\d+"
+)
+_TARGET = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|_operator\.\w+")
+# What sympy's srepr gives for sizes that depend on the batch, which torch hands to a Python eval.
+_EXPRESSION = re.compile(
+    r"(?:Symbol\('[su]\d+'(?:, [a-z_]+=(?:True|False))*\)|Integer\(-?\d{1,19}\)|(?:Mul|Add)\(|[,) ])+"
+)
+_SPEC_TYPES = {None, "builtins.tuple", "builtins.list", "builtins.dict"}
+_METADATA = ("stack_trace", "nn_module_stack")
+
+
+def load_archive(path: Path) -> ExportedProgram:
+    """Load a program that torch.export.save wrote.
+
+    Raises
+    ------
+    InputError for a file that is no such archive, or that holds more than plain data; nothing in it was run then.
+    CaptureError if torch cannot load the checked parts.
+    """
+    checked = _rewritten(path)
+    try:
+        with _quiet_torch():
+            return torch.export.load(io.BytesIO(checked))
+    except Exception as error:
+        raise CaptureError(f"{path} cannot be loaded by torch {torch.__version__}: {error}; {_SAVE_AGAIN}") from error
+
+
+def random_input(program: ExportedProgram) -> torch.Tensor:
+    """Return numbers that a program takes, the same each time: in [0, 1), or 0 to 255 for integers."""
+    name = program.graph_signature.user_inputs[0]
+    value = next(node.meta["val"] for node in program.graph.nodes if node.name == name)
+    shape = [size if isinstance(size, int) else 2 for size in value.shape]
+    generator = torch.Generator().manual_seed(0)
+    if value.dtype.is_floating_point:
+        return torch.rand(shape, generator=generator).to(value.dtype)
+    return torch.randint(0, 256, shape, generator=generator).to(value.dtype)
+
+
+@contextmanager
+def _quiet_torch() -> Iterator[None]:
+    """Keep torch from printing what the exception says as well."""
+    logger = logging.getLogger("torch.export")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _rewritten(path: Path) -> bytes:
+    """Return an archive of the parts that were checked, and of no others."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = _entries(archive, path)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"{path} is not a .pt2 archive: {error}; {_SAVE_AGAIN}") from error
+    _check_names(entries, path)
+    raise_all(list(_pickled(entries, path)))
+    entries[_MODEL] = json.dumps(_checked_model(_json(entries, _MODEL, path), path)).encode()
+    entries[_SAMPLES] = b""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in entries.items():
+            if not name.startswith("extra/"):
+                archive.writestr(f"model/{name}", content)
+    return buffer.getvalue()
+
+
+def _entries(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
+    """Return the contents by name, without the folder that all of them are in."""
+    size = sum(info.file_size for info in archive.infolist())
+    if size > _BYTES_MAX:
+        raise InputError(f"{path} unpacks to {size} bytes; at most {_BYTES_MAX} are accepted")
+    names = [info.filename for info in archive.infolist()]
+    if len(set(names)) != len(names):
+        raise InputError(f"{path} holds two files of the same name; {_SAVE_AGAIN}")
+    return {name.partition("/")[2]: archive.read(name) for name in names}
+
+
+def _check_names(entries: dict[str, bytes], path: Path) -> None:
+    if any(name.startswith("data/aotinductor") for name in entries):
+        raise InputError(f"{path} holds compiled code, which is not run; {_SAVE_AGAIN}")
+    if _MODEL not in entries or entries.get("archive_format") != b"pt2":
+        raise InputError(f"{path} is not a .pt2 archive of one model named 'model'; {_SAVE_AGAIN}")
+    known = {_MODEL, _WEIGHTS, _CONSTANTS, _SAMPLES}
+    unknown = [name for name in entries if name not in known and not _PLAIN.fullmatch(name)]
+    if unknown:
+        raise InputError(
+            f"{path} holds {len(unknown)} parts that are not plain data ({', '.join(unknown[:3])}), which could run "
+            f"code when loaded; make weights and constants plain tensors, and {_SAVE_AGAIN}"
+        )
+
+
+def _pickled(entries: dict[str, bytes], path: Path) -> Iterator[NnhwError]:
+    for config, kind in ((_WEIGHTS, "weight"), (_CONSTANTS, "constant")):
+        table = _json(entries, config, path).get("config") if config in entries else {}
+        if not isinstance(table, dict):
+            raise InputError(f"{path} has no table of its {kind}s; {_SAVE_AGAIN}")
+        for name, entry in table.items():
+            part = entry.get("path_name") if isinstance(entry, dict) else None
+            folder = config.rpartition("/")[0]
+            if part is None or entry.get("use_pickle") is not False or f"{folder}/{part}" not in entries:
+                yield InputError(
+                    f"{path} holds {kind} '{name}' as a pickle or custom object, which could run code when loaded; "
+                    f"make it a plain, contiguous tensor, and {_SAVE_AGAIN}"
+                )
+
+
+def _json(entries: dict[str, bytes], name: str, path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(entries[name])
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: {name} is damaged: {error}; {_SAVE_AGAIN}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: {name} is damaged; {_SAVE_AGAIN}")
+    return content
+
+
+def _checked_model(model: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return the description of the graph without what is not needed, each text that torch interprets checked."""
+    model["guards_code"] = []
+    for key, value in _pairs(model):
+        for rule_key, holds, what in _RULES:
+            if key == rule_key and not holds(value):
+                raise InputError(f"{path} {what}, got {value!r}; {_SAVE_AGAIN}")
+        if key == "metadata" and isinstance(value, dict):
+            for name in [name for name in value if name not in _METADATA]:
+                del value[name]
+    return model
+
+
+def _pairs(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield all keys and values of nested dictionaries."""
+    if isinstance(node, dict):
+        for key, value in list(node.items()):
+            yield key, value
+            yield from _pairs(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _pairs(item)
+
+
+def _is_plain_spec(spec: Any) -> bool:
+    """Return whether a tree of arguments is made of tuples, lists and dicts; other types may import modules."""
+    try:
+        parsed = json.loads(spec)
+    except (TypeError, ValueError):
+        return False
+    return all(value in _SPEC_TYPES for key, value in _pairs(parsed) if key == "type")
+
+
+_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("expr_str", lambda text: isinstance(text, str) and bool(_EXPRESSION.fullmatch(text)), "needs plain sizes"),
+    ("target", lambda text: isinstance(text, str) and bool(_TARGET.fullmatch(text)), "needs operators of torch"),
+    ("in_spec", _is_plain_spec, "needs tensors and plain tuples as inputs"),
+    ("out_spec", _is_plain_spec, "needs tensors and plain tuples as outputs"),
+    ("custom_obj_values", lambda table: not table, "must not hold custom objects"),
+    ("custom_obj", lambda table: not table, "must not hold custom objects"),
+    ("treespec_namedtuple_fields", lambda table: not table, "needs plain tuples as inputs and outputs"),
+)

@@ -1,0 +1,66 @@
+"""Where in the user's program each module of a model was made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from .locations import Lines, innermost_user_frame
+
+
+class Birthplaces:
+    """A context in which modules that are made are noted with the user's line.
+
+    Layers inside nn.Sequential are called by torch alone, so that no line of the user's forward names them; the
+    line that made them does. A module is noted when it gets its first parameter or buffer, which is in its own
+    constructor, or else when it is put into another module.
+    """
+
+    def __init__(self) -> None:
+        self._places: WeakKeyDictionary[nn.Module, tuple[str, int]] = WeakKeyDictionary()
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> Birthplaces:
+        self._hooks = [
+            torch_module.register_module_parameter_registration_hook(self._note_owner),
+            torch_module.register_module_buffer_registration_hook(self._note_owner),
+            torch_module.register_module_module_registration_hook(self._note_child),
+        ]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def lines(self, model: nn.Module) -> Lines:
+        """Return (file, line) by module path, of those that are known."""
+        return {path: self._places[module] for path, module in model.named_modules() if module in self._places}
+
+    def _note_owner(self, owner: nn.Module, name: str, value: object) -> None:
+        self._note(owner)
+
+    def _note_child(self, owner: nn.Module, name: str, child: nn.Module | None) -> None:
+        if child is not None:
+            self._note(child)
+
+    def _note(self, module: nn.Module) -> None:
+        if module in self._places:
+            return
+        # Innermost last, as in a traceback.
+        place = innermost_user_frame(reversed(list(_frames(sys._getframe(1)))))
+        if place is not None:
+            self._places[module] = place
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back

@@ -1,0 +1,121 @@
+"""One traced operation with its arguments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnhw.errors import CaptureError
+from nnhw.ir import Location
+
+from .locations import Lines, location_of
+from .values import Batch, Constant, Value
+
+
+@dataclass(frozen=True)
+class Call:
+    """One traced operation.
+
+    Parameters
+    ----------
+    operator: such as 'aten.relu.default', also for the in-place form of it.
+    arguments: by the names of the operator's schema, defaults filled in, values in place of nodes.
+    """
+
+    node: fx.Node
+    operator: str
+    arguments: Mapping[str, Any]
+    location: Location
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    @property
+    def values(self) -> list[Value]:
+        """The arguments, and the items of list arguments, that are traced values."""
+        return [leaf for leaf in _leaves(self.arguments.values()) if isinstance(leaf, Value)]
+
+    def __str__(self) -> str:
+        return f"{self.operator.split('.')[1]} {self.location}"
+
+
+def make_call(node: fx.Node, values: Mapping[fx.Node, Any], lines: Lines) -> Call:
+    """Return the call of a traced node.
+
+    Raises
+    ------
+    CaptureError for an in-place operator whose operand is used elsewhere, too.
+    """
+    target = node.target
+    args = fx.node.map_arg(node.args, lambda argument: values[argument])
+    kwargs = fx.node.map_arg(node.kwargs, lambda argument: values[argument])
+    location = location_of(node, lines)
+    if not isinstance(target, torch._ops.OpOverload):
+        name = f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
+        return Call(node, name, dict(enumerate(args)) | dict(kwargs), location)  # type: ignore[arg-type]
+    schema = target._schema
+    arguments = {argument.name: argument.default_value for argument in schema.arguments}
+    arguments |= dict(zip(arguments, args, strict=False)) | dict(kwargs)
+    namespace, base = schema.name.split("::")
+    call = Call(node, f"{namespace}.{base.removesuffix('_')}.{schema.overload_name or 'default'}", arguments, location)
+    if base.endswith("_") and not isinstance(args[0], Constant):
+        _check_sole_use(call)
+    return call
+
+
+def evaluate(call: Call) -> torch.Tensor:
+    """Compute a call whose arguments are constants, with torch, in the model's own dtype.
+
+    Only operators of ATen and of nnhw are ever called.
+    """
+    target = call.node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "nnhw"):
+        raise CaptureError(f"{call}: operator {call.operator} is not supported")
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        raise CaptureError(f"{call}: operator {call.operator} gives random numbers; a model must not depend on them")
+    if any(isinstance(value, Batch) for value in call.values):
+        raise CaptureError(f"{call}: a constant must not depend on the batch size")
+    schema = target._schema.arguments
+    plain = {argument.name: _plain(call[argument.name]) for argument in schema}
+    args = [plain[argument.name] for argument in schema if not argument.kwarg_only]
+    with torch.no_grad():
+        result = target(*args, **{argument.name: plain[argument.name] for argument in schema if argument.kwarg_only})
+    if not isinstance(result, torch.Tensor):
+        raise CaptureError(f"{call}: operator {call.operator} is not supported")
+    return result
+
+
+def _check_sole_use(call: Call) -> None:
+    """Refuse a change in place that somebody else would see: the graph has no memory."""
+    changed = call.node.args[0]
+    while isinstance(changed, fx.Node) and changed.op == "call_function":
+        if len(changed.users) > 1:
+            raise CaptureError(f"{call} changes a tensor in place that is used elsewhere, too; use inplace=False")
+        changed = changed.args[0] if _is_view(changed) else None
+
+
+def _is_view(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def _plain(argument: Any) -> Any:
+    if isinstance(argument, Constant):
+        return argument.tensor.clone()  # in-place operators must not reach the model's parameters
+    if isinstance(argument, list | tuple):
+        return [_plain(item) for item in argument]
+    return argument
+
+
+def _leaves(items: Any) -> Iterator[Any]:
+    for item in items:
+        if isinstance(item, list | tuple):
+            yield from _leaves(item)
+        else:
+            yield item

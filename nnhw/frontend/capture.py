@@ -1,0 +1,85 @@
+"""From a PyTorch model to the IR."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from nnhw.errors import CaptureError, raise_all
+from nnhw.ir import Graph, verify
+
+from . import elementwise, linear
+from .export import checked_example, export
+from .locations import Lines
+from .quantizers import quantize
+from .translator import QUANTIZE, Handler, Translator
+
+HANDLERS: dict[str, Handler] = {QUANTIZE: quantize, **linear.HANDLERS, **elementwise.HANDLERS}
+_NO_LINES: Lines = MappingProxyType({})
+
+
+def capture(
+    model: nn.Module | ExportedProgram,
+    example_input: torch.Tensor | None = None,
+    name: str = "model",
+    lines: Lines = _NO_LINES,
+) -> Graph:
+    """Return the float-level graph of a model: codes between quantizers and linear operators, float64 elsewhere.
+
+    The model is not changed.
+
+    Parameters
+    ----------
+    model: a module, or what torch.export made of one in eval mode.
+    example_input: [batch, ..], one image or more; needed for a module.
+    name: of the graph.
+    lines: (file, line) at which modules were made, by module path, for places that no line of the user's runs.
+
+    Raises
+    ------
+    InputError for an example input that does not fit; CaptureError, or ProblemList with all of them at once, for
+    what cannot be captured.
+    """
+    program = model if isinstance(model, ExportedProgram) else _exported(model, example_input, lines)
+    if isinstance(model, ExportedProgram) and example_input is not None:
+        checked_example(example_input)
+    translator = Translator(name, HANDLERS, lines)
+    _add_arguments(translator, program)
+    nodes = list(program.graph.nodes)
+    for node in nodes:
+        if node.op == "call_function":
+            translator.translate(node)
+        elif node.op not in ("placeholder", "output"):
+            raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
+    raise_all(translator.problems)
+    return verify(translator.finish(nodes[-1]))
+
+
+def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines) -> ExportedProgram:
+    if not isinstance(model, nn.Module):
+        raise CaptureError(f"a model is an nn.Module or an ExportedProgram, got {type(model).__name__}")
+    if example_input is None:
+        raise CaptureError("a module needs an example_input [batch, ..] to be captured")
+    return export(model, example_input, lines)
+
+
+def _add_arguments(translator: Translator, program: ExportedProgram) -> None:
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    tensors: dict[str, Any] = {**program.constants, **program.state_dict}
+    inputs = 0
+    for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+        if spec.kind == InputKind.USER_INPUT:
+            inputs += 1
+            if inputs == 1 and isinstance(node.meta.get("val"), torch.Tensor):
+                translator.add_input(node)
+        elif spec.target is not None and isinstance(tensors.get(spec.target), torch.Tensor):
+            translator.add_constant(node, tensors[spec.target], spec.target)
+        else:
+            raise CaptureError(f"the traced model takes '{spec.target}', which is no tensor; this is not supported")
+    if inputs != 1:
+        raise CaptureError(f"the model must take one tensor, got {inputs} inputs")

@@ -1,0 +1,190 @@
+"""Traced arithmetic, activations, batch normalization, and the ops at a model's end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from nnhw.errors import CaptureError
+from nnhw.ir import Op
+from nnhw.ir.ops import (
+    Add,
+    ArgMax,
+    BatchNorm,
+    Clamp,
+    Divide,
+    LogSoftmax,
+    Multiply,
+    Negate,
+    Relu,
+    Softmax,
+    Subtract,
+)
+
+from .calls import Call
+from .translator import Handler, Translator
+from .values import Codes, Constant, Float, Integers, Value
+
+
+def binary(op: Op) -> Handler:
+    """Return the handler of an op of two operands, each a value, a constant or a number."""
+
+    def handle(translator: Translator, call: Call) -> Value:
+        if call.arguments.get("alpha", 1) != 1:
+            raise CaptureError(f"{call} has alpha={call['alpha']}, which is not supported; multiply before")
+        return _arithmetic(translator, call, op, call["self"], call["other"])
+
+    return handle
+
+
+def reversed_subtract(translator: Translator, call: Call) -> Value:
+    """other - self."""
+    if call["alpha"] != 1:
+        raise CaptureError(f"{call} has alpha={call['alpha']}, which is not supported; multiply before")
+    return _arithmetic(translator, call, Subtract(), call["other"], call["self"])
+
+
+def unary(op: Op) -> Handler:
+    """Return the handler of an op of one operand."""
+
+    def handle(translator: Translator, call: Call) -> Value:
+        return Float(translator.emit(call, op, translator.floats(call["self"], call.location)))
+
+    return handle
+
+
+def clamp(translator: Translator, call: Call) -> Value:
+    """clamp, hardtanh and ReLU6, whose bounds have different names."""
+    low = call.arguments.get("min", call.arguments.get("min_val", 0.0))
+    high = call.arguments.get("max", call.arguments.get("max_val", 6.0))
+    if any(not isinstance(bound, int | float | None) for bound in (low, high)):
+        raise CaptureError(f"{call} has tensors as bounds; use numbers")
+    op = Clamp(float("-inf") if low is None else float(low), float("inf") if high is None else float(high))
+    return Float(translator.emit(call, op, translator.floats(call["self"], call.location)))
+
+
+def batch_norm(translator: Translator, call: Call) -> Value:
+    """Batch normalization with the statistics of training."""
+    if call["training"] or call["running_mean"] is None:
+        raise CaptureError(
+            f"{call} uses the statistics of the batch (training mode); call model.eval() before export, "
+            f"and use track_running_stats=True"
+        )
+    x = translator.floats(call["input"], call.location)
+    channels = translator.builder.type_of(x).shape[0]
+    names = [_statistic(translator, call, name, channels) for name in ("weight", "bias", "running_mean", "running_var")]
+    return Float(translator.emit(call, BatchNorm(float(call["eps"])), x, *names))
+
+
+def dropout(translator: Translator, call: Call) -> Value:
+    """Nothing, outside of training."""
+    if call["train"]:
+        raise CaptureError(f"{call} is in training mode; call model.eval() before export")
+    value: Value = call["input"]
+    return value
+
+
+def softmax(translator: Translator, call: Call) -> Value:
+    """Softmax along an axis of the image."""
+    return _along_axis(translator, call, Softmax)
+
+
+def log_softmax(translator: Translator, call: Call) -> Value:
+    """log_softmax along an axis of the image."""
+    return _along_axis(translator, call, LogSoftmax)
+
+
+def argmax(translator: Translator, call: Call) -> Value:
+    """The index of the greatest value along an axis of the image."""
+    x = translator.floats(call["self"], call.location)
+    axis = _image_axis(translator, call, x)
+    return Integers(translator.emit(call, ArgMax(axis, bool(call["keepdim"])), x))
+
+
+def same(translator: Translator, call: Call) -> Value:
+    """The operand: clone, contiguous, detach and the like. A dtype may become another float, for all is float64."""
+    dtype = call.arguments.get("dtype")
+    if dtype not in (None, torch.float32, torch.float64):
+        raise CaptureError(f"{call} converts to {dtype}, which rounds; only float32 and float64 are supported")
+    value: Value = call.arguments["self"] if "self" in call.arguments else call["input"]
+    return value
+
+
+def _arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any) -> Value:
+    rank = max(len(translator.shape(value)) for value in (left, right) if isinstance(value, Codes | Float))
+    names = [_operand(translator, call, side, rank) for side in (left, right)]
+    return Float(translator.emit(call, op, *names))
+
+
+def _operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
+    if isinstance(value, int | float):
+        value = Constant(torch.tensor(float(value), dtype=torch.float64), f"{translator.label(call)}.value")
+    if not isinstance(value, Constant):
+        return translator.floats(value, call.location)
+    shape = tuple(value.tensor.shape)
+    if len(shape) > rank:
+        if len(shape) > rank + 1 or shape[0] != 1:
+            raise CaptureError(f"{call} has a constant of shape {list(shape)}, which differs from image to image")
+        shape = shape[1:]
+    return translator.parameter(value, call, shape)
+
+
+def _statistic(translator: Translator, call: Call, name: str, channels: int) -> str:
+    value = call[name]
+    if value is None:  # batch_norm without weight and bias: affine=False
+        value = Constant(torch.full((channels,), float(name == "weight")), f"{translator.label(call)}.{name}")
+    if not isinstance(value, Constant):
+        raise CaptureError(f"{call} computes its {name} from the model's input; it must be a parameter")
+    return translator.parameter(value, call, tuple(value.tensor.shape))
+
+
+def _along_axis(translator: Translator, call: Call, op: type[Softmax | LogSoftmax]) -> Value:
+    if call["dtype"] not in (None, torch.float32, torch.float64):
+        raise CaptureError(f"{call} computes in {call['dtype']}; only float32 and float64 are supported")
+    x = translator.floats(call["self"], call.location)
+    return Float(translator.emit(call, op(_image_axis(translator, call, x)), x))
+
+
+def _image_axis(translator: Translator, call: Call, x: str) -> int:
+    rank = len(translator.builder.type_of(x).shape) + 1
+    axis = None if call["dim"] is None else call["dim"] % rank
+    if not axis:
+        raise CaptureError(f"{call} works along the batch, got dim={call['dim']}; use dim=1 or dim=-1")
+    return int(axis) - 1
+
+
+HANDLERS: dict[str, Handler] = {
+    "aten.add.Tensor": binary(Add()),
+    "aten.add.Scalar": binary(Add()),
+    "aten.sub.Tensor": binary(Subtract()),
+    "aten.sub.Scalar": binary(Subtract()),
+    "aten.rsub.Scalar": reversed_subtract,
+    "aten.rsub.Tensor": reversed_subtract,
+    "aten.mul.Tensor": binary(Multiply()),
+    "aten.mul.Scalar": binary(Multiply()),
+    "aten.div.Tensor": binary(Divide()),
+    "aten.div.Scalar": binary(Divide()),
+    "aten.neg.default": unary(Negate()),
+    "aten.relu.default": unary(Relu()),
+    "aten.relu6.default": clamp,
+    "aten.hardtanh.default": clamp,
+    "aten.clamp.default": clamp,
+    "aten.clamp_min.default": clamp,
+    "aten.clamp_max.default": clamp,
+    "aten.batch_norm.default": batch_norm,
+    "aten.dropout.default": dropout,
+    "aten.feature_dropout.default": dropout,
+    "aten.softmax.int": softmax,
+    "aten.log_softmax.int": log_softmax,
+    "aten.argmax.default": argmax,
+    "aten.clone.default": same,
+    "aten.contiguous.default": same,
+    "aten.detach.default": same,
+    "aten.alias.default": same,
+    "aten.lift_fresh_copy.default": same,
+    "aten.to.dtype": same,
+    "aten.to.device": same,
+    "aten.to.dtype_layout": same,
+    "aten._to_copy.default": same,
+}

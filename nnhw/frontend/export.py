@@ -1,0 +1,115 @@
+"""torch.export, with errors that say where and what to do."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from nnhw.errors import CaptureError, InputError
+
+from .locations import Lines, error_location
+
+
+def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> ExportedProgram:
+    """Trace a copy of the model in eval mode, with a batch of any size.
+
+    The model itself is not changed: neither its mode nor its device, dtype or parameters.
+
+    Raises
+    ------
+    InputError for an example input that the model cannot take, CaptureError for a model that cannot be traced.
+    """
+    checked_example(example_input)
+    own = export_copy(model)
+    # One image alone would make torch trace a batch of exactly one.
+    example = example_input.cpu() if len(example_input) > 1 else torch.cat([example_input.cpu()] * 2)
+    _try(own, example, lines)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(own, (example,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+    except Exception as error:
+        raise CaptureError(_trace_failure(error, len(example), lines)) from error
+
+
+def checked_example(example_input: object) -> torch.Tensor:
+    """Return an example input after what can be checked of it without a model. Raises: InputError."""
+    if not isinstance(example_input, torch.Tensor):
+        raise InputError(
+            f"example_input must be one tensor [batch, ..], got {type(example_input).__name__}; "
+            f"models with several inputs are not supported"
+        )
+    shape = list(example_input.shape)
+    if len(shape) < 2 or 0 in shape:
+        raise InputError(f"example_input needs the shape [batch, ..] with at least one image, got {shape}")
+    bad = int((~torch.isfinite(example_input.to(torch.float64))).sum())
+    if bad:
+        raise InputError(
+            f"example_input holds NaN or infinity in {bad} of {example_input.numel()} places; give finite numbers"
+        )
+    return example_input
+
+
+def export_copy(model: nn.Module) -> nn.Module:
+    """Return a copy of a model on the CPU and in eval mode. Raises: CaptureError if it cannot be copied."""
+    try:
+        return copy.deepcopy(model).cpu().eval()
+    except Exception as error:
+        raise CaptureError(f"the model cannot be copied ({error}); copy.deepcopy(model) has to work") from error
+
+
+def _try(model: nn.Module, example: torch.Tensor, lines: Lines) -> None:
+    """Run the model once: its own errors are clearer than those of tracing."""
+    with _module_paths(model) as path, torch.no_grad():
+        try:
+            model(example)
+        except Exception as error:
+            place = error_location(error, path[-1] if path else "", lines)
+            raise InputError(
+                f"example_input of shape {list(example.shape)} and dtype {_name(example.dtype)} does not go through "
+                f"the model: {place}: {_first_line(error)}; give the shape and dtype that the model takes, "
+                f"with the batch as first axis"
+            ) from error
+
+
+@contextmanager
+def _module_paths(model: nn.Module) -> Iterator[list[str]]:
+    """While active, list the paths of the modules that are running: the innermost is last."""
+    running: list[str] = []
+    hooks = []
+    for path, module in model.named_modules():
+        hooks.append(module.register_forward_pre_hook(lambda _module, _args, path=path: running.append(path)))
+        hooks.append(module.register_forward_hook(lambda _module, _args, _result: (running.pop(), None)[1]))
+    try:
+        yield running
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _trace_failure(error: Exception, batch: int, lines: Lines) -> str:
+    text = str(error)
+    if "specialized" in text or "Constraints violated" in text or ("constant" in text and "Dim" in text):
+        return (
+            f"the model fixes its batch size to {batch}, so that it takes no other; compute shapes from the input: "
+            f"use x.flatten(1) or x.reshape(x.shape[0], ..) where a number stands"
+        )
+    return (
+        f"the model cannot be traced at {error_location(error, '', lines)}: {_first_line(error)}; "
+        f"branches and loops must not depend on the values of tensors"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

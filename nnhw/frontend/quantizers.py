@@ -1,0 +1,86 @@
+"""Quantizers: where a traced model's values become codes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from nnhw.errors import CaptureError
+from nnhw.ir import IntType
+from nnhw.ir.ops import Quantize
+
+from .calls import Call, evaluate
+from .translator import Translator
+from .values import Codes, Constant, Value
+
+PER_TENSOR = -1
+
+
+def quantize(translator: Translator, call: Call) -> Value:
+    """Make codes of an activation, or compute those of a constant.
+
+    A zero point is taken off the codes and their range, so that the IR needs none: code 0 stands for 0.0.
+    """
+    scale, zero_point = _fixed(call, "scale"), _fixed(call, "zero_point")
+    _check_scale(call, scale)
+    if isinstance(call["x"], Constant):
+        return _quantized_constant(call, scale, zero_point)
+    if len(set(zero_point.tolist())) != 1:
+        raise CaptureError(f"{call} has one zero point per channel; activations need one zero point for all channels")
+    dtype = _range(call, zero_point)
+    floats = translator.floats(call["x"], call.location)
+    spread = _spread(call, scale, len(translator.builder.type_of(floats).shape) + 1)
+    if spread.ndim and not (spread.size and call["axis"]):
+        raise CaptureError(f"{call} has one scale per image; use one scale, or axis=1 for one per channel")
+    spread = spread[0] if spread.ndim else spread
+    op = Quantize(dtype.low, dtype.high, dtype.bipolar)
+    name = translator.emit(call, op, floats, translator.array(f"{translator.label(call)}.scale", spread, call.location))
+    return Codes(name, spread, quantized=True)
+
+
+def _fixed(call: Call, name: str) -> np.ndarray:
+    value = call[name]
+    if not isinstance(value, Constant):
+        raise CaptureError(
+            f"{call} computes its {name} from the model's input; use a fixed scale, or scale='observed' and train"
+        )
+    array: np.ndarray = value.tensor.detach().to(torch.float64).cpu().numpy().reshape(-1)
+    return array
+
+
+def _check_scale(call: Call, scale: np.ndarray) -> None:
+    bad = scale[~(np.isfinite(scale) & (scale > 0))]
+    if bad.size:
+        raise CaptureError(
+            f"{call} needs scales that are positive and finite, got {bad[0]}; a quantizer with scale='observed' "
+            f"has to see data in training mode first, and weights must not hold NaN"
+        )
+
+
+def _range(call: Call, zero_point: np.ndarray) -> IntType:
+    if call["bipolar"]:
+        return IntType(-1, 1, bipolar=True)
+    return IntType(call["qmin"] - int(zero_point.max()), call["qmax"] - int(zero_point.min()))
+
+
+def _spread(call: Call, scale: np.ndarray, rank: int) -> np.ndarray:
+    """Shape scales so that they broadcast to a tensor of `rank` axes."""
+    if call["axis"] == PER_TENSOR or scale.size == 1:
+        return scale.reshape(())
+    return scale.reshape([-1 if axis == call["axis"] else 1 for axis in range(rank)])
+
+
+def _quantized_constant(call: Call, scale: np.ndarray, zero_point: np.ndarray) -> Constant:
+    """Quantize weights by the operator that the model was trained with, and read the codes off its result."""
+    values = evaluate(call)
+    exact = values.to(torch.float64).cpu().numpy()
+    spread = _spread(call, scale, exact.ndim)
+    if not np.isfinite(exact).all():
+        raise CaptureError(f"{call} quantizes weights that hold NaN or infinity; train again, or load another file")
+    codes = np.rint(exact / spread).astype(np.int64)
+    dtype = _range(call, zero_point)
+    rounded = torch.as_tensor(codes, dtype=values.dtype) * torch.as_tensor(spread, dtype=values.dtype)
+    if not dtype.holds(codes) or not torch.equal(rounded, values.cpu()):
+        raise CaptureError(f"{call} makes values that are not codes times the scale; give the weights a larger scale")
+    source: Constant = call["x"]
+    return Constant(values, source.label, codes, spread, dtype)

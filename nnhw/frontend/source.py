@@ -1,0 +1,171 @@
+"""Models as files: FILE.py, FILE.py:NAME and FILE.pt2."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from nnhw.errors import CaptureError, InputError
+from nnhw.ir import Graph
+
+from .archive import load_archive, random_input
+from .birthplaces import Birthplaces
+from .capture import capture
+from .export import checked_example
+from .locations import Lines, error_location
+
+DEFAULT_MODEL = "model"
+EXAMPLE = "example_input"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model as the user gave it.
+
+    Parameters
+    ----------
+    name: of the file, without folder and suffix; with the model's name if that was given.
+    example_input: [batch, ..]; of an exported program: random numbers of its shape, the same each time.
+    lines: where the model's modules were made, by module path.
+    """
+
+    model: nn.Module | ExportedProgram
+    example_input: torch.Tensor
+    name: str
+    lines: Lines = field(default_factory=dict)
+
+    def capture(self) -> Graph:
+        """Return the model's float-level graph; see `capture`."""
+        return capture(self.model, self.example_input, self.name, self.lines)
+
+
+def load_source(source: str | Path) -> Source:
+    """Load a model from FILE.py (with `model` and `example_input`), FILE.py:NAME, or FILE.pt2.
+
+    A Python file is the user's own program and is run. A .pt2 file is inspected first, and nothing in it is run.
+
+    Raises
+    ------
+    InputError for a file that does not exist or lacks what is needed; CaptureError for one that fails.
+    """
+    path, name = _split_name(str(source))
+    _check_exists(path)
+    if path.suffix == ".pt2" and name is None:
+        program = load_archive(path)
+        return Source(program, random_input(program), identifier(path.stem))
+    if path.suffix != ".py":
+        raise InputError(f"a model is FILE.py, FILE.py:NAME or FILE.pt2, got {source}")
+    return _from_python(path, name)
+
+
+def identifier(text: str) -> str:
+    """Return a name that is safe in files, hardware and text: letters, digits and underscores."""
+    cleaned = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return cleaned if cleaned[:1].isalpha() else f"m_{cleaned}"
+
+
+def _split_name(source: str) -> tuple[Path, str | None]:
+    file, colon, name = source.rpartition(":")
+    if colon and name.isidentifier() and file.endswith((".py", ".pt2")):
+        return Path(file), name
+    return Path(source), None
+
+
+def _check_exists(path: Path) -> None:
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give a model file in it, such as {path / 'model.py'}")
+    folder = path.parent
+    files = sorted(file.name for file in folder.iterdir() if file.suffix in (".py", ".pt2")) if folder.is_dir() else []
+    near = difflib.get_close_matches(path.name, files, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(str(folder / name) for name in near)}?" if near else ""
+    missing = "" if folder.is_dir() else f", nor does its folder {folder}"
+    raise InputError(f"model file {path} does not exist{missing}{hint}")
+
+
+def _from_python(path: Path, name: str | None) -> Source:
+    with Birthplaces() as places:
+        module = _execute(path)
+    model = _member(module, path, name or DEFAULT_MODEL)
+    if not isinstance(model, nn.Module | ExportedProgram):
+        raise InputError(
+            f"'{name or DEFAULT_MODEL}' in {path} must be an nn.Module, got {type(model).__name__}"
+            f"{_models_in(module)}"
+        )
+    example = _member(module, path, EXAMPLE)
+    example = checked_example(torch.from_numpy(example) if isinstance(example, np.ndarray) else example)
+    title = identifier(path.stem if name in (None, DEFAULT_MODEL) else f"{path.stem}_{name}")
+    return Source(model, example, title, places.lines(model) if isinstance(model, nn.Module) else {})
+
+
+def _execute(path: Path) -> ModuleType:
+    """Run a Python file as a module that is not in sys.modules afterwards, its folder first on the path."""
+    title = f"_nnhw_model_{identifier(path.stem)}"
+    spec = importlib.util.spec_from_file_location(title, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with _first_on_path(path.resolve().parent), _registered(title, module):
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            place = error_location(error)
+            where = f"{place.file}:{place.line}" if place.file else path.name
+            raise CaptureError(
+                f"{path} fails at {where}: {type(error).__name__}: {error}; it must run by itself: try 'python {path}'"
+            ) from error
+    return module
+
+
+@contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+@contextmanager
+def _registered(title: str, module: ModuleType) -> Iterator[None]:
+    """Keep a module in sys.modules while it runs, which dataclasses and pickling inside of it need."""
+    sys.modules[title] = module
+    try:
+        yield
+    finally:
+        sys.modules.pop(title, None)
+
+
+def _member(module: ModuleType, path: Path, name: str) -> object:
+    value = getattr(module, name, None)
+    if value is not None:
+        return value
+    if hasattr(module, name):
+        raise InputError(f"'{name}' in {path} is None; is its checkpoint missing? run its training script first")
+    names = [key for key in vars(module) if not key.startswith("_")]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    what = "a tensor [batch, ..]" if name == EXAMPLE else "an nn.Module"
+    raise InputError(
+        f"{path} has no '{name}': {what} is needed{hint}{_models_in(module) if name != EXAMPLE else ''}; "
+        f"it has the names {', '.join(names) or '(none)'}"
+    )
+
+
+def _models_in(module: ModuleType) -> str:
+    models = [key for key, value in vars(module).items() if isinstance(value, nn.Module)]
+    return f"; models in it are {', '.join(models)}: give one as FILE.py:{models[0]}" if models else ""

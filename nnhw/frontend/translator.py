@@ -1,0 +1,185 @@
+"""From a traced ATen graph to the IR: the state, and the rules that hold for every operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from nnhw.errors import CaptureError, IrError, NnhwError
+from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
+from nnhw.ir.ops import Dequantize
+
+from .calls import Call, evaluate, make_call
+from .locations import Lines, location_of
+from .values import Batch, Codes, Constant, Float, Integers, Unknown, Value
+
+Handler = Callable[["Translator", Call], Value]
+
+QUANTIZE = "nnhw.quantize.default"
+SIZE_QUERY = "aten.sym_size.int"
+ASSERTIONS = ("aten._assert_scalar.default", "aten._assert_tensor_metadata.default")
+
+
+class MissingQuantizer(CaptureError):
+    """A layer whose input or weights are not quantized."""
+
+
+class Translator:
+    """Builds the graph node by node, and collects what cannot be translated.
+
+    Parameters
+    ----------
+    name: of the graph.
+    handlers: the supported operators.
+    lines: see `location_of`.
+
+    Members
+    -------
+    builder: the graph so far.
+    problems: what could not be translated.
+    """
+
+    def __init__(self, name: str, handlers: Mapping[str, Handler], lines: Lines) -> None:
+        self.builder = GraphBuilder(name)
+        self.problems: list[NnhwError] = []
+        self._handlers, self._lines = handlers, lines
+        self._values: dict[fx.Node, Any] = {}
+        self._dequantized: dict[str, str] = {}
+        self._parameters: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._batch: Any = None
+
+    def add_input(self, node: fx.Node) -> None:
+        """Make the model's input: the first axis of its shape is the batch."""
+        self._batch = node.meta["val"].shape[0]
+        self._values[node] = self._input_like(node)
+
+    def add_constant(self, node: fx.Node, tensor: torch.Tensor, label: str) -> None:
+        """Make a parameter or buffer known."""
+        self._values[node] = Constant(tensor.detach(), label)
+
+    def translate(self, node: fx.Node) -> None:
+        """Translate one call. A problem is noted, and translation goes on to find the others."""
+        if str(node.target) in ASSERTIONS:
+            return
+        try:
+            self._values[node] = self._value_of(make_call(node, self._values, self._lines))
+        except MissingQuantizer as error:
+            # The result of the layer is known even if its operands are not what they should be.
+            self.problems.append(error)
+            self._values[node] = self._input_like(node)
+        except NnhwError as error:
+            self.problems.append(CaptureError(str(error)) if isinstance(error, IrError) else error)
+            self._values[node] = Unknown()
+
+    def finish(self, output: fx.Node) -> Graph:
+        """Return the graph whose result is the argument of the traced output node."""
+        results = output.args[0]
+        if not isinstance(results, tuple | list) or len(results) != 1 or not isinstance(results[0], fx.Node):
+            count = len(results) if isinstance(results, tuple | list) else 0
+            raise CaptureError(f"the model must return one tensor, got {count} results; return the one to be computed")
+        value = self._values[results[0]]
+        if isinstance(value, Constant | Batch | Unknown):
+            raise CaptureError("the model's output does not depend on its input; return something computed from it")
+        name = value.name if isinstance(value, Integers) else self.floats(value, location_of(results[0], self._lines))
+        return self.builder.build([name])
+
+    def emit(self, call: Call, op: Op, *inputs: str, suffix: str = "") -> str:
+        """Add a node named after the module that it comes from; return its name."""
+        return self.builder.add(self.label(call, suffix), op, inputs, call.location)
+
+    def label(self, call: Call, suffix: str = "") -> str:
+        """Return the name for a call's result: the module's path, or the traced name outside of modules.
+
+        The bare numbers of nn.Sequential say too little: 'linear_3' is module '3'.
+        """
+        module, operator = call.location.module, call.operator.split(".")[1]
+        base = f"{operator}_{module}" if module[:1].isdigit() else module or call.node.name
+        return f"{base}.{suffix}" if suffix else base
+
+    def floats(self, value: Value, location: Location) -> str:
+        """Return the node of a value as float64; codes are dequantized, once."""
+        if isinstance(value, Float):
+            return value.name
+        if not isinstance(value, Codes):
+            raise CaptureError(f"floating-point values are needed at {location}, got {type(value).__name__.lower()}")
+        if value.name not in self._dequantized:
+            made = self.builder.location_of(value.name)
+            scale = self.array(f"{value.name}.scale", value.scale, made)
+            name = self.builder.add(f"{value.name}.dequantize", Dequantize(), [value.name, scale], made)
+            self._dequantized[value.name] = name
+        return self._dequantized[value.name]
+
+    def array(self, label: str, array: np.ndarray, location: Location) -> str:
+        """Add a float64 constant; return its name."""
+        array = np.asarray(array, dtype=np.float64)
+        return self.builder.constant(label, array, TensorType(array.shape, FLOAT), location)
+
+    def parameter(self, value: Constant, call: Call, shape: tuple[int, ...]) -> str:
+        """Add a constant in float64, reshaped; one node for all of its uses. Return its name."""
+        key = (value.label, shape)
+        if key not in self._parameters:
+            array = value.tensor.to(torch.float64).cpu().numpy().reshape(shape)
+            self._parameters[key] = self.array(value.label, array, call.location)
+        return self._parameters[key]
+
+    def shape(self, value: Codes | Float) -> tuple[int, ...]:
+        """Return the shape of a value without its batch axis."""
+        return self.builder.type_of(value.name).shape
+
+    def result_shape(self, call: Call) -> tuple[int, ...]:
+        """Return the traced shape of a call's result without its batch axis.
+
+        Raises: CaptureError if its first axis is not the batch, or another one depends on it.
+        """
+        shape = call.node.meta["val"].shape
+        if not shape or not _same(shape[0], self._batch) or not all(isinstance(size, int) for size in shape[1:]):
+            raise CaptureError(
+                f"{call} must keep the batch as its first axis, but makes the shape {_show(shape)} of a batch of "
+                f"{self._batch}; use x.flatten(1) or x.reshape(x.shape[0], ..)"
+            )
+        return tuple(shape[1:])
+
+    def _value_of(self, call: Call) -> Any:
+        handler = self._handlers.get(call.operator)
+        variable = any(not isinstance(value, Constant | Batch) for value in call.values)
+        if call.operator == SIZE_QUERY:
+            return Batch() if call["dim"] == 0 else call.node.meta["val"]
+        if handler is None and not variable:
+            return Constant(evaluate(call), call.node.name)
+        if handler is None:
+            raise CaptureError(self._unsupported(call))
+        if not variable and call.operator != QUANTIZE:
+            return Constant(evaluate(call), call.node.name)
+        if any(isinstance(value, Unknown) for value in call.values):
+            # A quantizer's result is known whatever its input is.
+            return Unknown() if call.operator != QUANTIZE else self._after_unknown(handler, call)
+        return handler(self, call)
+
+    def _after_unknown(self, handler: Handler, call: Call) -> Value:
+        arguments = {k: self._input_like(call.node) if isinstance(v, Unknown) else v for k, v in call.arguments.items()}
+        return handler(self, Call(call.node, call.operator, arguments, call.location))
+
+    def _input_like(self, node: fx.Node) -> Float:
+        shape = tuple(int(size) for size in node.meta["val"].shape[1:])
+        return Float(self.builder.input(node.name, TensorType(shape, FLOAT)))
+
+    def _unsupported(self, call: Call) -> str:
+        supported = sorted({name.split(".")[1] for name in self._handlers})
+        return (
+            f"{call}: operator {call.operator} is not supported; replace it, or leave it out of the model; "
+            f"supported are {', '.join(supported)}"
+        )
+
+
+def _same(size: Any, batch: Any) -> bool:
+    if isinstance(size, int) or isinstance(batch, int):
+        return isinstance(size, int) and isinstance(batch, int) and size == batch
+    return bool(size.node.expr == batch.node.expr)
+
+
+def _show(shape: Any) -> str:
+    return f"[{', '.join(map(str, shape))}]"

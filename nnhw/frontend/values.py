@@ -1,0 +1,72 @@
+"""What a traced value is while a graph is made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nnhw.ir import IntType
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that does not depend on the model's input: parameters, buffers and what is computed from them.
+
+    Parameters
+    ----------
+    label: the name that its user will know it by, such as 'features.0.weight'.
+    codes: int64 codes, if the last op was a quantizer; 0 stands for 0.0.
+    scale: float64, broadcasts to `codes`.
+    dtype: range of the codes.
+    """
+
+    tensor: torch.Tensor
+    label: str
+    codes: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    dtype: IntType | None = None
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Integers in the graph and what they stand for: code * scale. Becomes floats only where floats are needed.
+
+    Parameters
+    ----------
+    name: the graph's node.
+    scale: float64; of no axes, or broadcasting to the node's shape.
+    quantized: made by a quantizer; accumulators of a linear operator are not.
+    """
+
+    name: str
+    scale: np.ndarray
+    quantized: bool
+
+
+@dataclass(frozen=True)
+class Float:
+    """A float64 value in the graph."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Integers that stand for themselves, such as the result of argmax."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The size of the batch axis, as a number in the traced code."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The result of something that is not supported: nothing may be concluded from it."""
+
+
+Value = Constant | Codes | Float | Integers | Batch | Unknown

@@ -1,0 +1,34 @@
+"""A stream buffer of two beats that cuts every path between its two sides."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, ShapeLike, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class StreamBuffer(wiring.Component):
+    """Two beats deep: `i.ready` and `o.valid` are registers, and still a beat passes in every cycle.
+
+    Timing: a beat leaves one cycle after it came in, at the earliest.
+    """
+
+    def __init__(self, shape: ShapeLike) -> None:
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        room, valid = Signal(init=1), Signal()
+        spare = Signal.like(self.i.payload.as_value(), reset_less=True)  # the second beat
+        first = Signal.like(spare)
+        push, pop = self.i.valid & room, valid & self.o.ready
+        m.d.comb += [self.i.ready.eq(room), self.o.valid.eq(valid), self.o.payload.eq(first)]
+        m.d.sync += [
+            room.eq(Mux(valid & room, ~(push & ~pop), ~valid | pop)),
+            valid.eq(Mux(valid & room, push | ~pop, valid | push)),
+        ]
+        with m.If(push):
+            m.d.sync += spare.eq(self.i.payload.as_value())
+        with m.If(pop | ~valid):
+            m.d.sync += first.eq(Mux(room, self.i.payload.as_value(), spare))
+        return m

@@ -1,0 +1,126 @@
+"""COBS on the fly, one byte per cycle: taken off while receiving, put on with one memory write per byte.
+
+Both ways keep the length: the code byte that leads a frame stays as one placeholder byte before the data, so that
+the decoded byte lies where its encoded byte lay.
+
+Source: S. Cheshire, M. Baker, Consistent Overhead Byte Stuffing, IEEE/ACM Transactions on Networking 7(2), 1999.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+
+class CobsDecoder(wiring.Component):
+    """Takes COBS off a frame of at most 254 bytes.
+
+    Positions count from `FIRST` for the placeholder; the frame's first byte follows.
+
+    Members
+    -------
+    data: In(8), encoded byte, not zero.
+    enable: In(1), takes `data`.
+    clear: In(1), starts the next frame; goes before `enable`.
+    decoded: Out(8), decoded byte; zero in place of a code byte.
+    strobe: Out(1), `decoded` is new in this cycle.
+    position: Out(8), position of `decoded` while `strobe` is set, of the last byte after it.
+    closed: Out(1), a delimiter that came now would end the frame properly.
+
+    Timing
+    ------
+    `decoded`, `strobe` and `position` come one cycle after `enable`. Two LUT4 levels and an 8-bit adder.
+    """
+
+    FIRST = 2
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "data": In(8),
+                "enable": In(1),
+                "clear": In(1),
+                "decoded": Out(8),
+                "strobe": Out(1),
+                "position": Out(8),
+                "closed": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        position = Signal(8, init=self.FIRST - 1)
+        code_position = Signal(8, init=self.FIRST - 1)
+        too_long = Signal()
+        is_code = Signal()
+        m.d.comb += [
+            is_code.eq(position == code_position),
+            self.position.eq(position),
+            self.closed.eq(is_code & ~too_long),
+        ]
+        m.d.sync += [self.strobe.eq(self.enable), self.decoded.eq(Mux(is_code, 0, self.data))]
+        with m.If(self.enable):
+            wrapped = Signal()
+            m.d.sync += [Cat(position, wrapped).eq(position + 1)]
+            with m.If(position.all()):
+                m.d.sync += too_long.eq(1)
+            with m.If(is_code):
+                m.d.sync += code_position.eq(position + self.data)
+        with m.If(self.clear):
+            m.d.sync += [position.eq(self.FIRST - 1), code_position.eq(self.FIRST - 1), too_long.eq(0)]
+        return m
+
+
+class CobsEncoder(wiring.Component):
+    """Turns a frame of at most 253 bytes into memory writes that leave it COBS-encoded.
+
+    A byte that is not zero is written at its own place. A zero byte is not written: its place becomes the next code,
+    and the distance to it is written where the code before it belongs. A frame is ended by one more zero byte and
+    then by a `raw` zero byte, the delimiter.
+
+    Members
+    -------
+    data: In(8), byte to encode.
+    enable: In(1), takes `data`, which lies at `position`.
+    raw: In(1), writes `data` as it is.
+    position: In(8), one more for each byte; the placeholder of the first code lies at 255, the first byte at 0.
+    clear: In(1), starts the next frame.
+    address: Out(8), write_data: Out(8): what to write while `enable` is set.
+
+    Timing
+    ------
+    Combinational: two LUT4 levels and an 8-bit subtractor.
+    """
+
+    FIRST = 255
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "data": In(8),
+                "enable": In(1),
+                "raw": In(1),
+                "position": In(8),
+                "clear": In(1),
+                "address": Out(8),
+                "write_data": Out(8),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        code_position = Signal(8, init=self.FIRST)
+        distance = Signal(8)
+        closes = Signal()
+        m.d.comb += [
+            distance.eq(self.position - code_position),
+            closes.eq((self.data == 0) & ~self.raw),
+            self.address.eq(Mux(closes, code_position, self.position)),
+            self.write_data.eq(Mux(closes, distance, self.data)),
+        ]
+        with m.If(self.enable & closes):
+            m.d.sync += code_position.eq(self.position)
+        with m.If(self.clear):
+            m.d.sync += code_position.eq(self.FIRST)
+        return m

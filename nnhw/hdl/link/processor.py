@@ -1,0 +1,77 @@
+"""The command processor between a byte stream and an engine."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Signal, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.hdl.link.framing.receiver import FrameReceiver
+from nnhw.hdl.link.framing.transmitter import FrameTransmitter
+from nnhw.protocol import DeviceIdentity
+
+
+class Link(wiring.Component):
+    """Speaks the protocol with the host on one side, plain image and output bytes with the engine on the other.
+
+    Parameters
+    ----------
+    identity: what the device says about itself; `output_bytes` cuts the engine's bytes into RESULT frames.
+
+    Members
+    -------
+    i, o: streams of bytes from and to the host.
+    overrun: In(1), strobe, a byte from the host was lost before `i`.
+    o_engine: stream of image bytes to the engine.
+    i_engine: stream of output bytes from the engine.
+    reset_engine: Out(1), empties the engine; set for at least 3 cycles.
+
+    Timing
+    ------
+    A byte per cycle on each stream, framing apart: for DATA frames of n bytes n bytes in n + 11 cycles.
+    """
+
+    def __init__(self, identity: DeviceIdentity) -> None:
+        self.identity = identity
+        super().__init__(
+            {
+                "i": In(stream.Signature(unsigned(8))),
+                "o": Out(stream.Signature(unsigned(8))),
+                "overrun": In(1),
+                "o_engine": Out(stream.Signature(unsigned(8))),
+                "i_engine": In(stream.Signature(unsigned(8))),
+                "reset_engine": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.receiver = receiver = FrameReceiver()
+        m.submodules.transmitter = transmitter = FrameTransmitter(self.identity)
+        wiring.connect(m, wiring.flipped(self.i), receiver.i)
+        wiring.connect(m, receiver.o, wiring.flipped(self.o_engine))
+        wiring.connect(m, wiring.flipped(self.i_engine), transmitter.i)
+        wiring.connect(m, transmitter.o, wiring.flipped(self.o))
+        m.d.comb += [
+            receiver.overrun.eq(self.overrun),
+            receiver.answered.eq(transmitter.answered),
+            transmitter.ask.eq(receiver.ask),
+            transmitter.command.eq(receiver.command),
+            transmitter.token.eq(receiver.token),
+            transmitter.error.eq(receiver.error),
+            transmitter.reason.eq(receiver.reason),
+            transmitter.reset.eq(receiver.reset),
+            transmitter.clear.eq(self.reset_engine),
+        ]
+        # One register between the handshakes and the counters' adder.
+        m.d.sync += [
+            transmitter.input_waits.eq(self.o_engine.ready & ~self.o_engine.valid),
+            transmitter.output_waits.eq(self.i_engine.valid & ~self.i_engine.ready),
+        ]
+        resetting = Signal()
+        with m.If(receiver.reset):
+            m.d.sync += resetting.eq(1)
+        with m.Elif(transmitter.answered):
+            m.d.sync += resetting.eq(0)
+        m.d.comb += self.reset_engine.eq(resetting)
+        return m

@@ -1,0 +1,162 @@
+"""The top of a design: a board's pins, the clock that its PLL makes, the reset, and a device at the serial port."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.build import Platform
+from amaranth.hdl import ClockDomain, ClockSignal, Const, Instance, Module, ResetSignal, Signal
+from amaranth.lib import cdc, io, wiring
+
+from nnhw.boards import Board
+from nnhw.errors import BoardError
+from nnhw.hdl.pll import PllSettings
+
+_SETTLE_S = 15e-6
+
+
+@dataclass(frozen=True)
+class TopDesign:
+    """What synthesis and place and route take: RTLIL of the module `top`, and the constraints of its pins and clocks."""
+
+    rtlil: str
+    pcf: str
+
+
+class ClockGenerator(wiring.Component):
+    """PLL and reset of the `sync` domain, which it adds.
+
+    nextpnr derives the clock's constraint from the input clock's and the PLL's parameters.
+
+    Timing: the reset ends 15 to 30 microseconds after the PLL has locked. Block RAM of the iCE40 reads as zeros in the first
+    3 microseconds after configuration.
+    Source: Project IceStorm, issue 76; the margin of 5 is Amaranth's (`amaranth.vendor`, iCE40 `create_missing_domain`).
+    """
+
+    def __init__(self, board: Board, settings: PllSettings) -> None:
+        self.board = board
+        self.settings = settings
+        super().__init__({})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        clock, lock, locked = Signal(name="pll_clock"), Signal(name="pll_lock"), Signal()
+        pin = platform.request(self.board.input_clock.resource, dir="-")
+        self._pll(m, pin, clock, lock)
+
+        m.domains.sync = ClockDomain()
+        # The counter runs on the same clock without a reset of its own; the lock holds it at zero.
+        m.domains.start = ClockDomain(reset_less=True, local=True)
+        m.d.comb += [ClockSignal("sync").eq(clock), ClockSignal("start").eq(clock)]
+        m.submodules.lock = cdc.FFSynchronizer(lock, locked, o_domain="start")
+        # A power of two, so that the end is one bit and not a comparison.
+        waited = Signal(range(_power_of_two(_SETTLE_S * self.settings.output_hz) + 1))
+        done = Signal()
+        with m.If(~locked):
+            m.d.start += waited.eq(0)
+        with m.Elif(~waited[-1]):
+            m.d.start += waited.eq(waited + 1)
+        m.d.start += done.eq(waited[-1])
+        m.d.comb += ResetSignal("sync").eq(~done)
+        return m
+
+    def _pll(self, m: Module, pin: io.PortLike, clock: Signal, lock: Signal) -> None:
+        """Add the PLL: at its own pad, or behind an input buffer."""
+        settings = self.settings
+        if self.board.input_clock.pll == "pad":
+            kind, source = "SB_PLL40_PAD", {"i_PACKAGEPIN": pin.io}
+        else:
+            reference = Signal(name="pll_reference")
+            # A plain input buffer: the pin's attribute GLOBAL would ask for a clock net, which the PLL cannot take.
+            m.submodules.input = Instance(
+                "SB_IO", p_PIN_TYPE=Const(0b000001, 6), io_PACKAGE_PIN=pin.io, o_D_IN_0=reference
+            )
+            kind, source = "SB_PLL40_CORE", {"i_REFERENCECLK": reference}
+        m.submodules.pll = Instance(
+            kind,
+            p_FEEDBACK_PATH="SIMPLE",
+            p_DIVR=Const(settings.divr, 4),
+            p_DIVF=Const(settings.divf, 7),
+            p_DIVQ=Const(settings.divq, 3),
+            p_FILTER_RANGE=Const(settings.filter_range, 3),
+            i_RESETB=Const(1, 1),
+            i_BYPASS=Const(0, 1),
+            o_PLLOUTGLOBAL=clock,
+            o_LOCK=lock,
+            **source,
+        )
+
+
+class Top(wiring.Component):
+    """A device on a board.
+
+    Parameters
+    ----------
+    device: component with ports `rx` and `tx`.
+    settings: of the PLL that makes the device's clock.
+    """
+
+    def __init__(self, device: wiring.Component, board: Board, settings: PllSettings) -> None:
+        self.device = device
+        self.board = board
+        self.settings = settings
+        super().__init__({})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.clock = ClockGenerator(self.board, self.settings)
+        m.submodules.device = device = self.device
+        name = self.board.uart.resource
+        # All pins unbuffered: those of a flow control that nothing uses then stay out of the design.
+        uart = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
+        m.submodules.rx = rx = io.Buffer("i", uart.rx)
+        m.submodules.tx = tx = io.Buffer("o", uart.tx)
+        m.d.comb += [device.rx.eq(rx.i), tx.o.eq(device.tx)]
+        return m
+
+
+def make_top(make_device: Callable[[int], wiring.Component], board: Board, settings: PllSettings) -> TopDesign:
+    """Return the design of a device on a board, the same text for the same input.
+
+    Parameters
+    ----------
+    make_device: returns a new device with ports `rx` and `tx` for a clock in hertz.
+
+    Raises
+    ------
+    BoardError: amaranth-boards does not know the board.
+    """
+    platform = load_platform(board)
+    plan = platform.prepare(Top(make_device(settings.output_hz), board, settings), name="top", emit_src=False)
+    return TopDesign(rtlil=plan.files["top.il"], pcf=plan.files["top.pcf"])
+
+
+def _power_of_two(value: float) -> int:
+    return 1 << (math.ceil(value) - 1).bit_length()
+
+
+def load_platform(board: Board) -> Platform:
+    """Return a new amaranth-boards platform of a board.
+
+    Raises
+    ------
+    BoardError: the module, the class, or a resource in it does not exist.
+    """
+    module, _, name = board.platform.partition(":")
+    try:
+        platform = getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError) as error:
+        raise BoardError(
+            f"board '{board.name}' needs '{board.platform}' of amaranth-boards, which cannot be loaded: {error}; "
+            "install a newer amaranth-boards, or correct the field 'platform' of the board file"
+        ) from None
+    for field, resource in (("input_clock", board.input_clock.resource), ("uart", board.uart.resource)):
+        try:
+            platform.lookup(resource)
+        except Exception as error:
+            raise BoardError(f"board '{board.name}': field '{field}.resource': {error}") from None
+    return platform

@@ -1,0 +1,27 @@
+"""Quantized and binarized PyTorch layers, whose every quantizer is one node of an exported graph."""
+
+from .activations import QuantHardTanh, QuantIdentity, QuantReLU, Sign
+from .functional import power_of_two_scale, quantize
+from .layers import QuantConv1d, QuantConv2d, QuantLinear, Scale
+from .packed import load_packed, save_packed
+from .quantizers import Bipolar, Int, Quantizer, Ternary, UInt
+
+__all__ = [
+    "Bipolar",
+    "Int",
+    "QuantConv1d",
+    "QuantConv2d",
+    "QuantHardTanh",
+    "QuantIdentity",
+    "QuantLinear",
+    "QuantReLU",
+    "Quantizer",
+    "Scale",
+    "Sign",
+    "Ternary",
+    "UInt",
+    "load_packed",
+    "power_of_two_scale",
+    "quantize",
+    "save_packed",
+]

@@ -1,0 +1,113 @@
+"""Linear and convolution layers whose weights are quantized at each call."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nnhw.errors import InputError
+
+from .quantizers import Bipolar, Quantizer
+
+
+class QuantLinear(nn.Linear):
+    """`nn.Linear` that computes with quantized weights and trains the float weights behind them.
+
+    Parameters
+    ----------
+    weight_quant: number format of the weights; one bit without it.
+    options: those of `nn.Linear` (bias, device, dtype).
+
+    Source: latent weights: Courbariaux et al., BinaryConnect, arXiv:1511.00363.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, *, weight_quant: Quantizer | None = None, **options: Any
+    ) -> None:
+        super().__init__(in_features, out_features, **options)
+        self.weight_quant = _weight_format(self, weight_quant)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[N, .., in_features] --> [N, .., out_features]."""
+        return functional.linear(input, self.weight_quant(self.weight), self.bias)
+
+
+class QuantConv1d(nn.Conv1d):
+    """`nn.Conv1d` that computes with quantized weights; see `QuantLinear`."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        *,
+        weight_quant: Quantizer | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, **options)
+        self.weight_quant = _weight_format(self, weight_quant)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[N, in_channels, T] --> [N, out_channels, T']."""
+        result: Tensor = self._conv_forward(input, self.weight_quant(self.weight), self.bias)
+        return result
+
+
+class QuantConv2d(nn.Conv2d):
+    """`nn.Conv2d` that computes with quantized weights; see `QuantLinear`."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        *,
+        weight_quant: Quantizer | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, **options)
+        self.weight_quant = _weight_format(self, weight_quant)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[N, in_channels, H, W] --> [N, out_channels, H', W']."""
+        result: Tensor = self._conv_forward(input, self.weight_quant(self.weight), self.bias)
+        return result
+
+
+class Scale(nn.Module):
+    """Multiplication by one constant, to give the integers of a last layer the size of logits.
+
+    A power of two changes no bit of them.
+
+    Raises: InputError if the factor is not positive and finite.
+    """
+
+    factor: Tensor
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        if not (math.isfinite(factor) and factor > 0):
+            raise InputError(f"Scale needs a factor that is positive and finite, got {factor!r}")
+        self.register_buffer("factor", torch.tensor(float(factor)))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Any shape; shape and dtype stay."""
+        return input * self.factor
+
+    def extra_repr(self) -> str:
+        return f"{self.factor.item()}"
+
+
+def _weight_format(layer: nn.Module, weight_quant: Quantizer | None) -> Quantizer:
+    if weight_quant is None:
+        return Bipolar()
+    if not isinstance(weight_quant, Quantizer):
+        raise InputError(
+            f"{type(layer).__name__} needs weight_quant to be a quantizer such as Bipolar() or Int(4), "
+            f"got {weight_quant!r}"
+        )
+    if weight_quant.scale_source == "observed":
+        raise InputError(f"{type(layer).__name__} needs a weight scale that is a number or 'max_abs', got 'observed'")
+    return weight_quant

@@ -1,0 +1,103 @@
+"""Packed checkpoints: one bit per binary weight, no pickle."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nnhw.errors import InputError
+
+from .layers import QuantConv1d, QuantConv2d, QuantLinear
+
+SIGNS_SUFFIX = ":signs"  # entries of packed bits, most significant first; the name's shape comes from the model
+
+
+def save_packed(model: nn.Module, path: str | Path) -> None:
+    """Write parameters and buffers of `model` to an .npz file in one step (a temporary file, then a rename).
+
+    Of weights behind a bipolar quantizer only the signs are kept, one bit each (1 is +1): the model computes the
+    same, but training cannot go on from the file as if nothing had happened.
+
+    Raises
+    ------
+    OSError if the file cannot be written; an older file of this name is then still whole.
+    """
+    binary = _binary_weight_names(model)
+    arrays: dict[str, np.ndarray] = {}
+    for name, tensor in model.state_dict().items():
+        values = tensor.detach().cpu().numpy()
+        if name in binary:
+            arrays[name + SIGNS_SUFFIX] = np.packbits(values.reshape(-1) >= 0)
+        else:
+            arrays[name] = values
+    _write_atomically(Path(path), arrays)
+
+
+def load_packed(model: nn.Module, path: str | Path) -> nn.Module:
+    """Fill `model` from a file of `save_packed` and put it in eval mode; packed weights become -1 and +1.
+
+    Returns
+    -------
+    The model that was given.
+
+    Raises
+    ------
+    InputError if the file does not belong to a model of these layers and shapes, or holds pickled objects.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise InputError(f"checkpoint {path} does not exist; train the model to make it") from None
+    except (ValueError, EOFError) as error:
+        raise InputError(f"checkpoint {path} must be an .npz file of save_packed: {error}") from error
+    state = {name: _unpacked(name, tensor, arrays, path) for name, tensor in model.state_dict().items()}
+    unknown = sorted({name.removesuffix(SIGNS_SUFFIX) for name in arrays} - set(state))
+    if unknown:
+        raise InputError(f"checkpoint {path} has entries that the model has not: {', '.join(unknown)}")
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def _binary_weight_names(model: nn.Module) -> set[str]:
+    layers = ((name, module) for name, module in model.named_modules())
+    return {
+        f"{name}.weight" if name else "weight"
+        for name, module in layers
+        if isinstance(module, QuantLinear | QuantConv1d | QuantConv2d) and _keeps_only_signs(module)
+    }
+
+
+def _keeps_only_signs(layer: QuantLinear | QuantConv1d | QuantConv2d) -> bool:
+    return layer.weight_quant.bipolar and layer.weight_quant.scale_source == "fixed"
+
+
+def _unpacked(name: str, tensor: Tensor, arrays: Mapping[str, np.ndarray], path: str | Path) -> Tensor:
+    if name + SIGNS_SUFFIX in arrays:
+        bits = arrays[name + SIGNS_SUFFIX]
+        if bits.dtype != np.uint8 or bits.size != (tensor.numel() + 7) // 8:
+            raise InputError(f"checkpoint {path} needs {tensor.numel()} signs for {name}, got {bits.size} bytes")
+        signs = np.unpackbits(bits, count=tensor.numel()).astype(np.float32) * 2 - 1
+        return torch.from_numpy(signs).to(tensor.dtype).reshape(tensor.shape)
+    if name not in arrays:
+        raise InputError(f"checkpoint {path} has no entry {name}, which the model needs; train the model again")
+    values = arrays[name]
+    if values.shape != tuple(tensor.shape):
+        raise InputError(f"checkpoint {path} needs shape {tuple(tensor.shape)} for {name}, got {values.shape}")
+    return torch.from_numpy(values).to(tensor.dtype)
+
+
+def _write_atomically(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

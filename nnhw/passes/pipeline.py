@@ -1,0 +1,44 @@
+"""The passes in their order, and how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nnhw.errors import InputError
+from nnhw.ir import Graph, verify
+
+from .collapse_chains import collapse_chains
+from .sink_pooling import sink_integer_pooling, sink_pooling
+from .sink_reshapes import sink_reshapes
+
+Pass = Callable[[Graph], Graph]
+Observer = Callable[[str, Graph], None]
+
+PIPELINE: dict[str, Pass] = {
+    "sink_reshapes": sink_reshapes,
+    "sink_pooling": sink_pooling,
+    "collapse_chains": collapse_chains,
+    "sink_integer_pooling": sink_integer_pooling,
+}
+
+
+def lower(graph: Graph, stop_after: str | None = None, observe: Observer | None = None) -> Graph:
+    """Run the passes, with `verify` before, between and after them.
+
+    Parameters
+    ----------
+    stop_after: name of the last pass to run; all without it.
+    observe: called with (name, graph) after each pass.
+
+    Raises: InputError for a pass that does not exist; what the passes raise.
+    """
+    if stop_after is not None and stop_after not in PIPELINE:
+        raise InputError(f"there is no pass '{stop_after}'; the passes are {', '.join(PIPELINE)}")
+    graph = verify(graph)
+    for name, apply in PIPELINE.items():
+        graph = verify(apply(graph))
+        if observe is not None:
+            observe(name, graph)
+        if name == stop_after:
+            break
+    return graph

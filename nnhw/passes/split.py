@@ -1,0 +1,121 @@
+"""A lowered graph in three parts: what the host does before, what the device does, what the host does after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.errors import LoweringError
+from nnhw.ir import Graph, GraphBuilder, Node, run, verify
+from nnhw.ir.interpreter import Inputs
+from nnhw.ir.ops import Quantize
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Three graphs; one after the other they compute the whole.
+
+    Parameters
+    ----------
+    head: float input --> codes.
+    body: codes --> integers; integers only, one input and one output.
+    tail: integers --> the model's output.
+    """
+
+    head: Graph
+    body: Graph
+    tail: Graph
+
+    def run(self, inputs: Inputs) -> tuple[np.ndarray, ...]:
+        """Compute head, body and tail, one after the other."""
+        return run(self.tail, run(self.body, run(self.head, inputs)))
+
+
+def split(graph: Graph) -> Parts:
+    """Cut a lowered graph at its input's quantizer and behind its last integer op.
+
+    Raises
+    ------
+    LoweringError if there is not exactly one way into the integer part and one way out of it.
+    """
+    entry = _entry(graph)
+    body = _integers_behind(graph, entry)
+    result = _result(graph, entry, body)
+    _check_tail(graph, body, entry, result)
+    head = _cut(graph, "head", (), (entry.name,))
+    middle = _cut(graph, "body", (entry,), (result.name,))
+    tail = _cut(graph, "tail", (result,), graph.outputs)
+    return Parts(head, middle, tail)
+
+
+def _entry(graph: Graph) -> Node:
+    found = [node for node in graph.nodes if isinstance(node.op, Quantize)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise LoweringError(
+            f"model '{graph.name}' has no quantizer of its input; put one in front, such as "
+            f"nnhw.nn.UInt(8, scale=2**-8)"
+        )
+    raise LoweringError(
+        f"model '{graph.name}' needs one quantizer of its input, got {len(found)}: {', '.join(map(str, found))}; "
+        f"quantize the input once, and use its codes everywhere"
+    )
+
+
+def _integers_behind(graph: Graph, entry: Node) -> dict[str, Node]:
+    """Return the integer values that follow from the input's codes through integer ops alone."""
+    body = {entry.name: entry}
+    for node in graph.nodes:
+        data = graph.data_inputs(node)
+        if data and node.type.is_int and all(operand.name in body for operand in data):
+            body[node.name] = node
+    return body
+
+
+def _result(graph: Graph, entry: Node, body: dict[str, Node]) -> Node:
+    outside = {name for node in graph.nodes if node.name not in body for name in node.inputs} | set(graph.outputs)
+    results = [node for node in body.values() if node.name in outside]
+    if len(results) != 1:
+        raise LoweringError(
+            f"model '{graph.name}' needs one integer result for the host, got {len(results)}: "
+            f"{', '.join(map(str, results))}; return a single value computed from the last layer"
+        )
+    if results[0] is entry:
+        raise LoweringError(f"model '{graph.name}' has no layer behind its quantizer {entry}; add a quantized layer")
+    return results[0]
+
+
+def _check_tail(graph: Graph, body: dict[str, Node], entry: Node, result: Node) -> None:
+    """Check that nothing behind the result reads anything in front of it."""
+    behind = {result.name}
+    for node in graph.nodes:
+        names = {operand.name for operand in graph.data_inputs(node)}
+        if node.name not in body and names & behind:
+            behind.add(node.name)
+            if not names <= behind:
+                early = ", ".join(sorted(names - behind))
+                raise LoweringError(
+                    f"{node} joins the result of {result} with '{early}' of the input side, which is not supported "
+                    f"yet; compute the model's end from its last layer alone"
+                )
+
+
+def _cut(graph: Graph, part: str, inputs: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
+    """Return what `outputs` need, computed from `inputs`, or from the graph's own inputs if there are none."""
+    builder = GraphBuilder(f"{graph.name}_{part}")
+    for node in inputs:
+        builder.input(node.name, node.type, node.location)
+    given = {node.name for node in inputs}
+    needed = _needed(graph, outputs, given)
+    builder.copy((node for node in graph.nodes if node.name in needed - given), graph)
+    return verify(builder.build(outputs))
+
+
+def _needed(graph: Graph, outputs: tuple[str, ...], given: set[str]) -> set[str]:
+    needed = set(outputs)
+    for node in reversed(graph.nodes):
+        if node.name in needed and node.name not in given:
+            needed.update(node.inputs)
+    return needed

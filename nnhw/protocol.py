@@ -1,0 +1,251 @@
+"""The contract between driver and gateware: commands, frames, payloads, limits.
+
+A frame is, before COBS,
+
+    command u8 | sequence u8 | payload, 0 to 240 bytes | CRC-32 of all before, u32
+
+COBS takes the zero bytes out of it, and one zero byte ends it on the wire. All numbers are little-endian.
+
+    host -> device                               device -> host
+    IDENTIFY  sequence: any                      IDENTIFY | ANSWER  same sequence, identity
+    RESET     sequence: a token                  RESET | ANSWER     same sequence
+    DATA      sequence: 0, 1, ... since RESET    (none when it is taken)
+              payload: next bytes of the images
+    STATUS    sequence: any                      STATUS | ANSWER    same sequence, counters
+                                                 RESULT  sequence: 0, 1, ... since RESET
+                                                         payload: next bytes of one image's output
+                                                 ERROR   sequence: of no meaning; payload: reason u8
+
+Images follow one another in the DATA payloads without gaps; where one frame ends and the next begins is free.
+A RESULT never holds bytes of two images: an output of more than 240 bytes comes in several, all full but the last.
+
+The device takes a DATA frame only when its CRC holds and its sequence is the expected one, whole or not at all.
+Every other frame is dropped, and one ERROR stands for the frames dropped until it could be sent.
+RESET empties the engine, both sequences start from 0, and everything in flight is lost except frames that are being
+sent already; they come before its answer. Inference has no state, so an image without an answer may be sent again.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from dataclasses import dataclass
+
+from nnhw.errors import InputError, LinkError
+
+PROTOCOL_VERSION = 1
+MAGIC = b"NNHW"
+ANSWER = 0x80
+
+PAYLOAD_LIMIT_BYTES = 240
+HEADER_BYTES = 2
+CRC_BYTES = 4
+FRAME_LIMIT_BYTES = HEADER_BYTES + PAYLOAD_LIMIT_BYTES + CRC_BYTES
+WIRE_OVERHEAD_BYTES = HEADER_BYTES + CRC_BYTES + 2  # and the COBS code byte and the delimiter
+DELIMITER = b"\x00"
+# Frames that the device holds before the first of them reaches the engine: one going in, one behind it.
+DEVICE_BUFFER_FRAMES = 2
+
+IDENTITY_FORMAT = struct.Struct("<4sB8sIII")
+STATUS_FORMAT = struct.Struct("<IIIHB")
+
+
+class Command(enum.IntEnum):
+    """First byte of a frame. 5 and 6 are kept for loading weights and programs."""
+
+    IDENTIFY = 0x01
+    RESET = 0x02
+    DATA = 0x03
+    STATUS = 0x04
+    ERROR = 0x80
+    IDENTITY = IDENTIFY | ANSWER
+    RESET_DONE = RESET | ANSWER
+    RESULT = DATA | ANSWER
+    COUNTERS = STATUS | ANSWER
+
+
+class Reason(enum.IntEnum):
+    """Payload of an ERROR frame."""
+
+    COMMAND = 0
+    DAMAGED = 1
+    SEQUENCE = 2
+    OVERRUN = 3
+
+
+REASON_TEXT = {
+    Reason.COMMAND: "a command that the device does not know",
+    Reason.DAMAGED: "a frame that is damaged",
+    Reason.SEQUENCE: "a frame out of sequence",
+    Reason.OVERRUN: "bytes lost because they came faster than the device takes them",
+}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame without CRC and COBS.
+
+    Raises
+    ------
+    InputError: command or sequence outside 0..255, or more than 240 payload bytes.
+    """
+
+    command: int
+    sequence: int
+    payload: bytes = b""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.command <= 0xFF and 0 <= self.sequence <= 0xFF):
+            raise InputError(
+                f"frame: command and sequence must be in 0..255, not {self.command} and {self.sequence}; "
+                "take them modulo 256"
+            )
+        if len(self.payload) > PAYLOAD_LIMIT_BYTES:
+            raise InputError(
+                f"frame: a payload has at most {PAYLOAD_LIMIT_BYTES} bytes, not {len(self.payload)}; "
+                "split it over several frames"
+            )
+
+    def to_bytes(self) -> bytes:
+        """Return command, sequence, payload and CRC, as COBS takes them."""
+        body = bytes((self.command, self.sequence)) + self.payload
+        return body + zlib.crc32(body).to_bytes(CRC_BYTES, "little")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Frame:
+        """Check and take apart what COBS gave back.
+
+        Raises
+        ------
+        LinkError: too short, too long, or the CRC does not hold.
+        """
+        if not HEADER_BYTES + CRC_BYTES <= len(data) <= FRAME_LIMIT_BYTES:
+            raise LinkError(
+                f"frame of {len(data)} bytes: needs {HEADER_BYTES + CRC_BYTES} to {FRAME_LIMIT_BYTES}; "
+                "check the cable and the baud rate"
+            )
+        body, crc = data[:-CRC_BYTES], int.from_bytes(data[-CRC_BYTES:], "little")
+        if zlib.crc32(body) != crc:
+            raise LinkError(
+                f"frame of {len(data)} bytes: its CRC is {zlib.crc32(body):08x}, not {crc:08x} as it says; "
+                "check the cable and the baud rate"
+            )
+        return cls(body[0], body[1], bytes(body[HEADER_BYTES:]))
+
+
+@dataclass(frozen=True)
+class DeviceIdentity:
+    """What a device says about itself, fixed when it is built.
+
+    Parameters
+    ----------
+    model_hash: hexadecimal, 16 digits or more; the first 16 go over the wire.
+    input_bytes, output_bytes: one image and one output, packed.
+    clock_hz: clock of the engine, in which the counters count.
+
+    Raises
+    ------
+    InputError: a hash that is too short or not hexadecimal; a number that is not positive or above 32 bits.
+    """
+
+    model_hash: str
+    input_bytes: int
+    output_bytes: int
+    clock_hz: int
+
+    def __post_init__(self) -> None:
+        digits = self.model_hash[:16].lower()
+        if len(digits) < 16 or not set(digits) <= set("0123456789abcdef"):
+            raise InputError(
+                f"device identity: model_hash needs 16 hexadecimal digits or more, not {self.model_hash!r}; "
+                "use the hash of the built accelerator"
+            )
+        for name in ("input_bytes", "output_bytes", "clock_hz"):
+            value = getattr(self, name)
+            if not 0 < value < 1 << 32:
+                raise InputError(f"device identity: {name} must be in 1..2^32-1, not {value}; check the accelerator")
+        object.__setattr__(self, "model_hash", digits)
+
+    @property
+    def results_per_image(self) -> int:
+        """RESULT frames for one image."""
+        return -(-self.output_bytes // PAYLOAD_LIMIT_BYTES)
+
+    def pack(self) -> bytes:
+        """Return the payload of the answer to IDENTIFY."""
+        hash_bytes = bytes.fromhex(self.model_hash)
+        return IDENTITY_FORMAT.pack(
+            MAGIC, PROTOCOL_VERSION, hash_bytes, self.input_bytes, self.output_bytes, self.clock_hz
+        )
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> DeviceIdentity:
+        """Take the payload of the answer to IDENTIFY apart.
+
+        Raises
+        ------
+        LinkError: no nnhw device, or one of another protocol version.
+        """
+        head = MAGIC + bytes((PROTOCOL_VERSION,))
+        if payload[: len(MAGIC)] != MAGIC:
+            raise LinkError(
+                f"the device names itself {payload[:4]!r}, not {MAGIC!r}: it runs no nnhw accelerator; load one"
+            )
+        if payload[: len(head)] != head:
+            raise LinkError(
+                f"the device speaks protocol version {payload[len(MAGIC)] if len(payload) > len(MAGIC) else 'unknown'}, "
+                f"this nnhw speaks {PROTOCOL_VERSION}; build and load the accelerator again with this nnhw"
+            )
+        if len(payload) != IDENTITY_FORMAT.size:
+            raise LinkError(
+                f"the device's identity has {len(payload)} bytes, not {IDENTITY_FORMAT.size}; "
+                "build and load the accelerator again with this nnhw"
+            )
+        _, _, model_hash, input_bytes, output_bytes, clock_hz = IDENTITY_FORMAT.unpack(payload)
+        return cls(model_hash.hex(), input_bytes, output_bytes, clock_hz)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a device counts. All wrap; `bad_frames` counts from power-up, the others from the last RESET.
+
+    Members
+    -------
+    cycles: clock cycles, modulo 2^32.
+    input_wait: cycles in which the engine would have taken a byte and there was none, modulo 2^32.
+    output_wait: cycles in which the engine held an output byte that the link could not take, modulo 2^32.
+    results: RESULT frames, modulo 2^16.
+    bad_frames: frames dropped, modulo 2^8.
+    """
+
+    cycles: int
+    input_wait: int
+    output_wait: int
+    results: int
+    bad_frames: int
+
+    def pack(self) -> bytes:
+        """Return the payload of the answer to STATUS."""
+        return STATUS_FORMAT.pack(
+            self.cycles & 0xFFFFFFFF,
+            self.input_wait & 0xFFFFFFFF,
+            self.output_wait & 0xFFFFFFFF,
+            self.results & 0xFFFF,
+            self.bad_frames & 0xFF,
+        )
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> Counters:
+        """Take the payload of the answer to STATUS apart.
+
+        Raises
+        ------
+        LinkError: a payload of another size.
+        """
+        if len(payload) != STATUS_FORMAT.size:
+            raise LinkError(
+                f"the device's status has {len(payload)} bytes, not {STATUS_FORMAT.size}; "
+                "build and load the accelerator again with this nnhw"
+            )
+        return cls(*STATUS_FORMAT.unpack(payload))

@@ -1,0 +1,90 @@
+"""The reference: what a model computes, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from nnhw.errors import InputError
+from nnhw.frontend.capture import capture
+from nnhw.frontend.export import export_copy
+from nnhw.ir import Graph, run_in_chunks
+
+
+class Reference:
+    """A model as its captured graph computes it: linear operators on integer codes, all else in float64.
+
+    Scales are applied behind the sums, so that no sum is ever rounded; this is what hardware is compared with.
+
+    Parameters
+    ----------
+    model: a module or an exported program; it is not changed, and later changes of it are not seen.
+    example_input: [batch, ..]; without it, the first images show their shape.
+    """
+
+    def __init__(self, model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None) -> None:
+        self._model = model if isinstance(model, ExportedProgram) else export_copy(model)
+        self._graph: Graph | None = None
+        if example_input is not None or isinstance(model, ExportedProgram):
+            self._graph = capture(self._model, example_input)
+
+    @overload
+    def __call__(self, images: torch.Tensor) -> torch.Tensor: ...
+
+    @overload
+    def __call__(self, images: np.ndarray) -> np.ndarray: ...
+
+    def __call__(self, images: torch.Tensor | np.ndarray) -> torch.Tensor | np.ndarray:
+        """Return float64 [N, ..] (int64 if the model ends in argmax), torch for torch and NumPy for NumPy."""
+        if isinstance(images, torch.Tensor):
+            return torch.from_numpy(self(images.detach().cpu().numpy()))
+        if not isinstance(images, np.ndarray):
+            raise InputError(f"images must be a torch tensor or a NumPy array, got {type(images).__name__}")
+        return run_in_chunks(self.graph(images), images)[0]
+
+    def graph(self, images: np.ndarray | None = None) -> Graph:
+        """Return the captured graph; `images` show their shape if it was not captured yet."""
+        if self._graph is None:
+            if images is None:
+                raise InputError("a reference without example_input has no graph before its first images")
+            self._graph = capture(self._model, torch.from_numpy(images[:2]))
+        return self._graph
+
+
+def reference(model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None) -> Reference:
+    """Return the function that computes a model exactly; see `Reference`."""
+    return Reference(model, example_input)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Rows (images) in which PyTorch's plain evaluation differs from the reference in any output.
+
+    Parameters
+    ----------
+    samples: number of rows compared.
+    float32, float64: rows that differ when the model runs in that precision.
+    """
+
+    samples: int
+    float32: int
+    float64: int
+
+
+def count_differences(model: nn.Module, images: torch.Tensor, chunk: int = 250) -> Differences:
+    """Compare the model's own forward, in float32 and float64, with the reference."""
+    exact = Reference(model, images[:2])(images)
+    counts = {}
+    for dtype in (torch.float32, torch.float64):
+        own = export_copy(model).to(dtype)
+        with torch.no_grad():
+            results = [own(images[start : start + chunk].cpu().to(dtype)) for start in range(0, len(images), chunk)]
+        plain = torch.cat(results).to(exact.dtype)
+        # NaN differs from everything, itself included.
+        counts[dtype] = int((plain != exact).reshape(len(images), -1).any(dim=1).sum())
+    return Differences(len(images), counts[torch.float32], counts[torch.float64])

@@ -1,0 +1,224 @@
+"""Engine configurations that every simulator runs: a row is a name and how to make it.
+
+The rows cross sizes (1, odd, non-square, larger), number formats, and the variants of each engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.encoding import encode, pack_words
+from nnhw.engines.matmul import MatmulConfig, Thresholds
+from nnhw.engines.pool import PoolConfig
+from nnhw.engines.window import WindowConfig
+from nnhw.errors import MappingError
+from nnhw.ir.types import BIPOLAR, BIT, IntType
+
+EngineConfig = ConvertConfig | MatmulConfig | PoolConfig | WindowConfig
+
+INT4, UINT4, UINT3, INT8, INT2 = IntType(-8, 7), IntType(0, 15), IntType(0, 7), IntType(-128, 127), IntType(-2, 1)
+TERNARY, UINT2 = IntType(-1, 1), IntType(0, 3)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames for one engine, and what has to come out.
+
+    Parameters
+    ----------
+    inputs, outputs: one word a beat, element 0 in the lowest bits.
+    i_bits, o_bits: width of a word.
+    o_beats: output beats of one frame.
+    """
+
+    inputs: list[int]
+    outputs: list[int]
+    i_bits: int
+    o_bits: int
+    o_beats: int
+
+
+def random_values(rng: np.random.Generator, dtype: IntType, shape: tuple[int, ...]) -> np.ndarray:
+    """Return random int64 values of a type; a bipolar one has no zero."""
+    if dtype.bipolar:
+        return 2 * rng.integers(0, 2, shape) - 1
+    return rng.integers(dtype.low, dtype.high + 1, shape)
+
+
+def matmul(
+    outputs: int,
+    inputs: int,
+    pe: int,
+    simd: int,
+    formats: tuple[IntType, IntType] = (BIPOLAR, BIPOLAR),
+    code: IntType | None = None,
+    hop: int = 1,
+    drain: int = 1,
+    vectors: int = 1,
+    descending: str = "mixed",
+    **options: int,
+) -> MatmulConfig:
+    """Return a matmul engine with seeded random weights, and thresholds where random sums lie.
+
+    Parameters
+    ----------
+    formats: (activation, weight).
+    code: of the thresholds; None: raw sums leave.
+    descending: 'none', 'all' or 'mixed' over the outputs.
+    """
+    rng = np.random.default_rng(outputs * 1009 + inputs)
+    activation, weight = formats
+    weights = random_values(rng, weight, (outputs, inputs))
+    base = MatmulConfig(
+        pe, simd, hop, drain, weights, activation, weight, None, vectors=vectors, logic_pe=options.get("logic_pe", 0)
+    )
+    if code is None:
+        return base
+    levels = 1 if code.bipolar else code.high - code.low
+    samples = base.golden(random_values(rng, activation, (64, inputs)))
+    steps = np.sort(np.stack([rng.choice(samples[:, output], levels) for output in range(outputs)]), axis=1)
+    low, high = base.arithmetic.raw_range(weights)
+    if outputs > 2:
+        steps[0, :] = high + 1  # never reached
+        steps[-1, :] = low  # always reached
+    falls = {"none": np.zeros(outputs, bool), "all": np.ones(outputs, bool), "mixed": np.arange(outputs) % 2 == 1}
+    thresholds = Thresholds(steps, falls[descending], code)
+    return MatmulConfig(pe, simd, hop, drain, weights, activation, weight, thresholds, vectors=vectors, **options)
+
+
+def window(
+    size: tuple[int, int, int],
+    kernel: tuple[int, int],
+    lanes: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    block: tuple[int, int] = (1, 1),
+    repeats: int = 1,
+    bits: int = 1,
+    address_bits: int = 1,
+) -> WindowConfig:
+    """Return a window over a (height, width, channels) map with (channel, row) lanes; the memory is the smallest that
+    serves."""
+    height, width, channels = size
+    for trial in range(address_bits, 20):
+        with suppress(MappingError):
+            return WindowConfig(height, width, channels, kernel, stride, block, *lanes, repeats, bits, trial)
+    raise ValueError(f"no memory of fewer than 2**20 words holds the rows of {size}")
+
+
+MATMULS: dict[str, Callable[[], MatmulConfig]] = {
+    "matmul_single": lambda: matmul(1, 1, 1, 1, vectors=1),
+    "matmul_single_threshold": lambda: matmul(1, 3, 1, 1, code=BIPOLAR, descending="all"),
+    "matmul_odd": lambda: matmul(5, 27, 5, 3, code=BIPOLAR, vectors=3),
+    "matmul_folded": lambda: matmul(8, 32, 4, 4, code=BIPOLAR, hop=2, drain=2, vectors=2),
+    "matmul_wide_drain": lambda: matmul(12, 16, 4, 4, code=BIPOLAR, hop=4, drain=4, vectors=2),
+    "matmul_full_hop": lambda: matmul(8, 64, 8, 8, code=BIPOLAR, hop=8, drain=1),
+    "matmul_one_step": lambda: matmul(6, 8, 3, 8, hop=3, drain=3, code=BIPOLAR, vectors=5),
+    "matmul_raw": lambda: matmul(10, 72, 5, 8),
+    "matmul_large": lambda: matmul(32, 256, 16, 16, code=BIPOLAR, hop=4, drain=2, vectors=2),
+    "matmul_logic_some": lambda: matmul(8, 32, 4, 4, code=BIPOLAR, hop=2, logic_pe=3),
+    "matmul_logic_all": lambda: matmul(8, 32, 4, 4, code=BIPOLAR, logic_pe=4, vectors=2),
+    "matmul_threshold_ram": lambda: matmul(8, 32, 4, 4, code=BIPOLAR, logic_thresholds=0),
+    "matmul_ascending": lambda: matmul(6, 24, 3, 3, code=BIPOLAR, descending="none"),
+    "matmul_bit_code": lambda: matmul(6, 24, 3, 3, code=BIT, descending="mixed"),
+    "matmul_code_2": lambda: matmul(6, 24, 3, 3, code=UINT2, vectors=2),
+    "matmul_code_2_ascending": lambda: matmul(6, 24, 3, 3, code=UINT2, descending="none"),
+    "matmul_code_int2": lambda: matmul(6, 24, 3, 3, code=INT2, formats=(INT4, TERNARY)),
+    "matmul_code_ternary": lambda: matmul(6, 24, 3, 3, code=TERNARY, formats=(TERNARY, TERNARY)),
+    "matmul_select_unsigned": lambda: matmul(6, 15, 3, 3, formats=(UINT4, BIPOLAR), code=BIPOLAR, vectors=2),
+    "matmul_select_signed": lambda: matmul(6, 15, 3, 3, formats=(INT4, BIPOLAR), code=BIPOLAR, vectors=2),
+    "matmul_select_raw": lambda: matmul(6, 15, 3, 3, formats=(UINT2, BIPOLAR)),
+    "matmul_select_ternary": lambda: matmul(6, 15, 3, 3, formats=(TERNARY, BIPOLAR)),
+    "matmul_int4": lambda: matmul(4, 12, 2, 3, formats=(INT4, INT4), code=UINT2, vectors=2),
+    "matmul_int4_raw": lambda: matmul(4, 12, 2, 3, formats=(INT4, INT4)),
+    "matmul_int8_uint3": lambda: matmul(4, 12, 2, 2, formats=(UINT3, INT8), vectors=2),
+    "matmul_bipolar_ternary": lambda: matmul(4, 12, 2, 2, formats=(BIPOLAR, TERNARY), code=BIPOLAR),
+    "matmul_bipolar_int4": lambda: matmul(4, 12, 2, 2, formats=(BIPOLAR, INT4)),
+    "matmul_unsigned": lambda: matmul(4, 12, 2, 2, formats=(UINT4, UINT3), code=UINT2),
+    "matmul_odd_range": lambda: matmul(4, 12, 2, 2, formats=(IntType(-5, 2), IntType(-1, 6))),
+}
+
+WINDOWS: dict[str, Callable[[], WindowConfig]] = {
+    "window_vector": lambda: window((1, 1, 16), (1, 1), (4, 1), repeats=3),
+    "window_single": lambda: window((1, 1, 1), (1, 1), (1, 1), bits=4),
+    "window_vector_large": lambda: window((1, 1, 784), (1, 1), (16, 1), repeats=4, address_bits=7),
+    "window_1x1": lambda: window((3, 5, 4), (1, 1), (2, 1), repeats=2, bits=2),
+    "window_3x3": lambda: window((5, 7, 2), (3, 3), (2, 1), repeats=2),
+    "window_3x3_rows": lambda: window((5, 7, 2), (3, 3), (1, 3), repeats=2),
+    "window_3x3_rows_odd": lambda: window((7, 6, 3), (3, 3), (3, 3), bits=3, repeats=1),
+    "window_2x3": lambda: window((4, 6, 1), (2, 3), (1, 2), bits=4),
+    "window_stride": lambda: window((7, 9, 2), (3, 3), (1, 1), stride=(2, 2)),
+    "window_stride_uneven": lambda: window((8, 9, 2), (3, 3), (2, 3), stride=(2, 1)),
+    "window_stride_gap": lambda: window((7, 8, 2), (1, 1), (2, 1), stride=(3, 2)),
+    "window_whole": lambda: window((3, 3, 4), (3, 3), (2, 3), repeats=2),
+    "window_block": lambda: window((6, 6, 2), (3, 3), (2, 1), block=(2, 2), repeats=2),
+    "window_block_odd": lambda: window((7, 9, 2), (3, 3), (2, 3), block=(2, 2), repeats=2),
+    "window_block_odd_rows_1": lambda: window((7, 7, 4), (3, 3), (1, 1), block=(2, 2)),
+    "window_block_uneven": lambda: window((8, 7, 2), (2, 2), (1, 2), block=(3, 1), bits=2),
+    "window_block_stride": lambda: window((12, 11, 1), (3, 3), (1, 3), stride=(2, 2), block=(2, 2)),
+    "window_roomy": lambda: window((5, 5, 4), (3, 3), (4, 3), address_bits=6, repeats=3),
+}
+
+POOLS: dict[str, Callable[[], PoolConfig]] = {
+    "pool_single": lambda: PoolConfig(taps=2, chunks=1, lanes=1, element=BIPOLAR, windows=3),
+    "pool_one_tap": lambda: PoolConfig(taps=1, chunks=2, lanes=2, element=BIPOLAR, windows=3),
+    "pool_binary": lambda: PoolConfig(taps=4, chunks=4, lanes=2, element=BIPOLAR, windows=5),
+    "pool_odd": lambda: PoolConfig(taps=9, chunks=3, lanes=1, element=BIT, windows=2),
+    "pool_unsigned": lambda: PoolConfig(taps=4, chunks=2, lanes=3, element=UINT4, windows=4),
+    "pool_signed": lambda: PoolConfig(taps=4, chunks=3, lanes=2, element=INT4, windows=4),
+    "pool_ternary": lambda: PoolConfig(taps=3, chunks=1, lanes=2, element=TERNARY, windows=4),
+}
+
+CONVERTS: dict[str, Callable[[], ConvertConfig]] = {
+    "convert_same": lambda: ConvertConfig(3, 3, 2, beats=5),
+    "convert_widen_2": lambda: ConvertConfig(1, 2, 1, beats=6),
+    "convert_widen_3": lambda: ConvertConfig(2, 6, 3, beats=9),
+    "convert_widen_8": lambda: ConvertConfig(1, 8, 1, beats=32),
+    "convert_narrow_2": lambda: ConvertConfig(2, 1, 1, beats=6),
+    "convert_narrow_3": lambda: ConvertConfig(6, 2, 3, beats=5),
+    "convert_narrow_8": lambda: ConvertConfig(8, 1, 1, beats=5),
+}
+
+CASES: dict[str, Callable[[], EngineConfig]] = {**MATMULS, **WINDOWS, **POOLS, **CONVERTS}
+
+
+def make_frames(config: EngineConfig, count: int, seed: int = 1) -> Frames:
+    """Return `count` seeded random frames for an engine and their golden results."""
+    rng = np.random.default_rng(seed)
+    i_type, o_type = _types(config)
+    pairs = [_frame(config, i_type, rng) for _ in range(count)]
+    (i_lanes, o_lanes), o_beats = (pairs[0][0].shape[1], pairs[0][1].shape[1]), len(pairs[0][1])
+    inputs = [word for beats, _ in pairs for word in pack_words(encode(beats, i_type), i_type.bits)]
+    outputs = [word for _, beats in pairs for word in pack_words(encode(beats, o_type), o_type.bits)]
+    return Frames(inputs, outputs, i_lanes * i_type.bits, o_lanes * o_type.bits, o_beats)
+
+
+def _types(config: EngineConfig) -> tuple[IntType, IntType]:
+    """Return the element types of an engine's input and output."""
+    if isinstance(config, MatmulConfig):
+        raw = IntType(*config.arithmetic.raw_range(config.weights))
+        return config.activation, raw if config.thresholds is None else config.thresholds.code
+    if isinstance(config, PoolConfig):
+        return config.element, config.element
+    unsigned = IntType(0, (1 << config.bits) - 1)
+    return unsigned, unsigned
+
+
+def _frame(config: EngineConfig, dtype: IntType, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the input beats and the golden output beats of one random frame, int64 [beats, lanes]."""
+    if isinstance(config, MatmulConfig):
+        vectors = random_values(rng, dtype, (config.vectors, config.weights.shape[1]))
+        beats = vectors.reshape(config.vectors, 1, config.steps, config.simd).repeat(config.folds, axis=1)
+        return beats.reshape(-1, config.simd), config.golden(vectors).reshape(-1, config.drain)
+    if isinstance(config, WindowConfig):
+        image = random_values(rng, dtype, (config.height, config.width, config.channels))
+        return image.reshape(-1, config.channel_lanes), config.golden(image)
+    if isinstance(config, PoolConfig):
+        beats = random_values(rng, dtype, (config.i_beats, config.lanes))
+    else:
+        beats = random_values(rng, dtype, (config.beats, config.i_lanes))
+    return beats, config.golden(beats)

@@ -1,0 +1,204 @@
+"""The serial line: both ends against a line model, several divisors, and a device behind its pins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+
+from nnhw.errors import InputError
+from nnhw.hdl.link.device import Device, UartDevice
+from nnhw.hdl.link.uart import UartReceiver, UartTransmitter, clocks_per_bit
+from nnhw.protocol import Command, DeviceIdentity, Frame, Reason
+from tests.hdl.link.engines import HangingEngine, SumEngine
+from tests.hdl.link.wire import IDENTITY, data_frames, decode, encode, results
+
+
+def line(data: bytes, clocks: float, gap_bits: int = 0) -> Iterator[int]:
+    """Yield the line's level cycle by cycle; `clocks` per bit need not be whole."""
+    levels = [level for byte in data for level in (0, *(byte >> bit & 1 for bit in range(8)), 1, *[1] * gap_bits)]
+    for cycle in range(round(len(levels) * clocks)):
+        yield levels[min(int(cycle / clocks), len(levels) - 1)]
+
+
+def listen(levels: list[int], clocks: int) -> bytes:
+    """Return the bytes on a line; a missing stop bit is an error."""
+    data, cycle = bytearray(), 0
+    while cycle + 10 * clocks <= len(levels):
+        if levels[cycle]:
+            cycle += 1
+            continue
+        bits = [levels[cycle + clocks * bit + clocks // 2] for bit in range(10)]
+        assert bits[9] == 1, f"no stop bit at cycle {cycle}"
+        data.append(sum(bit << place for place, bit in enumerate(bits[1:9])))
+        cycle += 9 * clocks + clocks // 2
+    return bytes(data)
+
+
+def run(component: Any, bench: Any) -> None:
+    simulator = Simulator(component)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def receive(divisor: int, levels: Iterator[int], ready_every: int = 1) -> tuple[bytes, int]:
+    """Return what a receiver made of a line, and how many bytes it says it lost."""
+    receiver, data, lost = UartReceiver(divisor), bytearray(), 0
+
+    async def bench(ctx: Any) -> None:
+        nonlocal lost
+        for cycle, level in enumerate((*[1] * 20, *levels, *[1] * 20)):
+            ctx.set(receiver.rx, level)
+            ctx.set(receiver.o.ready, cycle % ready_every == 0)
+            if ctx.get(receiver.o.valid) and cycle % ready_every == 0:
+                data.append(ctx.get(receiver.o.payload))
+            lost += ctx.get(receiver.overrun)
+            await ctx.tick()
+
+    run(receiver, bench)
+    return bytes(data), lost
+
+
+def random_bytes(count: int) -> bytes:
+    return bytes(random.Random(count).randrange(256) for _ in range(count))
+
+
+@pytest.mark.parametrize("drift", [0.96, 1.0, 1.04])
+@pytest.mark.parametrize("divisor", [8, 13, 16, 100])
+def test_receiver_reads_the_line(divisor: int, drift: float) -> None:
+    data = random_bytes(24)
+    assert receive(divisor, line(data, divisor * drift, gap_bits=drift < 1)) == (data, 0)
+
+
+def test_receiver_waits_for_a_slow_taker() -> None:
+    data = random_bytes(24)
+    assert receive(16, line(data, 16), ready_every=20) == (data, 0)
+
+
+def test_receiver_reports_overrun() -> None:
+    data, lost = receive(16, line(random_bytes(20), 16), ready_every=170)
+    assert lost > 0
+    assert len(data) + lost == 20
+
+
+def test_receiver_drops_bytes_without_stop_bit() -> None:
+    broken = [0, *[1, 0] * 4, 0]
+    levels = [level for level in broken for _ in range(16)] + [1] * 32
+    assert receive(16, iter([*levels, *line(b"\x5a", 16)])) == (b"\x5a", 0)
+
+
+def test_receiver_ignores_short_glitches() -> None:
+    glitch = [1] * 40 + [0] * 5 + [1] * 40
+    assert receive(16, iter([*glitch, *line(b"\x5a", 16)])) == (b"\x5a", 0)
+
+
+@pytest.mark.parametrize("divisor", [8, 13, 16])
+def test_transmitter_writes_the_line(divisor: int) -> None:
+    transmitter, data, levels = UartTransmitter(divisor), random_bytes(20), []
+
+    async def bench(ctx: Any) -> None:
+        waiting = list(reversed(data))
+        for cycle in range((len(data) + 3) * 10 * divisor):
+            # A pause in the middle: the line has to rest at 1.
+            offer = bool(waiting) and not 5 * 10 * divisor < cycle < 7 * 10 * divisor
+            ctx.set(transmitter.i.valid, offer)
+            ctx.set(transmitter.i.payload, waiting[-1] if offer else 0xAA)
+            if offer and ctx.get(transmitter.i.ready):
+                waiting.pop()
+            levels.append(ctx.get(transmitter.tx))
+            await ctx.tick()
+
+    run(transmitter, bench)
+    assert levels[0] == 1
+    assert listen(levels, divisor) == data
+
+
+class _Loop(wiring.Component):
+    def __init__(self, divisor: int) -> None:
+        self._divisor = divisor
+        transmitter, receiver = UartTransmitter(divisor), UartReceiver(divisor)
+        self._parts = (transmitter, receiver)
+        super().__init__({"i": transmitter.signature.members["i"], "o": receiver.signature.members["o"]})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.transmitter, m.submodules.receiver = transmitter, receiver = self._parts
+        wiring.connect(m, wiring.flipped(self.i), transmitter.i)
+        wiring.connect(m, receiver.o, wiring.flipped(self.o))
+        m.d.comb += receiver.rx.eq(transmitter.tx)
+        return m
+
+
+@pytest.mark.parametrize("divisor", [8, 9, 16, 31])
+def test_transmitter_and_receiver_agree(divisor: int) -> None:
+    from tests.hdl.streams import check, run_stream
+
+    data = list(random_bytes(30))
+    check(run_stream(_Loop(divisor), data, len(data)), data)
+
+
+def through_pins(sent: bytes, baud: int, tail_cycles: int) -> list[Frame]:
+    """Return the frames that a device with serial pins sends back."""
+    engine = SumEngine(12, 5)
+    device = UartDevice(Device(engine, IDENTITY), baud)
+    clocks = IDENTITY.clock_hz // baud
+    levels: list[int] = []
+
+    async def bench(ctx: Any) -> None:
+        for level in (*line(sent, clocks), *[1] * tail_cycles):
+            ctx.set(device.rx, level)
+            levels.append(ctx.get(device.tx))
+            await ctx.tick()
+
+    run(device, bench)
+    return decode(listen(levels, clocks))
+
+
+@pytest.mark.parametrize("baud", [6_000_000, 3_000_000])
+def test_uart_device_answers_through_its_pins(baud: int) -> None:
+    engine, batch = SumEngine(12, 5), [random_bytes(12) for _ in range(3)]
+    sent = encode(Command.RESET, 4) + b"".join(data_frames(b"".join(batch), 13)) + encode(Command.IDENTIFY, 6)
+    frames = through_pins(sent, baud, 60 * 10 * 16)
+    expected = [Frame(Command.RESET_DONE, 4), *results(map(engine.expected, batch)), Frame(Command.IDENTITY, 6, IDENTITY.pack())]
+    assert sorted(frames, key=lambda frame: (frame.command != Command.RESET_DONE, frame.command == Command.IDENTITY)) == expected
+
+
+def test_uart_device_reports_overrun_and_can_be_reset() -> None:
+    """The engine hangs: one frame stays before it, one behind that, and the third finds no room."""
+    device = UartDevice(Device(HangingEngine(), IDENTITY), 6_000_000)
+    sent = b"".join(data_frames(random_bytes(60), 20)) + 30 * b"\0" + encode(Command.RESET, 2)
+    levels: list[int] = []
+
+    async def bench(ctx: Any) -> None:
+        for level in (*line(sent, 8), *[1] * 900):
+            ctx.set(device.rx, level)
+            levels.append(ctx.get(device.tx))
+            await ctx.tick()
+
+    run(device, bench)
+    frames = decode(listen(levels, 8))
+    reasons = [Reason(frame.payload[0]) for frame in frames[:-1]]
+    assert reasons == [Reason.OVERRUN, Reason.DAMAGED]
+    assert frames[-1] == Frame(Command.RESET_DONE, 2)
+
+
+def test_clocks_per_bit_takes_what_is_near_enough() -> None:
+    assert clocks_per_bit(48_000_000, 3_000_000) == 16
+    assert clocks_per_bit(50_250_000, 3_000_000) == 17
+    assert clocks_per_bit(12_000_000, 115_200) == 104
+
+
+@pytest.mark.parametrize(("clock_hz", "baud", "cycles", "near"), [(48_000_000, 12_000_000, 4, 6_000_000), (40_000_000, 3_800_000, 10.53, 3_636_364)])
+def test_clocks_per_bit_rejects_what_is_not(clock_hz: int, baud: int, cycles: float, near: int) -> None:
+    with pytest.raises(InputError) as caught:
+        clocks_per_bit(clock_hz, baud)
+    assert str(caught.value) == (
+        f"UART: {baud} baud from a clock of {clock_hz} Hz needs {cycles:.2f} cycles per bit; it must be 8 or more and "
+        f"within 2% of a whole number; use {near} baud or another clock"
+    )

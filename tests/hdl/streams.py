@@ -1,0 +1,121 @@
+"""A harness for components with one stream in and one stream out, in Amaranth's simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth.hdl import Value
+from amaranth.sim import Simulator
+
+from nnhw.engines.timing import CycleModel
+from sim.stalls import stalls
+
+IDLE_CYCLES = 24
+
+
+@dataclass
+class Result:
+    """What a run saw.
+
+    Parameters
+    ----------
+    outputs: words in the order in which they left.
+    problems: broken stream rules and differences from the cycle model, each with its cycle.
+    left: input words that were never taken.
+    """
+
+    outputs: list[int] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    left: int = 0
+
+
+def run_stream(
+    component: Any,
+    inputs: list[int],
+    expected_beats: int,
+    pattern: tuple[str, str] = ("none", "none"),
+    model: CycleModel | None = None,
+    limit_cycles: int = 50_000,
+) -> Result:
+    """Push words through a component until all results and `IDLE_CYCLES` more cycles have passed.
+
+    Parameters
+    ----------
+    component: has `i` and `o` streams.
+    inputs: words to send.
+    expected_beats: results to wait for.
+    pattern: stall patterns of the source and of the sink.
+    model: stepped beside the hardware; ready and valid must be equal in every cycle.
+    limit_cycles: where waiting ends; what is missing is then missing in the result.
+    """
+    result = Result()
+    source, sink = stalls(pattern[0], 1), stalls(pattern[1], 2)
+
+    async def bench(ctx: Any) -> None:
+        state = _State(list(reversed(inputs)), source, sink)
+        idle = 0
+        for cycle in range(limit_cycles):
+            _check_cycle(ctx, component, state, model, result, cycle)
+            finished = not state.words and len(result.outputs) >= expected_beats
+            idle = idle + 1 if finished else 0
+            if idle > IDLE_CYCLES or len(result.problems) > 10:
+                break
+            await ctx.tick()
+        result.left = len(state.words)
+
+    simulator = Simulator(component)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return result
+
+
+@dataclass
+class _State:
+    words: list[int]
+    source: Iterator[bool]
+    sink: Iterator[bool]
+    offering: bool = False
+    held: int | None = None
+
+
+def _check_cycle(ctx: Any, component: Any, state: _State, model: CycleModel | None, result: Result, cycle: int) -> None:
+    """Drive both ends for one cycle, note what passes, and compare with the stream rules and the model."""
+    i, o = component.i, component.o
+    i_payload, o_payload = Value.cast(i.payload), Value.cast(o.payload)
+    state.offering = bool(state.words) and (next(state.source) or state.offering)
+    o_ready = next(state.sink)
+    garbage = (cycle * 0x9E3779B97F4A7C15) % (1 << len(i_payload))
+    ctx.set(i.valid, state.offering)
+    ctx.set(i_payload, state.words[-1] if state.offering else garbage)
+    ctx.set(o.ready, o_ready)
+    i_ready, o_valid, word = bool(ctx.get(i.ready)), bool(ctx.get(o.valid)), int(ctx.get(o_payload.as_unsigned()))
+
+    if state.held is not None and not o_valid:
+        result.problems.append(f"cycle {cycle}: valid dropped before the beat was taken")
+    elif state.held is not None and word != state.held:
+        result.problems.append(f"cycle {cycle}: payload changed from {state.held:#x} to {word:#x} while it waited")
+    state.held = word if o_valid and not o_ready else None
+    if model is not None:
+        expected = (model.ready(o_ready), model.o_valid)
+        if expected != (i_ready, o_valid):
+            result.problems.append(f"cycle {cycle}: (ready, valid) is {(i_ready, o_valid)}, the model says {expected}")
+        model.step(state.offering, o_ready)
+    if o_valid and o_ready:
+        result.outputs.append(word)
+    if state.offering and i_ready:
+        state.words.pop()
+        state.offering = False
+
+
+def check(result: Result, expected: list[int]) -> None:
+    """Ask whether everything arrived, nothing else did, in order and by the rules; raise AssertionError if not."""
+    assert not result.problems, "\n".join(result.problems)
+    assert expected, "a check of nothing shows nothing"
+    assert result.left == 0, f"{result.left} input words were never taken"
+    for number, (got, wanted) in enumerate(zip(result.outputs, expected, strict=False)):
+        assert got == wanted, f"beat {number} is {got:#x}, expected {wanted:#x}"
+    assert len(result.outputs) >= len(expected), f"{len(expected) - len(result.outputs)} beats are missing"
+    assert len(result.outputs) == len(expected), f"{len(result.outputs) - len(expected)} beats too many"

@@ -1,0 +1,112 @@
+"""Imports point one way: a table says who may know whom, and where each heavy package may be imported."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "nnhw"
+
+# Part of nnhw --> the other parts that it may import, besides `errors`.
+KNOWS: dict[str, set[str]] = {
+    "errors": set(),
+    "ir": set(),
+    "protocol": set(),
+    "boards": set(),
+    "nn": set(),
+    "engines": {"ir"},
+    "accelerator": {"ir", "engines"},
+    "frontend": {"ir", "nn"},
+    "passes": {"ir"},
+    "reference": {"ir", "frontend"},
+    "mapping": {"ir", "engines", "accelerator"},
+    "hdl": {"ir", "engines", "accelerator", "protocol", "boards"},
+    "driver": {"ir", "accelerator", "protocol"},
+    "flow": {
+        *("ir", "engines", "accelerator", "protocol", "boards", "frontend", "passes", "reference", "mapping", "hdl"),
+        "driver",
+    },
+    "cli": {"flow", "boards"},
+    "__main__": {"cli"},
+    "__init__": {"flow", "reference"},
+}
+
+# Third-party package --> where it may be imported.
+HOMES: dict[str, tuple[str, ...]] = {
+    "torch": ("nn/", "frontend/", "reference.py", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
+    "amaranth": ("hdl/", "flow/"),
+    "amaranth_boards": ("hdl/", "flow/"),
+    "cocotb": ("../sim/",),
+    "cocotb_tools": ("../sim/", "flow/simulate.py"),
+    "serial": ("driver/links/serial.py",),
+    "typer": ("cli.py",),
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, anywhere in it."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *(node.module.split(".") if node.module else ())))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def part_of(path: Path) -> str:
+    """Return the first name below nnhw."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_layering_table_names_every_part() -> None:
+    parts = {part_of(path) for path in SOURCES}
+    assert parts <= KNOWS.keys()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_layering_parts_know_only_their_own(path: Path) -> None:
+    part = part_of(path)
+    parts = {name.split(".")[1] for name in imported(path) if name.startswith("nnhw.")}
+    known = parts & KNOWS.keys()
+    assert known <= KNOWS[part] | {part, "errors"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_layering_heavy_packages_stay_at_home(path: Path) -> None:
+    here = path.relative_to(PACKAGE).as_posix()
+    roots = {name.split(".")[0] for name in imported(path)}
+    astray = [name for name, homes in HOMES.items() if name in roots and not here.startswith(homes)]
+    assert astray == []
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "import nnhw, nnhw.cli",
+        "import nnhw.driver",
+        "from typer.testing import CliRunner; import nnhw.cli; CliRunner().invoke(nnhw.cli.app, ['--help'])",
+    ],
+)
+def test_layering_driver_and_help_import_neither_torch_nor_amaranth(action: str) -> None:
+    script = f"{action}; import sys; print(sorted({{'torch', 'amaranth', 'cocotb'}} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_layering_finds_a_forbidden_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    bad = tmp_path / "nnhw" / "ir" / "bad.py"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("def f():\n    from ..flow import stages\n    import torch.nn\n", encoding="utf-8")
+    assert set(imported(bad)) == {"nnhw.flow.stages", "torch.nn"}
