@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. What it does is in `nnhw.flow`; heavy imports wait until a command needs them."""
+"""The command line: parse, call, print. The work is in `nnhw.flow`; heavy imports wait until a command needs them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ModelFile = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model` and `example_input`, or a .pt2.")]
+ModelFile = Annotated[
+    str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; or a .pt2.")
+]
 BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
 
@@ -99,7 +101,7 @@ def build(
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores otherwise.")] = None,
     frames: Annotated[int, typer.Option(min=0, help="Frames of the RTL simulation; 0: none.")] = 8,
-    start_from: Annotated[str, typer.Option(metavar="STAGE", help="First stage; those before must be done.")] = "capture",
+    start_from: Annotated[str, typer.Option(metavar="STAGE", help="First stage; those before are done.")] = "capture",
     stop_at: Annotated[str, typer.Option(metavar="STAGE", help="Last stage.")] = "build",
 ) -> None:
     """Make an accelerator: capture, lower, map, elaborate, simulate, build."""
@@ -119,7 +121,7 @@ def check(file: ModelFile, board: BoardName = "icebreaker") -> None:
     from nnhw.flow.inspection import check_file
 
     check_file(file, board)
-    OUT.print(f"{file}: no problems", highlight=False)
+    OUT.print(f"{file}: no problems", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -9,7 +9,7 @@ COBS takes the zero bytes out of it, and one zero byte ends it on the wire. All 
     host -> device                               device -> host
     IDENTIFY  sequence: any                      IDENTIFY | ANSWER  same sequence, identity
     RESET     sequence: a token                  RESET | ANSWER     same sequence
-    DATA      sequence: 0, 1, ... since RESET    (none when it is taken)
+    DATA      sequence: 0, 1, ... since RESET    TAKEN   sequence: DATA frames taken since RESET, modulo 256
               payload: next bytes of the images
     STATUS    sequence: any                      STATUS | ANSWER    same sequence, counters
                                                  RESULT  sequence: 0, 1, ... since RESET
@@ -19,8 +19,10 @@ COBS takes the zero bytes out of it, and one zero byte ends it on the wire. All 
 Images follow one another in the DATA payloads without gaps; where one frame ends and the next begins is free.
 A RESULT never holds bytes of two images: an output of more than 240 bytes comes in several, all full but the last.
 
-The device takes a DATA frame only when its CRC holds and its sequence is the expected one, whole or not at all.
-Every other frame is dropped, and one ERROR stands for the frames dropped until it could be sent.
+The device takes a DATA frame only when its CRC holds and its sequence is the expected one, whole or not at all. It is
+taken when its payload begins to move to the engine, behind that of the frame before; from then on there is room for one
+more. One TAKEN may stand for several frames. On a line without flow control, and with an engine slower than the line,
+the host sends a DATA frame only when all before it are taken. Every other frame is dropped, and one ERROR stands for the frames dropped until it could be sent.
 RESET empties the engine, both sequences start from 0, and everything in flight is lost except frames that are being
 sent already; they come before its answer. Inference has no state, so an image without an answer may be sent again.
 """
@@ -44,8 +46,6 @@ CRC_BYTES = 4
 FRAME_LIMIT_BYTES = HEADER_BYTES + PAYLOAD_LIMIT_BYTES + CRC_BYTES
 WIRE_OVERHEAD_BYTES = HEADER_BYTES + CRC_BYTES + 2  # and the COBS code byte and the delimiter
 DELIMITER = b"\x00"
-# Frames that the device holds before the first of them reaches the engine: one going in, one behind it.
-DEVICE_BUFFER_FRAMES = 2
 
 IDENTITY_FORMAT = struct.Struct("<4sB8sIII")
 STATUS_FORMAT = struct.Struct("<IIIHB")
@@ -62,6 +62,7 @@ class Command(enum.IntEnum):
     IDENTITY = IDENTIFY | ANSWER
     RESET_DONE = RESET | ANSWER
     RESULT = DATA | ANSWER
+    TAKEN = 0x87
     COUNTERS = STATUS | ANSWER
 
 

@@ -36,7 +36,7 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Accelerat
 
 
 def target_interval(board: Board, options: Options) -> int | None:
-    """Return the cycles a frame that suffice for the rate asked for, at the clock asked for or the board's usual one."""
+    """Return the cycles a frame that suffice for the rate asked for, at the clock asked for or the usual one."""
     if options.target_fps is None:
         return None
     return max(1, int(_clock_hz(board, options) / options.target_fps))

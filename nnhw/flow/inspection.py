@@ -29,8 +29,8 @@ def ir_text(file: str, stage: str, board: str) -> str:
 
     Parameters
     ----------
-    stage: `capture`; the name of a pass; `head`, `lower` or `tail` for the parts behind all passes; `map` for the engines
-        on a board.
+    stage: `capture`; the name of a pass; `head`, `lower` or `tail` for the parts behind all passes; `map` for the
+        engines on a board.
 
     Raises
     ------

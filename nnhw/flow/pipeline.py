@@ -161,7 +161,7 @@ def _selected(start_from: str, stop_at: str, options: Options) -> list[Stage]:
             raise InputError(f"there is no stage '{name}'; the stages are {', '.join(STAGE_NAMES)}")
     first, last = STAGE_NAMES.index(start_from), STAGE_NAMES.index(stop_at)
     if first > last:
-        raise InputError(f"a build cannot start from '{start_from}' and stop at '{stop_at}': that stage comes before it")
+        raise InputError(f"a build cannot start from '{start_from}' and stop at '{stop_at}', which comes before it")
     return [stage for stage in STAGES[first : last + 1] if stage.name != "simulate" or options.frames]
 
 
@@ -221,9 +221,7 @@ def build_file(
         with progress.stage("load"):
             source = _load(file)
     name = source.name if source else model_name(file)
-    return run_build(
-        source, name, board, options, out=out, start_from=start_from, stop_at=stop_at, progress=progress
-    )
+    return run_build(source, name, board, options, out=out, start_from=start_from, stop_at=stop_at, progress=progress)
 
 
 def model_name(file: str) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ class SilentProgress:
 class PlainProgress:
     """Lines for a log: no cursor movements, at most one line every `period_s` for an advance."""
 
-    def __init__(self, stream: TextIO | None = None, period_s: float = 5.0) -> None:
+    def __init__(self, stream: IO[str] | None = None, period_s: float = 5.0) -> None:
         self.stream = stream or sys.stderr
         self.period_s = period_s
         self._name = ""
@@ -106,9 +106,9 @@ class RichProgress:
         if self._bars is not None:
             yield self._bars
             return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.console, transient=True) as bars:
             self._bars = bars
             try:

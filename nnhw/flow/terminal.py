@@ -65,7 +65,9 @@ def _layers(report: Report) -> Table:
             f"{bounds['low']} .. {bounds['high']}" if bounds else UNKNOWN,
         )
     table.add_section()
-    table.add_row("all", "", "", "", _percent(report["utilization"]), f"{_count(report['model']['weight_bits'])} bits", "")
+    table.add_row(
+        "all", "", "", "", _percent(report["utilization"]), f"{_count(report['model']['weight_bits'])} bits", ""
+    )
     return table
 
 
@@ -86,7 +88,9 @@ def _speed(report: Report) -> Table:
     table.add_section()
     table.add_row("clock / Fmax, MHz", _mega(report["clock_hz"]), _mega(report["fmax_hz"]))
     table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")
-    table.add_row(f"link, images/s at {_count(report['link']['baud'])} baud", _count(report["link"]["inferences_per_second"]), "")
+    table.add_row(
+        f"link, images/s at {_count(report['link']['baud'])} baud", _count(report["link"]["inferences_per_second"]), ""
+    )
     return table
 
 

@@ -125,8 +125,7 @@ def _same_padding(call: Call) -> tuple[int, int]:
     if call["padding"] == "valid":
         return 0, 0
     reach = [
-        step * (size - 1)
-        for size, step in zip(call["weight"].tensor.shape[2:], _pair(call["dilation"]), strict=True)
+        step * (size - 1) for size, step in zip(call["weight"].tensor.shape[2:], _pair(call["dilation"]), strict=True)
     ]
     if any(size % 2 for size in reach):
         raise CaptureError(f"{call} has padding='same' and an even kernel, so that borders differ; pad by a number")

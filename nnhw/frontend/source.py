@@ -102,8 +102,7 @@ def _from_python(path: Path, name: str | None) -> Source:
     model = _member(module, path, name or DEFAULT_MODEL)
     if not isinstance(model, nn.Module | ExportedProgram):
         raise InputError(
-            f"'{name or DEFAULT_MODEL}' in {path} must be an nn.Module, got {type(model).__name__}"
-            f"{_models_in(module)}"
+            f"'{name or DEFAULT_MODEL}' in {path} must be an nn.Module, got {type(model).__name__}{_models_in(module)}"
         )
     example = _member(module, path, EXAMPLE)
     example = checked_example(torch.from_numpy(example) if isinstance(example, np.ndarray) else example)

@@ -18,7 +18,7 @@ class SystolicArray(wiring.Component):
     Members
     -------
     ce: in, the array moves.
-    i_valid, i_first, i_last: in, a beat, and that it is the first or the last of its fold.
+    i_valid, i_last: in, a beat, and that it is the last of its fold.
     i_lanes: in, activations [simd].
     i_address: in, the address of the beat's weights.
     o_valid, o_sums: out, raw sums [drain] in the order of the outputs.
@@ -36,7 +36,6 @@ class SystolicArray(wiring.Component):
             {
                 "ce": In(1),
                 "i_valid": In(1),
-                "i_first": In(1),
                 "i_last": In(1),
                 "i_lanes": In(data.ArrayLayout(unsigned(config.activation.bits), config.simd)),
                 "i_address": In(range(self.depth)),
@@ -52,7 +51,6 @@ class SystolicArray(wiring.Component):
         stages = config.groups + levels + (config.steps > 1)
         valids = self._delay(m, "valid", self.i_valid, stages)
         lasts = self._delay(m, "last", self.i_last, stages)
-        firsts = self._delay(m, "first", self.i_first, stages)
         products: list[Value] = [Signal()] * config.pe
         lanes, address = self.i_lanes.as_value(), self.i_address
         for group in reversed(range(config.groups)):
@@ -65,7 +63,7 @@ class SystolicArray(wiring.Component):
         shift = self._shift_window(m, finish)
         with m.If(self.ce):
             m.d.sync += self.o_valid.eq(finish | shift)
-        self._drain(m, products, valids[levels:], firsts[levels:], lasts[levels:], shift)
+        self._drain(m, products, valids[levels:], lasts[levels:], shift)
         return m
 
     def _shift_window(self, m: Module, finish: Value) -> Signal:
@@ -134,7 +132,9 @@ class SystolicArray(wiring.Component):
         m.submodules[f"cell_{cell}"] = inner
         return total
 
-    def _drain(self, m: Module, products: list[Value], valids: list[Signal], firsts: list[Signal], lasts: list[Signal], shift: Value) -> None:
+    def _drain(
+        self, m: Module, products: list[Value], valids: list[Signal], lasts: list[Signal], shift: Value
+    ) -> None:
         """Add accumulators and the shift register that carries finished sums to the output.
 
         The first beat of a fold replaces the sum instead of adding to it; the finished sum is copied to the drain
@@ -146,13 +146,16 @@ class SystolicArray(wiring.Component):
         for group in range(config.groups):
             age = config.groups - 1 - group
             take, load = Signal(name=f"take_{group}"), Signal(name=f"load_{group}")
+            first = Signal(init=1, name=f"first_{group}")
             m.d.comb += [take.eq(self.ce & valids[age]), load.eq(valids[age + summed] & lasts[age + summed])]
+            with m.If(take):
+                m.d.sync += first.eq(lasts[age])
             for cell in range(group * config.hop, (group + 1) * config.hop):
                 total = products[cell]
                 if summed:
                     total = Signal(self.raw_shape, name=f"sum_{cell}", reset_less=True)
                     with m.If(take):
-                        m.d.sync += total.eq(Mux(firsts[age], products[cell], total + products[cell]))
+                        m.d.sync += total.eq(Mux(first, products[cell], total + products[cell]))
                 follower = held[cell + config.drain] if cell + config.drain < config.pe else held[cell]
                 with m.If(self.ce & (load | shift)):
                     m.d.sync += held[cell].eq(Mux(load, total, follower))

@@ -44,7 +44,6 @@ class MatmulEngine(wiring.Component):
             self.i.ready.eq(ce),
             array.ce.eq(ce),
             array.i_valid.eq(self.i.valid),
-            array.i_first.eq(step == 0),
             array.i_last.eq(last),
             array.i_lanes.eq(self.i.payload),
             array.i_address.eq(address),

@@ -28,7 +28,7 @@ def show(expression: Expression) -> str:
     if isinstance(expression, bool):
         return "true" if expression else "false"
     if isinstance(expression, str):
-        bare = _SYMBOL.fullmatch(expression) and expression not in _NUMBERS
+        bare = _SYMBOL.fullmatch(expression) and isinstance(_atom(expression), Symbol)
         return expression if bare else json.dumps(expression)
     return repr(expression)
 

@@ -149,8 +149,10 @@ class Graph:
         if not isinstance(other, Graph):
             return NotImplemented
         same = (self.name, self.nodes, self.outputs) == (other.name, other.nodes, other.outputs)
-        return same and self.constants.keys() == other.constants.keys() and all(
-            _identical(array, other.constants[name]) for name, array in self.constants.items()
+        return (
+            same
+            and self.constants.keys() == other.constants.keys()
+            and all(_identical(array, other.constants[name]) for name, array in self.constants.items())
         )
 
     def __hash__(self) -> int:

@@ -48,8 +48,8 @@ def _problems_of(graph: Graph, node: Node, known: set[str]) -> list[IrError]:
 
 
 def _name_rule(graph: Graph, node: Node, known: set[str]) -> str:
-    if not node.name:
-        return "needs a name"
+    if not node.name or not node.name.isprintable():
+        return "needs a name of printable characters"
     return "is defined twice" if node.name in known else ""
 
 

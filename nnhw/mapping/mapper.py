@@ -96,6 +96,25 @@ def place_weights(layers: Sequence[Layer], chosen: Sequence[Folding], budget: Bu
     return placed, sum(costs, Cost())
 
 
+def place_thresholds(layers: Sequence[Layer], chosen: Sequence[Folding], budget: Budget, taken: Cost) -> list[Folding]:
+    """Move thresholds from logic to the block RAMs that are left, where that saves most logic."""
+    placed, left = list(chosen), budget.ebr - taken.ebr
+    while True:
+        moves = []
+        for index, (layer, folding) in enumerate(zip(layers, placed, strict=True)):
+            if layer.code is None or not folding.logic_thresholds:
+                continue
+            moved = replace(folding, logic_thresholds=False)
+            before, after = layer_cost(layer, folding), layer_cost(layer, moved)
+            more = after.ebr - before.ebr
+            if more <= left and before.lc - after.lc >= EBR_WEIGHT_LC * more:
+                moves.append(((after.lc - before.lc) / more, index, moved, more))
+        if not moves:
+            return placed
+        _, index, moved, more = min(moves, key=lambda move: move[:2])
+        placed[index], left = moved, left - more
+
+
 def map_body(
     body: Graph,
     board_name: str,
@@ -127,14 +146,15 @@ def map_body(
     if target_interval is not None:
         reach = [interval for interval in intervals if interval <= target_interval]
         intervals = reach[-1:] or intervals[:1]
-    placed = _fastest(layers, frontiers, intervals, budget)
+    placed, taken = _fastest(layers, frontiers, intervals, budget)
+    placed = place_thresholds(layers, placed, budget, taken)
     return assemble(layers, placed, body.name, graph_hash(body), board_name, body.inputs[0].type.shape)
 
 
 def _fastest(
     layers: Sequence[Layer], frontiers: Sequence[Sequence[Candidate]], intervals: Sequence[int], budget: Budget
-) -> list[Folding]:
-    """Return the foldings of the first interval that fits; a longer interval never costs more."""
+) -> tuple[list[Folding], Cost]:
+    """Return the foldings of the first interval that fits, and their cost; a longer interval never costs more."""
     results: dict[int, tuple[list[Folding], Cost] | None] = {}
 
     def fits(interval: int) -> bool:
@@ -147,7 +167,7 @@ def _fastest(
     if index < len(intervals):
         result = results.get(intervals[index]) or (fits(intervals[index]) and results[intervals[index]])
         assert result
-        return result[0]
+        return result
     smallest = results[intervals[-1]]
     taken = smallest[1] if smallest else Cost()
     raise MappingError(

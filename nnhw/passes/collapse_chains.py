@@ -1,6 +1,6 @@
 """Pass: everything between an accumulator and the next code becomes thresholds, found by evaluation.
 
-    quantize(batch_norm(dequantize(sums))) --> threshold(sums)
+quantize(batch_norm(dequantize(sums))) --> threshold(sums)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pass: max pooling moves to where the values are codes.
 
-    quantize(max_pool2d(x))               --> max_pool2d(quantize(x))
-    quantize(neg(max_pool2d(add(codes)))) --> quantize(neg(add(max_pool2d(codes))))
+quantize(max_pool2d(x))               --> max_pool2d(quantize(x))
+quantize(neg(max_pool2d(add(codes)))) --> quantize(neg(add(max_pool2d(codes))))
 """
 
 from __future__ import annotations

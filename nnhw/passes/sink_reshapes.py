@@ -1,6 +1,6 @@
 """Pass: reshapes move behind the quantizer, so that chains see channels.
 
-    quantize(mul(flatten(x), 0.5)) --> flatten(quantize(mul(x, 0.5)))
+quantize(mul(flatten(x), 0.5)) --> flatten(quantize(mul(x, 0.5)))
 """
 
 from __future__ import annotations

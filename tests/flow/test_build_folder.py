@@ -37,9 +37,14 @@ def test_build_folder_commit_puts_files_and_manifest_into_place(tmp_path: Path) 
 def test_build_folder_interrupted_stage_leaves_nothing(tmp_path: Path) -> None:
     folder = BuildFolder.create(tmp_path / "b", "net", "board")
     commit(folder, "lower", a="old")
-    with pytest.raises(KeyboardInterrupt), folder.staging("lower") as staged:
-        (staged / "a").write_text("half", encoding="utf-8")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with folder.staging("lower") as staged:
+            (staged / "a").write_text("half", encoding="utf-8")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert visible(tmp_path / "b") == ["a", MANIFEST]
     assert (tmp_path / "b" / "a").read_text(encoding="utf-8") == "old"
     assert BuildFolder.open(tmp_path / "b").is_current("lower", "k")
@@ -130,14 +135,15 @@ def test_build_folder_rejects_another_version(tmp_path: Path) -> None:
     with pytest.raises(BuildError) as error:
         BuildFolder.open(tmp_path / "b")
     assert str(error.value) == (
-        f"build folder '{tmp_path / 'b'}' was made by nnhw 0.0.9, this is nnhw {nnhw.__version__}; run 'nnhw build' again"
+        f"build folder '{tmp_path / 'b'}' was made by nnhw 0.0.9, this is nnhw {nnhw.__version__}; "
+        "run 'nnhw build' again"
     )
     assert not BuildFolder.create(tmp_path / "b", "net", "board").is_intact("lower")
 
 
 def test_build_folder_rejects_a_damaged_manifest(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text("{", encoding="utf-8")
-    with pytest.raises(BuildError, match=r"^build file '.*manifest.json' cannot be read \(.*\); run 'nnhw build' again$"):
+    with pytest.raises(BuildError, match=r"^build file '.*json' cannot be read \(.*\); run 'nnhw build' again$"):
         BuildFolder.open(tmp_path)
 
 

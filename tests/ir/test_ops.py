@@ -178,8 +178,8 @@ def test_conv2d_equals_its_definition(
         (Linear(), [value((3,), BIPOLAR), constant(np.ones((2, 3)))],
          "weight must be an integer tensor, got float64 [2, 3]"),
         (Conv2d(), [value((3,), BIPOLAR), constant(np.ones((2, 3, 1, 1), int), BIPOLAR)],
-         "conv2d needs x [channels, height, width] and weight [outputs, channels / groups, h, w], got bipolar [3] and "
-         "weight [2, 3, 1, 1]"),
+         ("conv2d needs x [channels, height, width] and weight [outputs, channels / groups, h, w], got bipolar [3] and "
+         "weight [2, 3, 1, 1]")),
         (Conv2d(), [value((2, 4, 4), BIPOLAR), constant(np.ones((2, 3, 1, 1), int), BIPOLAR)],
          "conv2d with 1 groups and weight [2, 3, 1, 1] does not fit 2 channels"),
         (Conv2d(), [value((2, 2, 4), BIPOLAR), constant(np.ones((2, 2, 3, 3), int), BIPOLAR)],
@@ -199,8 +199,8 @@ def test_conv2d_equals_its_definition(
         (Quantize(0, 1), [value((3, 2)), constant(np.ones((3, 3)))],
          "a scale of shape [3, 3] does not broadcast to [3, 2]"),
         (Threshold(0), [value((3,), BIT), constant(np.zeros((2, 1), int), BIT), constant(np.zeros(2, bool), BIT)],
-         "threshold needs x [channels, ..], thresholds [channels, steps] and descending [channels], got int 0..1 [3], "
-         "int 0..1 [2, 1] and int 0..1 [2]"),
+         ("threshold needs x [channels, ..], thresholds [channels, steps] and descending [channels], got int 0..1 [3], "
+         "int 0..1 [2, 1] and int 0..1 [2]")),
         (Threshold(0), [value((1,), BIT), constant([[1, 0]], BIT), constant([False], BIT)],
          "the thresholds of a channel must be sorted"),
         (Threshold(0), [value((1,), BIT), constant([[1, 1]], BIT), constant([0], BIT)],

@@ -60,6 +60,8 @@ class Link(wiring.Component):
             transmitter.token.eq(receiver.token),
             transmitter.error.eq(receiver.error),
             transmitter.reason.eq(receiver.reason),
+            transmitter.taken.eq(receiver.taken),
+            transmitter.taken_count.eq(receiver.taken_count),
             transmitter.reset.eq(receiver.reset),
             transmitter.clear.eq(self.reset_engine),
         ]

@@ -83,7 +83,7 @@ class _Phase(enum.Enum, shape=2):
 
 
 class UartReceiver(wiring.Component):
-    """Receives bytes, sampled in the middle of each bit. A byte without stop bit is dropped.
+    """Receives bytes, sampled in the middle of each bit. A missing stop bit is waited for.
 
     Parameters
     ----------
@@ -144,6 +144,6 @@ class UartReceiver(wiring.Component):
                     with m.If(shift[0]):
                         m.d.sync += phase.eq(_Phase.STOP)
             with m.Case(_Phase.STOP):
-                with m.If(sample):
-                    m.d.sync += [phase.eq(_Phase.IDLE), self.o.valid.eq(line)]
+                with m.If(sample & line):
+                    m.d.sync += [phase.eq(_Phase.IDLE), self.o.valid.eq(1)]
         return m

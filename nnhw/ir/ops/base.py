@@ -95,6 +95,12 @@ def float_operand(operand: Operand, role: str) -> None:
         raise IrError(f"{role} must be float64, got {operand.type}")
 
 
+def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Return whether an array of `shape` broadcasts to `target` without repeating any of the target's elements."""
+    behind = target[len(target) - len(shape) :]
+    return len(shape) <= len(target) and all(size in (1, most) for size, most in zip(shape, behind, strict=True))
+
+
 def along_shape(constant: Array, rank: int) -> Array:
     """Give a constant the batch axis that it lacks, so that it broadcasts over values of `rank` + 1 axes."""
     return constant.reshape((1,) * (rank + 1 - constant.ndim) + constant.shape)

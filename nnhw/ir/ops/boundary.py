@@ -11,7 +11,7 @@ import numpy as np
 from nnhw.errors import IrError
 from nnhw.ir.types import FLOAT, IntType, TensorType
 
-from .base import RISING, Array, Op, Operand, along_shape, float_operand, int_operand
+from .base import RISING, Array, Op, Operand, along_shape, broadcasts_to, float_operand, int_operand
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,7 @@ class Dequantize(Op):
 
 def _check_scale(x: Operand, scale: Operand) -> None:
     values = scale.constant
-    if np.broadcast_shapes(values.shape, x.type.shape) != x.type.shape:
+    if not broadcasts_to(values.shape, x.type.shape):
         raise IrError(f"a scale of shape {list(values.shape)} does not broadcast to {list(x.type.shape)}")
     if values.dtype != np.float64 or not (np.isfinite(values) & (values > 0)).all():
         raise IrError("scales must be float64, positive and finite")
-

@@ -88,4 +88,3 @@ class ArgMax(AlongAxis):
         """Return int64."""
         index: Array = np.argmax(inputs[0], axis=self.axis + 1, keepdims=self.keepdim)
         return index.astype(np.int64)
-

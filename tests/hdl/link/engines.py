@@ -9,22 +9,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 
-class AddOne(wiring.Component):
-    """Adds 1 to each byte, modulo 256; combinational, so that the link alone sets the pace."""
-
-    def __init__(self) -> None:
-        super().__init__({"i": In(stream.Signature(unsigned(8))), "o": Out(stream.Signature(unsigned(8)))})
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.d.comb += [
-            self.o.payload.eq(self.i.payload + 1),
-            self.o.valid.eq(self.i.valid),
-            self.i.ready.eq(self.o.ready),
-        ]
-        return m
-
-
 class SumEngine(wiring.Component):
     """Sums each image and answers with bytes that depend on the sum and on the place; pauses at random.
 

@@ -9,46 +9,59 @@ import pytest
 
 from nnhw.hdl.link.device import Device
 from nnhw.protocol import Command, Counters, DeviceIdentity, Frame, Reason
-from tests.hdl.link.engines import AddOne, SumEngine
+from tests.hdl.link.bench import talk
+from tests.hdl.link.engines import SumEngine
 from tests.hdl.link.wire import IDENTITY, data_frames, decode, encode, results
-from tests.hdl.streams import Result, run_stream
 
-STALLS = [("none", "none"), ("alternating", "none"), ("none", "alternating"), ("random", "random"), ("bursts", "bursts")]
+STALLS = [
+    ("none", "none"),
+    ("alternating", "none"),
+    ("none", "alternating"),
+    ("random", "random"),
+    ("bursts", "bursts"),
+]
 RESET = encode(Command.RESET, 9)
 # Delimiters mean nothing between frames: a pause, for what a RESET would otherwise overtake.
 PAUSE = 60 * b"\0"
 RESET_DONE = Frame(Command.RESET_DONE, 9)
 
 
-def exchange(
-    engine: Any, sent: bytes, expected_bytes: int, pattern: tuple[str, str] = ("none", "none"), limit_cycles: int = 8000
-) -> tuple[list[Frame], Result]:
-    """Send bytes to a device with an engine; return its frames, and what the harness saw."""
+def exchange(engine: Any, sent: bytes, pattern: tuple[str, str] = ("none", "none")) -> tuple[list[Frame], int]:
+    """Send bytes to a device with an engine; return its frames but TAKEN, and the cycle in which the last byte came."""
     identity = DeviceIdentity(IDENTITY.model_hash, *_sizes(engine), IDENTITY.clock_hz)
-    result = run_stream(Device(engine, identity), list(sent), expected_bytes, pattern, limit_cycles=limit_cycles)
-    assert not result.problems, "\n".join(result.problems)
-    assert result.left == 0, f"{result.left} bytes were never taken"
-    return decode(result.outputs), result
+    result = talk(Device(engine, identity), sent, pattern)
+    frames = decode(result.data)
+    _check_taken(frames)
+    return [frame for frame in frames if frame.command != Command.TAKEN], result.last_cycle
+
+
+def _check_taken(frames: list[Frame]) -> None:
+    """TAKEN frames count up from the last RESET; several may be one, and one may come twice."""
+    last = 0
+    for frame in frames:
+        if frame.command == Command.RESET_DONE:
+            last = 0
+        if frame.command == Command.TAKEN:
+            assert (frame.sequence - last) % 256 <= 8
+            assert frame.payload == b""
+            last = frame.sequence
 
 
 def _sizes(engine: Any) -> tuple[int, int]:
     return (engine.input_bytes, engine.output_bytes) if isinstance(engine, SumEngine) else (16, 16)
 
 
-def wire_bytes(frames: list[Frame]) -> int:
-    """Return how many bytes frames have on the wire."""
-    return sum(len(encode(frame.command, frame.sequence, frame.payload)) for frame in frames)
-
-
 def images(count: int, size: int, seed: int = 1) -> list[bytes]:
     """Return images, a quarter of their bytes zero, so that COBS has to work."""
     rng = random.Random(seed)
-    return [bytes(rng.choice((0, rng.randrange(256), 255, rng.randrange(256))) for _ in range(size)) for _ in range(count)]
+    return [
+        bytes(rng.choice((0, rng.randrange(256), 255, rng.randrange(256))) for _ in range(size)) for _ in range(count)
+    ]
 
 
 def answer(sent: bytes, expected: list[Frame], engine: Any = None, pattern: tuple[str, str] = ("none", "none")) -> None:
     """Check that exactly these frames come back."""
-    frames, _ = exchange(engine or SumEngine(12, 5), sent, wire_bytes(expected), pattern)
+    frames, _ = exchange(engine or SumEngine(12, 5), sent, pattern)
     assert frames == expected
 
 
@@ -71,25 +84,24 @@ def test_device_splits_long_outputs(output_bytes: int) -> None:
     answer(sent, [RESET_DONE, *results(map(engine.expected, batch))], engine, ("none", "random"))
 
 
-def test_device_keeps_a_byte_per_cycle() -> None:
-    stream = b"".join(images(60, 16))
-    frames, _ = exchange(AddOne(), RESET, wire_bytes([RESET_DONE]))
-    assert frames == [RESET_DONE]
-    sent = b"".join(data_frames(stream))
-    expected = results(bytes((byte + 1) & 0xFF for byte in stream[low : low + 16]) for low in range(0, len(stream), 16))
-    # The results are the longer way: 16 bytes in 24, and each frame takes 27 cycles to build.
-    limit = max(len(sent) + 3 * len(sent) // 240, 27 * len(expected)) + 400
-    frames, _ = exchange(AddOne(), sent, wire_bytes(expected), limit_cycles=limit)
-    assert frames == expected
-
-
 def test_device_takes_input_at_a_byte_per_cycle() -> None:
+    """Three cycles of pause for each frame; the engine gives one byte an image, and takes none in that cycle."""
     engine = SumEngine(240, 1, pause=0)
     batch = images(8, 240)
     sent = b"".join(data_frames(b"".join(batch)))
-    expected = results(map(engine.expected, batch))
-    frames, _ = exchange(engine, sent, wire_bytes(expected), limit_cycles=len(sent) + 8 * 5 + 240 + 100)
-    assert frames == expected
+    frames, cycles = exchange(engine, sent)
+    assert frames == results(map(engine.expected, batch))
+    # The last frame's payload moves behind its last byte, then its result is built and sent.
+    assert cycles <= len(sent) + 3 * len(batch) + 240 + 30
+
+
+def test_device_gives_output_at_a_byte_per_cycle() -> None:
+    engine = SumEngine(1, 240, pause=0)
+    batch = images(8, 1)
+    sent = b"".join(data_frames(b"".join(batch)))
+    frames, cycles = exchange(engine, sent)
+    assert frames == results(map(engine.expected, batch))
+    assert cycles <= len(batch) * (240 + 15) + 240 + 80
 
 
 @pytest.mark.parametrize("pattern", STALLS, ids="-".join)
@@ -106,7 +118,7 @@ def test_device_counts() -> None:
     expected = [*results(map(engine.expected, batch))]
     status = 200 * b"\0" + encode(Command.STATUS, 5)
     sent = broken + PAUSE + body + status
-    frames, result = exchange(engine, sent, 10**6, limit_cycles=1200)
+    frames, _ = exchange(engine, sent)
     error = Frame(Command.ERROR, frames[1].sequence, bytes([Reason.DAMAGED]))
     assert frames[:-1] == [RESET_DONE, error, RESET_DONE, *expected]
     assert (frames[-1].command, frames[-1].sequence) == (Command.COUNTERS, 5)
@@ -115,28 +127,16 @@ def test_device_counts() -> None:
     assert 200 < counters.cycles < 400
     assert 100 < counters.input_wait < counters.cycles
     assert counters.output_wait < 100
-    assert not result.problems
 
 
 def test_device_counts_output_waits() -> None:
     engine = SumEngine(12, 240, pause=0)
     batch = images(4, 12)
     sent = RESET + b"".join(data_frames(b"".join(batch)))
-    head, _ = exchange(engine, sent + 3000 * b"\0" + encode(Command.STATUS), 10**6, ("none", "alternating"), limit_cycles=4000)
-    counters = Counters.unpack(head[-1].payload)
+    frames, _ = exchange(engine, sent + 1500 * b"\0" + encode(Command.STATUS), ("none", "alternating"))
+    counters = Counters.unpack(frames[-1].payload)
     assert counters.output_wait > 300
     assert counters.input_wait + counters.output_wait < counters.cycles
-
-
-def test_device_counters_carry_into_every_byte() -> None:
-    sent = RESET + 70_000 * b"\0" + encode(Command.STATUS)
-    frames, _ = exchange(SumEngine(12, 5, pause=0), sent, wire_bytes([RESET_DONE]) + 23, limit_cycles=71_000)
-    counters = Counters.unpack(frames[-1].payload)
-    assert counters.cycles % 12 == 0
-    assert 70_000 - 24 <= counters.cycles <= 70_024
-    # The engine waits in every one of these cycles; the two are read at different times.
-    assert abs(counters.cycles - counters.input_wait) <= 36
-    assert counters.output_wait == 0
 
 
 DAMAGE = {
@@ -155,12 +155,17 @@ def test_device_drops_damaged_frames_whole(damage: str) -> None:
     engine = SumEngine(12, 5)
     batch = images(2, 12)
     first, second = data_frames(b"".join(batch), 12)
-    frames, _ = exchange(engine, RESET + first + DAMAGE[damage](second) + PAUSE + RESET + first + second, 10**6, limit_cycles=1500)
+    frames, _ = exchange(engine, RESET + first + DAMAGE[damage](second) + PAUSE + RESET + first + second)
     reasons = [frame.payload for frame in frames if frame.command == Command.ERROR]
     assert reasons
     assert set(reasons) == {bytes([Reason.DAMAGED])}
     kept = [frame for frame in frames if frame.command != Command.ERROR]
-    assert kept == [RESET_DONE, *results([engine.expected(batch[0])]), RESET_DONE, *results(map(engine.expected, batch))]
+    assert kept == [
+        RESET_DONE,
+        *results([engine.expected(batch[0])]),
+        RESET_DONE,
+        *results(map(engine.expected, batch)),
+    ]
 
 
 @pytest.mark.parametrize("order", [(0, 0), (1,), (0, 2), (0, 1, 1), (0, 255)], ids=str)
@@ -169,7 +174,7 @@ def test_device_drops_frames_out_of_sequence(order: tuple[int, ...]) -> None:
     image = images(1, 12)[0]
     taken = [number for place, number in enumerate(order) if number == place]
     sent = RESET + b"".join(encode(Command.DATA, number, image) for number in order)
-    frames, _ = exchange(engine, sent, 10**6, limit_cycles=900)
+    frames, _ = exchange(engine, sent)
     assert [frame.payload for frame in frames if frame.command == Command.ERROR] == [bytes([Reason.SEQUENCE])]
     kept = [frame for frame in frames if frame.command != Command.ERROR]
     assert kept == [RESET_DONE, *results([engine.expected(image) for _ in taken])]
@@ -177,7 +182,7 @@ def test_device_drops_frames_out_of_sequence(order: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("command", [0, 5, 6, 7, 8, 0x43, 0x83, 0xFF])
 def test_device_rejects_an_unknown_command(command: int) -> None:
-    frames, _ = exchange(SumEngine(12, 5), encode(command, 3, b"abc") + PAUSE + encode(Command.RESET, 4), 10**6, limit_cycles=300)
+    frames, _ = exchange(SumEngine(12, 5), encode(command, 3, b"abc") + PAUSE + encode(Command.RESET, 4))
     assert [(frame.command, frame.payload) for frame in frames] == [
         (Command.ERROR, bytes([Reason.COMMAND])),
         (Command.RESET_DONE, b""),
@@ -190,7 +195,7 @@ def test_device_rejects_frames_that_are_too_short(body: bytes) -> None:
     from cobs import cobs
 
     sent = cobs.encode(body) + b"\0" + PAUSE + RESET
-    frames, _ = exchange(SumEngine(12, 5), sent, 10**6, limit_cycles=300)
+    frames, _ = exchange(SumEngine(12, 5), sent)
     assert [frame.command for frame in frames] == [Command.ERROR, Command.RESET_DONE]
 
 
@@ -199,19 +204,19 @@ def test_device_ignores_delimiters_and_survives_garbage() -> None:
     image = images(1, 12)[0]
     garbage = bytes(random.Random(3).randrange(1, 256) for _ in range(1000))
     sent = b"\0\0\0" + garbage + PAUSE + RESET + data_frames(image)[0]
-    frames, _ = exchange(engine, sent, 10**6, limit_cycles=1500)
+    frames, _ = exchange(engine, sent)
     assert [frame.command for frame in frames] == [Command.ERROR, Command.RESET_DONE, Command.RESULT]
     assert frames[-1:] == results([engine.expected(image)])
 
 
-@pytest.mark.parametrize("pattern", STALLS, ids="-".join)
-@pytest.mark.parametrize("taken", [1, 11, 12, 30, 100])
+@pytest.mark.parametrize("pattern", [STALLS[0], STALLS[3]], ids="-".join)
+@pytest.mark.parametrize("taken", [1, 12, 30, 100])
 def test_device_reset_empties_the_engine(taken: int, pattern: tuple[str, str]) -> None:
     engine = SumEngine(12, 200)
     before, after = images(2, 60)
     after = after[:12]
     sent = RESET + b"".join(data_frames((before * 2)[:taken])) + encode(Command.RESET, 10) + data_frames(after)[0]
-    frames, _ = exchange(engine, sent, 10**6, pattern, limit_cycles=4000)
+    frames, _ = exchange(engine, sent, pattern)
     at = frames.index(Frame(Command.RESET_DONE, 10))
     assert frames[0] == RESET_DONE
     assert frames[1:at] == results([engine.expected(before[:12])] * 9)[: at - 1]
@@ -222,7 +227,7 @@ def test_device_sequences_pass_256() -> None:
     engine = SumEngine(1, 1, pause=0)
     batch = images(520, 1)
     expected = [RESET_DONE, *results(map(engine.expected, batch))]
-    frames, _ = exchange(engine, RESET + b"".join(data_frames(b"".join(batch), 1)), wire_bytes(expected), limit_cycles=9000)
+    frames, _ = exchange(engine, RESET + b"".join(data_frames(b"".join(batch), 1)), wire_bytes(expected))
     assert frames == expected
 
 
@@ -231,6 +236,6 @@ def test_device_answers_during_a_batch() -> None:
     batch = images(6, 12)
     parts = data_frames(b"".join(batch), 24)
     sent = RESET + parts[0] + encode(Command.STATUS, 1) + parts[1] + encode(Command.IDENTIFY, 2) + parts[2]
-    frames, _ = exchange(engine, sent, 10**6, ("none", "random"), limit_cycles=2000)
+    frames, _ = exchange(engine, sent, ("none", "random"))
     assert [frame for frame in frames if frame.command == Command.RESULT] == results(map(engine.expected, batch))
     assert [frame.sequence for frame in frames if frame.command in (Command.COUNTERS, Command.IDENTITY)] == [1, 2]

@@ -31,6 +31,7 @@ class FrameReceiver(wiring.Component):
     command: Out(3), low bits of the command.
     token: Out(8), sequence of the frame.
     answered: In(1), `command` and `token` have been used.
+    taken: Out(1), strobe, a DATA frame was taken; taken_count: Out(8), how many, one cycle later.
     reset: Out(1), strobe, a RESET frame came: `o` is emptied, and everything behind it has to be.
     error: Out(1), strobe, a frame was dropped.
     reason: Out(2), why.
@@ -51,6 +52,8 @@ class FrameReceiver(wiring.Component):
                 "command": Out(COMMAND_BITS),
                 "token": Out(8),
                 "answered": In(1),
+                "taken": Out(1),
+                "taken_count": Out(8),
                 "reset": Out(1),
                 "error": Out(1),
                 "reason": Out(2),
@@ -98,11 +101,11 @@ class FrameReceiver(wiring.Component):
 
     def _sequence(self, m: Module) -> None:
         """Count the DATA frames taken."""
-        self._expected = Signal(8)
+        m.d.comb += self.taken.eq(self._hand_over)
         with m.If(self._hand_over):
-            m.d.sync += self._expected.eq(self._expected + 1)
+            m.d.sync += self.taken_count.eq(self.taken_count + 1)
         with m.If(self.reset):
-            m.d.sync += self._expected.eq(0)
+            m.d.sync += self.taken_count.eq(0)
 
     def _dispatch(self, m: Module, long_enough: Signal, known: Signal) -> None:
         """Receive a frame, check it, act on it."""
@@ -129,7 +132,7 @@ class FrameReceiver(wiring.Component):
                 with m.Elif(self.command != Command.DATA):
                     m.d.comb += self.reset.eq(self.command == Command.RESET)
                     m.next = "ASK"
-                with m.Elif(self.token != self._expected):
+                with m.Elif(self.token != self.taken_count):
                     self._drop(m, Reason.SEQUENCE)
                 with m.Elif(self._idle):
                     m.d.comb += [self._hand_over.eq(1), self._restart.eq(1)]

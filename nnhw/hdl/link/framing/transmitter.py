@@ -23,8 +23,15 @@ from nnhw.protocol import (
 
 RESULT = Command.RESULT & ~ANSWER
 ERROR = Command.ERROR & ~ANSWER
+TAKEN = Command.TAKEN & ~ANSWER
 # Payload bytes of the frames that have always as many.
-_LENGTHS = {Command.IDENTIFY: IDENTITY_FORMAT.size, Command.STATUS: STATUS_FORMAT.size, Command.RESET: 0, ERROR: 1}
+_LENGTHS = {
+    Command.IDENTIFY: IDENTITY_FORMAT.size,
+    Command.STATUS: STATUS_FORMAT.size,
+    Command.RESET: 0,
+    ERROR: 1,
+    TAKEN: 0,
+}
 
 
 _STEPS = data.StructLayout(
@@ -47,7 +54,7 @@ _STEPS = data.StructLayout(
 class FrameTransmitter(wiring.Component):
     """Builds frames and sends them.
 
-    Answers go before errors, errors before results. A frame that is being built ends before the next begins:
+    Answers go before errors, errors before TAKEN, that before results. A frame that is being built ends before the next begins:
     a RESULT waits for its last byte.
 
     Parameters
@@ -60,7 +67,8 @@ class FrameTransmitter(wiring.Component):
     o: stream of bytes to the host.
     ask, command, token, answered: a question of the receiver, as `FrameReceiver` gives it.
     error: In(1), strobe; reason: In(2): an ERROR is due. A later one replaces it until it can be sent.
-    reset: In(1), drops the frame that is being built and the ERROR that is due.
+    taken: In(1), strobe; taken_count: In(8): a TAKEN is due, for as many frames as there are when it is sent.
+    reset: In(1), drops the frame that is being built and what is due.
     clear, input_waits, output_waits: In(1), for the counters, as `StatusCounters` takes them.
 
     Timing
@@ -81,6 +89,8 @@ class FrameTransmitter(wiring.Component):
                 "answered": Out(1),
                 "error": In(1),
                 "reason": In(2),
+                "taken": In(1),
+                "taken_count": In(8),
                 "reset": In(1),
                 "clear": In(1),
                 "input_waits": In(1),
@@ -98,7 +108,7 @@ class FrameTransmitter(wiring.Component):
         # Counts bytes as they enter `_data`; they are written one cycle later, when it has moved on by one.
         self._index = Signal(8, init=CobsEncoder.FIRST)
         self._data, self._strobe = Signal(8), Signal()
-        self._sent, self._hand_over = Signal(), Signal()
+        self._sent, self._hand_over, self._begins = Signal(), Signal(), Signal()
         m.d.comb += [
             self._cobs.data.eq(self._data),
             self._cobs.enable.eq(self._strobe),
@@ -112,39 +122,40 @@ class FrameTransmitter(wiring.Component):
             self._counters.input_waits.eq(self.input_waits),
             self._counters.output_waits.eq(self.output_waits),
         ]
-        due, reason = self._pending_error(m)
-        self._walk(m, self._choose(m, due), self._last(m))
+        reason = self._choose(m)
+        self._walk(m, self._last(m))
         self._select(m, reason)
         self._send(m)
         return m
 
-    def _pending_error(self, m: Module) -> tuple[Signal, Signal]:
-        """Keep an ERROR until it can be sent; return: it is due, its reason."""
-        due, reason = Signal(), Signal(2)
-        with m.If(self.error):
-            m.d.sync += [due.eq(1), reason.eq(self.reason)]
-        with m.Elif(self._at.idle & ~self.ask):
-            m.d.sync += due.eq(0)
-        with m.If(self.reset):
-            m.d.sync += due.eq(0)
-        # The counter is no hurry, and its carry chain is long.
-        m.d.sync += self._counters.bad_frame.eq(self.error)
-        return due, reason
-
-    def _choose(self, m: Module, error_due: Signal) -> Signal:
-        """Choose what to send next; return: begin. Answers wait for the counters' ring to come round."""
-        begin, answering = Signal(), Signal()
+    def _choose(self, m: Module) -> Signal:
+        """Keep what is due, choose what to send next; return the reason of an ERROR."""
+        error_due, taken_due, reason = Signal(), Signal(), Signal(2)
+        answering = Signal()
         m.d.comb += self.answered.eq(answering & self._at.sequence)
-        m.d.comb += begin.eq(Mux(self.ask, self._counters.ready, error_due | self.i.valid))
+        # Answers wait for the counters' ring to come round.
+        m.d.comb += self._begins.eq(
+            Mux(self.ask, self._counters.ready, error_due | taken_due | self.i.valid) & self._at.idle
+        )
         with m.If(self._at.idle):
             m.d.sync += answering.eq(self.ask)
             with m.If(self.ask):
                 m.d.sync += self._kind.eq(self.command)
             with m.Elif(error_due):
-                m.d.sync += self._kind.eq(ERROR)
+                m.d.sync += [self._kind.eq(ERROR), error_due.eq(0)]
+            with m.Elif(taken_due):
+                m.d.sync += [self._kind.eq(TAKEN), taken_due.eq(0)]
             with m.Else():
                 m.d.sync += self._kind.eq(RESULT)
-        return begin
+        with m.If(self.error):
+            m.d.sync += [error_due.eq(1), reason.eq(self.reason)]
+        with m.If(self.taken):
+            m.d.sync += taken_due.eq(1)
+        with m.If(self.reset):
+            m.d.sync += [error_due.eq(0), taken_due.eq(0)]
+        # The counter is in no hurry, and its carry chain is long.
+        m.d.sync += self._counters.bad_frame.eq(self.error)
+        return reason
 
     def _last(self, m: Module) -> Signal:
         """Return: the payload is complete with `_index` bytes."""
@@ -167,7 +178,7 @@ class FrameTransmitter(wiring.Component):
         m.d.comb += last_or_end.eq(last | (self._at.result & at_end))
         return last_or_end
 
-    def _walk(self, m: Module, begin: Signal, last: Signal) -> None:
+    def _walk(self, m: Module, last: Signal) -> None:
         """Go through the steps of a frame, one register each."""
         at, result = self._at, self._kind == RESULT
         grows, complete = Signal(), Signal()
@@ -181,8 +192,8 @@ class FrameTransmitter(wiring.Component):
         m.d.sync += [
             # The delimiter takes the place of the zero byte that closed the frame.
             self._strobe.eq(grows | at.delimit),
-            at.idle.eq((at.idle & ~begin) | self._hand_over),
-            at.command.eq(at.idle & begin),
+            at.idle.eq((at.idle & ~self._begins) | self._hand_over),
+            at.command.eq(self._begins),
             at.sequence.eq(at.command),
             at.result.eq((at.sequence | at.result) & result & ~complete),
             at.table.eq((at.sequence | at.table) & ~result & ~complete),
@@ -209,7 +220,8 @@ class FrameTransmitter(wiring.Component):
         m.d.comb += behind_ring.eq(index[:4] > PERIOD)
         gates = [
             (at.command, self._kind | ANSWER),
-            (at.sequence & ~result, self.token),
+            (at.sequence & ~result & (self._kind != TAKEN), self.token),
+            (at.sequence & (self._kind == TAKEN), self.taken_count),
             ((at.sequence & result) | (status & behind_ring & ~index[1]), counters.results[:8]),
             (status & behind_ring & ~index[0], counters.results[8:]),
             (status & behind_ring & index[0] & index[1], counters.bad_frames),

@@ -1,0 +1,207 @@
+"""The RTL of an accelerator against the IR, at every layer boundary, by cocotb."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnhw import ir
+from nnhw.accelerator import Accelerator
+from nnhw.errors import InputError
+from nnhw.flow.benches import Simulator, find_simulator, run_bench
+from nnhw.flow.boundaries import Comparison, boundaries, expected_beats
+from nnhw.flow.processes import ToolFailure
+from nnhw.flow.progress import Progress, SilentProgress
+
+STALLS = ("none", "alternating", "random", "bursts", "rare")
+SEED = 2
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """What a simulation found.
+
+    Parameters
+    ----------
+    simulator: that ran, with its version.
+    samples: frames.
+    streams: each boundary in stream order, then the output; the worst over all stall patterns.
+    broken_rules: cycles in which a stream broke a rule.
+    latency_cycles, interval_cycles: measured without stalls; the interval needs two frames.
+    """
+
+    simulator: str
+    samples: int
+    streams: tuple[Comparison, ...]
+    broken_rules: int
+    latency_cycles: int | None
+    interval_cycles: int | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything arrived everywhere, equal, and nothing else did."""
+        return not self.broken_rules and bool(self.streams) and all(stream.equal for stream in self.streams)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the report needs."""
+        return {
+            "simulator": self.simulator,
+            "samples": self.samples,
+            "mismatches": self.streams[-1].mismatches,
+            "layers": {stream.name: stream.mismatches for stream in self.streams[:-1]},
+            "extra": sum(stream.extra for stream in self.streams),
+            "broken_rules": self.broken_rules,
+            "latency_cycles": self.latency_cycles,
+            "interval_cycles": self.interval_cycles,
+        }
+
+
+def simulate(
+    folder: Path, frames: int = 8, stalls: str = "random", progress: Progress | None = None
+) -> SimulationResult:
+    """Run frames of a build's own samples through its RTL, without stalls and then with them on both sides.
+
+    Parameters
+    ----------
+    folder: a build folder, mapped.
+    stalls: one of `STALLS`.
+
+    Raises
+    ------
+    InputError: an unknown pattern. BuildError: not mapped yet. ToolError: no simulator, or it failed.
+    """
+    if stalls not in STALLS:
+        raise InputError(f"a stall pattern is one of {', '.join(STALLS)}; given '{stalls}'")
+    progress = progress or SilentProgress()
+    accelerator = Accelerator.load(folder)
+    body = ir.load(folder / "lower.ir")
+    codes = sample_codes(folder, accelerator, frames)
+    patterns = list(dict.fromkeys((("none", "none"), (stalls, stalls))))
+    with tempfile.TemporaryDirectory() as name:
+        return simulate_accelerator(accelerator, codes, boundary_values(body, codes), patterns, Path(name), progress)
+
+
+def simulate_accelerator(
+    accelerator: Accelerator,
+    codes: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    patterns: Sequence[tuple[str, str]],
+    folder: Path,
+    progress: Progress,
+    simulator: Simulator | None = None,
+) -> SimulationResult:
+    """Run codes through the RTL under pairs of stall patterns; the first pair is ('none', 'none') to measure cycles.
+
+    Parameters
+    ----------
+    codes: int [N, *shape].
+    values: of each boundary's IR value, [N, *shape].
+    folder: for everything that is written.
+    """
+    simulator = simulator or find_simulator()
+    verilog = engine_verilog(accelerator)
+    plans = [_write_plan(accelerator, codes, values, pattern, folder, n) for n, pattern in enumerate(patterns)]
+    progress.note(f"{simulator.title}: {len(codes)} frames under {len(patterns)} stall patterns")
+    try:
+        run_bench(verilog, "bench_accelerator", [{"NNHW_PLAN": str(path)} for path, _ in plans], folder, simulator)
+    except ToolFailure:
+        # A bench fails after it has written what it found: that is the answer. Without it, the tool failed.
+        if not all(result.exists() for _, result in plans):
+            raise
+    found = [json.loads(result.read_text(encoding="utf-8")) for _, result in plans]
+    return _collect(found, simulator, len(codes))
+
+
+def engine_verilog(accelerator: Accelerator, taps: bool = True) -> str:
+    """Return the Verilog of an accelerator, by default with outputs that show every layer boundary."""
+    from nnhw.flow.toolchain import run_yosys
+    from nnhw.hdl.engine import Engine
+    from nnhw.hdl.verilog import to_verilog
+
+    return to_verilog(Engine(accelerator, taps=taps), run_yosys)
+
+
+def boundary_values(body: ir.Graph, codes: np.ndarray) -> dict[str, np.ndarray]:
+    """Return every value of the IR for a batch of codes, by name."""
+    values: dict[str, np.ndarray] = {}
+    ir.run(body, codes, observe=values.__setitem__)
+    return values
+
+
+def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> np.ndarray:
+    """Return input codes [frames, *shape]: the build's samples through the float head, then random codes."""
+    element, shape = accelerator.input_format.element, accelerator.input_format.shape
+    with np.load(folder / "samples.npz", allow_pickle=False) as stored:
+        samples = stored["inputs"][:frames]
+    codes = ir.run(ir.load(folder / "head.ir"), samples)[0].reshape(-1, *shape)
+    rng = np.random.default_rng(SEED)
+    more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *shape))
+    if element.bipolar:
+        more = np.where(more < 1, -1, 1)
+    return np.concatenate([codes, more])
+
+
+def cycle_limit(accelerator: Accelerator, frames: int) -> int:
+    """Return cycles that suffice for frames under any of the stall patterns, with much to spare."""
+    schedule = accelerator.schedule
+    link = accelerator.input_format.frame_bytes + accelerator.output_format.frame_bytes
+    return 10_000 + 64 * (schedule.latency_cycles + frames * (schedule.interval_cycles + link))
+
+
+def _write_plan(
+    accelerator: Accelerator,
+    codes: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    pattern: tuple[str, str],
+    folder: Path,
+    number: int,
+) -> tuple[Path, Path]:
+    """Write what the bench reads; return the paths of its plan and of its result."""
+    arrays = folder / "arrays.npz"
+    if not number:
+        beats = {f"tap_{index}": beats for index, beats in enumerate(expected_beats(accelerator, values))}
+        output = values[boundaries(accelerator)[-1].node]
+        packed = {
+            "input": accelerator.input_format.pack(codes).reshape(-1),
+            "output": accelerator.output_format.pack(output).reshape(-1),
+        }
+        np.savez(arrays, **packed, **beats)
+    path, result = folder / f"plan-{number}.json", folder / f"result-{number}.json"
+    plan = {
+        "arrays": str(arrays),
+        "names": [boundary.node for boundary in boundaries(accelerator)],
+        "frames": len(codes),
+        "stalls": pattern,
+        "limit_cycles": cycle_limit(accelerator, len(codes)),
+        "result": str(result),
+    }
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    return path, result
+
+
+def _collect(found: Sequence[dict[str, Any]], simulator: Simulator, frames: int) -> SimulationResult:
+    """Join the results of all patterns; cycles come from the first."""
+    streams = tuple(
+        Comparison(
+            name=same[0]["name"],
+            frames=frames,
+            mismatches=max(stream["mismatches"] for stream in same),
+            extra=max(stream["extra"] for stream in same),
+        )
+        for same in zip(*(result["streams"] for result in found), strict=True)
+    )
+    first, ends = found[0]["first_cycle"], found[0]["frame_cycles"]
+    return SimulationResult(
+        simulator=simulator.title,
+        samples=frames,
+        streams=streams,
+        broken_rules=sum(result["broken_rules"] for result in found),
+        latency_cycles=None if first is None or not ends else ends[0] - first + 1,
+        interval_cycles=ends[-1] - ends[-2] if len(ends) > 1 else None,
+    )

@@ -1,0 +1,136 @@
+"""Bench of a device at its serial pins: the bytes of the protocol, bit by bit.
+
+Environment: NNHW_PLAN, path of a JSON document with
+
+    arrays: path of an .npz: `input` uint8 [frames, bytes], `output` uint8 [frames, bytes]
+    divisor: clock cycles of a bit
+    result: path of the JSON document to write
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from cobs import cobs
+from cocotb.triggers import ClockCycles, Timer
+from cocotb.utils import get_sim_time
+
+from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, DeviceIdentity, Frame
+
+from .harness import CLOCK_NS, BenchFailure, start
+
+TOKEN = 0x5A
+QUIET_BITS = 2000
+
+
+class SerialLine:
+    """The host's end of a serial line.
+
+    Parameters
+    ----------
+    divisor: clock cycles of a bit.
+    """
+
+    def __init__(self, dut: Any, divisor: int) -> None:
+        self._dut, self._bit_ns = dut, divisor * CLOCK_NS
+        self.frames: list[Frame] = []
+        self.last_ns = 0.0
+        cocotb.start_soon(self._receive())
+
+    async def send(self, frame: Frame) -> None:
+        """Send one frame, byte after byte without a pause."""
+        for byte in cobs.encode(frame.to_bytes()) + DELIMITER:
+            for bit in (0, *(byte >> index & 1 for index in range(8)), 1):
+                self._dut.rx.value = bit
+                await Timer(self._bit_ns, unit="ns")
+
+    async def _receive(self) -> None:
+        received = bytearray()
+        while True:
+            if self._dut.tx.value == 1:
+                await self._dut.tx.value_change
+                continue
+            await Timer(self._bit_ns * 3 // 2, unit="ns")
+            byte = 0
+            for index in range(8):
+                byte |= int(self._dut.tx.value) << index
+                await Timer(self._bit_ns, unit="ns")
+            if self._dut.tx.value != 1:
+                raise BenchFailure(f"tx: byte {byte:#04x} has no stop bit")
+            self.last_ns = get_sim_time("ns")
+            if byte:
+                received.append(byte)
+            else:
+                self.frames.append(Frame.from_bytes(cobs.decode(bytes(received))))
+                received.clear()
+
+    async def wait(self, count: int) -> None:
+        """Wait until `count` frames came in all, or nothing came for a while."""
+        begin = get_sim_time("ns")
+        while len(self.frames) < count:
+            await Timer(self._bit_ns * 10, unit="ns")
+            if get_sim_time("ns") - max(begin, self.last_ns) > QUIET_BITS * self._bit_ns:
+                raise BenchFailure(f"tx: {len(self.frames)} of {count} answers came, then nothing more")
+
+
+@cocotb.test()
+async def device_answers_at_its_pins(dut: Any) -> None:
+    """Identity, reset, images back to back: every output byte equal, nothing missing, nothing extra."""
+    plan = json.loads(Path(os.environ["NNHW_PLAN"]).read_text(encoding="utf-8"))
+    with np.load(plan["arrays"], allow_pickle=False) as stored:
+        images, outputs = stored["input"], stored["output"]
+    dut.rx.value = 1
+    await start(dut)
+    await ClockCycles(dut.clk, 8 * plan["divisor"])
+    line = SerialLine(dut, plan["divisor"])
+    await line.send(Frame(Command.IDENTIFY, 1))
+    await line.send(Frame(Command.RESET, TOKEN))
+    await line.wait(2)
+    for frame in data_frames(images.tobytes()):
+        await line.send(frame)
+    per_image = -(-outputs.shape[1] // PAYLOAD_LIMIT_BYTES)
+    await line.wait(2 + per_image * len(images))
+    await Timer(40 * 10 * plan["divisor"] * CLOCK_NS, unit="ns")  # for answers that nobody expects
+    mismatches = judge(line.frames, images.shape[1], outputs, per_image)
+    document = {"frames": len(images), "mismatches": mismatches}
+    Path(plan["result"]).write_text(json.dumps(document), encoding="utf-8")
+    if mismatches:
+        raise BenchFailure(f"tx: {mismatches} of {len(images)} images have a wrong output")
+
+
+def data_frames(data: bytes) -> Iterable[Frame]:
+    """Yield the DATA frames of a byte stream."""
+    for number, start_ in enumerate(range(0, len(data), PAYLOAD_LIMIT_BYTES)):
+        yield Frame(Command.DATA, number % 256, data[start_ : start_ + PAYLOAD_LIMIT_BYTES])
+
+
+def judge(answers: list[Frame], image_bytes: int, outputs: np.ndarray, per_image: int) -> int:
+    """Return the images whose output differs.
+
+    Raises
+    ------
+    BenchFailure: an answer that does not belong here: identity, reset, command, sequence or count.
+    """
+    identity, reset, *results = answers
+    told = DeviceIdentity.unpack(identity.payload)
+    if (identity.command, told.input_bytes, told.output_bytes) != (Command.IDENTITY, image_bytes, outputs.shape[1]):
+        raise BenchFailure(
+            f"the device says {told}, but an image has {image_bytes} bytes, an output {outputs.shape[1]}"
+        )
+    if (reset.command, reset.sequence) != (Command.RESET_DONE, TOKEN):
+        raise BenchFailure(f"the answer to RESET {TOKEN:#x} is {reset}")
+    for number, answer in enumerate(results):
+        if (answer.command, answer.sequence) != (Command.RESULT, number % 256):
+            raise BenchFailure(f"result {number} is {answer}")
+    if len(results) != per_image * len(outputs):
+        raise BenchFailure(f"{len(results)} results came, expected {per_image * len(outputs)}")
+    seen = b"".join(answer.payload for answer in results)
+    if len(seen) != outputs.size:
+        raise BenchFailure(f"{len(seen)} output bytes came, expected {outputs.size}")
+    return int((np.frombuffer(seen, np.uint8).reshape(outputs.shape) != outputs).any(axis=1).sum())

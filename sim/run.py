@@ -1,0 +1,52 @@
+"""Build and run one bench: `python -m sim.run JOB.json`, in a process of its own because cocotb ends with exit().
+
+The job: `simulator`, 'verilator' or 'icarus'; `source`, the Verilog; `module`, the bench; `environments`, with each of
+which the bench runs once. Everything is written below the current folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import Runner, get_runner
+
+VERILATOR_ARGUMENTS = ("-O3", "--no-timing", "-Wno-fatal", "-Wno-lint", "-Wno-style", "--x-assign", "fast")
+TIMESCALE = ("1ns", "1ps")
+
+
+def main(path: Path) -> int:
+    """Run the job; return the exit status: 0 when every test ran and passed."""
+    job = json.loads(path.read_text(encoding="utf-8"))
+    runner = get_runner(job["simulator"])
+    runner.build(
+        sources=[job["source"]],
+        hdl_toplevel="top",
+        build_dir="build",
+        build_args=VERILATOR_ARGUMENTS if job["simulator"] == "verilator" else (),
+        timescale=TIMESCALE,
+        always=True,
+    )
+    return max(run_once(runner, job, number, environment) for number, environment in enumerate(job["environments"]))
+
+
+def run_once(runner: Runner, job: dict[str, Any], number: int, environment: dict[str, str]) -> int:
+    """Run the bench with one environment; return the exit status."""
+    results = runner.test(
+        test_module=job["module"],
+        hdl_toplevel="top",
+        build_dir="build",
+        test_dir=".",
+        results_xml=str(Path(f"results-{number}.xml").resolve()),
+        extra_env=environment,
+        timescale=None if job["simulator"] == "verilator" else TIMESCALE,
+    )
+    ran, failed = get_results(results)
+    return 0 if ran and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

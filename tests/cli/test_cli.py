@@ -1,0 +1,135 @@
+"""The command line: what a person types, sees, and gets as exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner, Result
+
+import nnhw
+from nnhw.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def nnhw_command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_cli_help_names_the_commands() -> None:
+    result = nnhw_command("--help")
+    assert result.exit_code == 0
+    for name in ("doctor", "boards", "build", "check", "ir", "report", "sim", "run", "program"):
+        assert f" {name} " in result.output
+
+
+def test_cli_version() -> None:
+    assert nnhw_command("--version").output == f"nnhw {nnhw.__version__}\n"
+
+
+def test_cli_rejects_an_unknown_command() -> None:
+    result = nnhw_command("bild")
+    assert result.exit_code == 2
+    assert "No such command 'bild'. Did you mean 'build'?" in result.output
+
+
+def test_cli_boards_lists_both() -> None:
+    output = nnhw_command("boards").output
+    assert "icebreaker" in output
+    assert "ice40_hx8k_b_evn" in output
+
+
+def test_cli_error_is_a_message_and_exit_code_1(tmp_path: Path) -> None:
+    result = nnhw_command("report", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.output == (
+        f"BuildError: '{tmp_path}' is no build folder: it has no manifest.json; make one with 'nnhw build'\n"
+    )
+
+
+def test_cli_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "nnhw", "--debug", "report", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+
+
+def test_cli_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nnhw.flow.pipeline.Build.load", interrupted)
+    result = nnhw_command("report", str(tmp_path))
+    assert result.exit_code == 130
+    assert result.output == "interrupted; what was finished before is kept, nothing is half-written\n"
+
+
+def test_cli_build_names_the_resolved_board_and_prints_the_estimate(small_net: str, tmp_path: Path) -> None:
+    result = nnhw_command("build", small_net, "--board", "ice40", "--stop-at", "map", "--out", str(tmp_path / "b"))
+    assert result.exit_code == 0, result.output
+    assert "board: icebreaker (1BitSquared iCEBreaker, up5k)" in result.output
+    assert "Not built yet" in result.output
+    again = nnhw_command("report", str(tmp_path / "b"))
+    assert again.exit_code == 0
+    assert "PE x SIMD" in again.output
+
+
+def test_cli_report_json_follows_the_schema(small_net: str, tmp_path: Path) -> None:
+    nnhw_command("build", small_net, "--stop-at", "map", "--out", str(tmp_path / "b"))
+    result = nnhw_command("report", str(tmp_path / "b"), "--json")
+    schema = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(json.loads(result.stdout), schema)
+
+
+def test_cli_build_rejects_an_unknown_board(small_net: str) -> None:
+    result = nnhw_command("build", small_net, "--board", "icebraker")
+    assert result.exit_code == 1
+    last = result.output.splitlines()[-1]
+    assert last.startswith("BoardError: board 'icebraker' is not known; near it are 'icebreaker'")
+
+
+@pytest.mark.parametrize("stage", ["capture", "collapse_chains", "head", "lower", "tail"])
+def test_cli_ir_prints_a_graph_that_parses_back(small_net: str, stage: str) -> None:
+    result = nnhw_command("ir", small_net, "--stage", stage)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("(graph small")
+    assert result.stdout.count("(") == result.stdout.count(")")
+
+
+def test_cli_ir_prints_the_engines(small_net: str) -> None:
+    result = nnhw_command("ir", small_net, "--stage", "map")
+    assert json.loads(result.stdout)["accelerator"]["board"] == "icebreaker"
+
+
+def test_cli_ir_rejects_an_unknown_stage(small_net: str) -> None:
+    result = nnhw_command("ir", small_net, "--stage", "lowr")
+    assert result.exit_code == 1
+    assert result.output.startswith("InputError: there is no graph behind a stage 'lowr'; there is one behind ")
+
+
+def test_cli_check_accepts_a_good_model(small_net: str) -> None:
+    result = nnhw_command("check", small_net)
+    assert (result.exit_code, result.output) == (0, f"{small_net}: no problems\n")
+
+
+def test_cli_check_lists_all_problems(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\nfrom nnhw.nn import QuantLinear, Sign\n"
+        "model = nn.Sequential(Sign(), QuantLinear(8, 4, bias=False), nn.Softshrink(), Sign(), "
+        "QuantLinear(4, 4, bias=False), nn.Hardshrink())\n"
+        "example_input = torch.rand(2, 8)\n",
+        encoding="utf-8",
+    )
+    result = nnhw_command("check", str(path))
+    assert result.exit_code == 1
+    assert result.output.startswith("ProblemList: 2 problems:")
+    assert "softshrink" in result.output
+    assert "hardshrink" in result.output
+    assert result.output.count("bad.py:4") == 2

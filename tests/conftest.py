@@ -1,0 +1,43 @@
+"""A network that is small enough to build in a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SMALL_NET = """
+import torch
+from torch import nn
+from nnhw.nn import QuantLinear, Scale, Sign
+
+torch.manual_seed({seed})
+model = nn.Sequential(
+    nn.Flatten(), Sign(),
+    QuantLinear(16, 8, bias=False), nn.BatchNorm1d(8), Sign(),
+    QuantLinear(8, 4, bias=False), Scale(2**-1),
+)
+example_input = torch.rand(4, 1, 4, 4) - 0.5
+"""
+
+
+WriteNet = Callable[[int], str]
+
+
+@pytest.fixture
+def write_net(tmp_path: Path) -> WriteNet:
+    """Write the network's file with weights of a seed; return its path."""
+
+    def write(seed: int) -> str:
+        path = tmp_path / "small.py"
+        path.write_text(SMALL_NET.format(seed=seed), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def small_net(write_net: WriteNet) -> str:
+    """The path of the network's file."""
+    return write_net(1)

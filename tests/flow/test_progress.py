@@ -1,0 +1,61 @@
+"""Progress is lines in a log, a live display on a terminal, and silence in Python."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from nnhw.flow.progress import PlainProgress, Progress, RichProgress, SilentProgress, make_progress
+
+
+def work(progress: Progress) -> None:
+    with progress.stage("outer"):
+        progress.note("a note")
+        with progress.stage("inner"):
+            for done in range(3):
+                progress.advance(done, 3)
+
+
+def test_progress_plain_prints_lines_without_cursor_movements() -> None:
+    stream = io.StringIO()
+    work(PlainProgress(stream, period_s=0))
+    text = re.sub(r"\d+\.\d s", "T", stream.getvalue())
+    assert text.splitlines() == [
+        *("outer ...", "a note", "inner ..."),
+        *("inner: 0 of 3", "inner: 1 of 3", "inner: 2 of 3", "inner: T", "outer: T"),
+    ]
+
+
+def test_progress_plain_does_not_flood() -> None:
+    stream = io.StringIO()
+    work(PlainProgress(stream, period_s=60))
+    assert "of 3" not in stream.getvalue()
+
+
+def test_progress_plain_says_nothing_of_a_time_for_what_failed() -> None:
+    stream = io.StringIO()
+    with pytest.raises(ValueError, match="x"), PlainProgress(stream).stage("outer"):
+        raise ValueError("x")
+    assert stream.getvalue() == "outer ...\n"
+
+
+def test_progress_live_keeps_notes_and_finished_stages() -> None:
+    stream = io.StringIO()
+    work(RichProgress(Console(file=stream, force_terminal=True, width=80, color_system=None)))
+    text = stream.getvalue()
+    assert "a note" in text
+    assert re.search(r"✓ inner +\d+\.\d s", text)
+    assert re.search(r"✓ outer +\d+\.\d s", text)
+
+
+def test_progress_fits_the_stream() -> None:
+    assert isinstance(make_progress(Console(file=io.StringIO(), force_terminal=True)), RichProgress)
+    assert isinstance(make_progress(Console(file=io.StringIO(), force_terminal=False)), PlainProgress)
+
+
+def test_progress_silent_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    work(SilentProgress())
+    assert capsys.readouterr() == ("", "")
