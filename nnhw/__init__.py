@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nnhw.flow.pipeline import build
-    from nnhw.flow.session import open
+    from nnhw.flow.running import open
     from nnhw.reference import reference
 
 __all__ = ["__version__", "build", "open", "reference"]
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "build": "nnhw.flow.pipeline",
-    "open": "nnhw.flow.session",
+    "open": "nnhw.flow.running",
     "reference": "nnhw.reference",
 }
 

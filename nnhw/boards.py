@@ -151,7 +151,9 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
         if item.name in table:
             values[item.name] = _value(table[item.name], types[item.name], where, problems, prefix + item.name)
         elif item.default is MISSING:
-            problems.append(BoardError(f"{where}: field '{prefix}{item.name}' ({_describe(types[item.name])}) is missing"))
+            problems.append(
+                BoardError(f"{where}: field '{prefix}{item.name}' ({_describe(types[item.name])}) is missing")
+            )
     return kind(**values) if len(problems) == before else None
 
 
@@ -195,7 +197,9 @@ def _check(board: Board, where: str) -> list[NnhwError]:
         "uart.baud": board.uart.baud,
         "resources.lc": board.resources.lc,
     }
-    problems += [BoardError(f"{where}: field '{name}' must be more than 0") for name, value in positive.items() if not value]
+    problems += [
+        BoardError(f"{where}: field '{name}' must be more than 0") for name, value in positive.items() if not value
+    ]
     return problems
 
 

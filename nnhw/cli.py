@@ -158,7 +158,11 @@ def sim(
     stalls: Annotated[str, typer.Option(help="Pattern of both sides: none, alternating, random, bursts.")] = "random",
 ) -> None:
     """Compare the RTL of a build with the IR, by cocotb, at every layer boundary."""
-    raise NotImplementedError
+    from nnhw.flow.running import simulate_build
+    from nnhw.flow.terminal import render_simulation
+
+    result = simulate_build(build, frames, stalls, _progress())
+    OUT.print(render_simulation(result, stalls))
 
 
 @app.command()
@@ -169,13 +173,19 @@ def run(
     out: Annotated[Path | None, typer.Option(metavar="OUT.npy", help="Where the results go.")] = None,
 ) -> None:
     """Run images through a board, or a virtual one."""
-    raise NotImplementedError
+    from nnhw.flow.running import run_file
+    from nnhw.flow.terminal import render_run
+
+    done = run_file(build, file, link, out, _progress())
+    OUT.print(render_run(done, link, out))
 
 
 @app.command()
 def program(build: BuildPath) -> None:
-    """Load a build into the board."""
-    raise NotImplementedError
+    """Load a build into the board that is plugged in."""
+    from nnhw.flow.running import program as load
+
+    load(build, _progress())
 
 
 def main() -> None:

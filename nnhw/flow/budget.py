@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from nnhw.accelerator import Accelerator
@@ -32,7 +33,7 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Accelerat
     accelerator = map_body(body, board.name, available, target_interval=interval, overrides=options.overrides)
     if interval is not None and accelerator.schedule.interval_cycles > interval:
         raise MappingError(_too_slow(accelerator, board, options))
-    return accelerator, {"resources": estimate(accelerator)}
+    return accelerator, {"resources": estimate(accelerator), "board": dataclasses.asdict(board)}
 
 
 def target_interval(board: Board, options: Options) -> int | None:

@@ -1,4 +1,4 @@
-"""Hardware compiled to machine code: Verilog -> Verilator -> C++ compiler -> a library in the cache."""
+"""Hardware compiled to machine code: Verilog -> Verilator -> C++ compiler -> a library, or a bench, in the cache."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from pathlib import Path
 from nnhw.errors import ToolError
 from nnhw.flow.processes import Command, run, run_each
 
-HARNESS = Path(__file__).with_name("compiled.cpp")
 VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing"),
     *("-Wno-fatal", "-Wno-lint", "-Wno-style", "--quiet", "--top-module", "top", "--prefix", "Vtop", "--Mdir", "."),
 )
 CXX_FLAGS = ("-std=c++17", "-fPIC", "-DVERILATOR=1", "-DVM_TRACE=0", "-DVM_COVERAGE=0", "-DVM_SC=0", "-w")
-RUNTIME = ("verilated", "verilated_threads")
 
 
 @dataclass(frozen=True)
@@ -96,6 +94,38 @@ def find_verilator() -> Path | None:
     return root if (root / "bin" / f"verilator_bin{'.exe' if os.name == 'nt' else ''}").exists() else None
 
 
+@dataclass(frozen=True)
+class Product:
+    """What is made of a design.
+
+    Parameters
+    ----------
+    suffix: of the file.
+    harness: C++ source that drives the model.
+    flags: of Verilator, beside the common ones.
+    runtime: Verilator's own sources that it needs.
+    link: options of the linker.
+    effort: option for what runs in every cycle.
+    """
+
+    suffix: str
+    harness: Path
+    flags: tuple[str, ...]
+    runtime: tuple[str, ...]
+    link: tuple[str, ...]
+    effort: str
+
+
+LIBRARY = Product(
+    suffix=".dll" if os.name == "nt" else ".so",
+    harness=Path(__file__).with_name("compiled.cpp"),
+    flags=(),
+    runtime=("verilated", "verilated_threads"),
+    link=("-shared",),
+    effort="-O2",
+)
+
+
 def compile_library(verilog: str, tap_bits: Sequence[int], cache: Path, compiler: Compiler | None = None) -> Path:
     """Return the shared library of a component with streams `i` and `o` of bytes.
 
@@ -109,20 +139,41 @@ def compile_library(verilog: str, tap_bits: Sequence[int], cache: Path, compiler
     ------
     ToolError: a tool is missing, or failed; with its last lines.
     """
+    return compile_product(LIBRARY, {"top.v": verilog, "taps.h": taps_header(tap_bits)}, cache, compiler)
+
+
+def library_cache() -> Path:
+    """Return the folder of everything compiled: below `NNHW_CACHE`, or where the system keeps caches."""
+    import platformdirs
+
+    root = os.environ.get("NNHW_CACHE") or platformdirs.user_cache_dir("nnhw", appauthor=False)
+    return Path(root) / "compiled"
+
+
+def compile_product(
+    product: Product, sources: Mapping[str, str], cache: Path, compiler: Compiler | None = None
+) -> Path:
+    """Return what is made of a design, from the cache where it was made before.
+
+    Parameters
+    ----------
+    sources: text of `top.v`, and of other files that the compilers read, by name.
+    cache: folder.
+    """
     compiler = compiler or Compiler.find()
-    taps = taps_header(tap_bits)
-    parts = (verilog, taps, HARNESS.read_text(encoding="utf-8"), compiler.identity, repr(VERILATOR_FLAGS + CXX_FLAGS))
-    library = cache / f"{_hash(*parts)}{'.dll' if os.name == 'nt' else '.so'}"
-    if library.exists():
-        return library
+    parts = [text for name in sorted(sources) for text in (name, sources[name])]
+    parts += [product.harness.read_text(encoding="utf-8"), repr(product), repr(VERILATOR_FLAGS + CXX_FLAGS)]
+    target = cache / f"{_hash(*parts, compiler.identity)}{product.suffix}"
+    if target.exists():
+        return target
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as name:
         folder = Path(name)
-        (folder / "top.v").write_text(verilog, encoding="utf-8")
-        (folder / "taps.h").write_text(taps, encoding="utf-8")
-        made = _compile(compiler, folder, runtime_objects(compiler, cache))
-        made.replace(library)
-    return library
+        for file, text in sources.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        made = _compile(product, compiler, folder, runtime_objects(product.runtime, compiler, cache))
+        made.replace(target)
+    return target
 
 
 def taps_header(tap_bits: Sequence[int]) -> str:
@@ -131,10 +182,10 @@ def taps_header(tap_bits: Sequence[int]) -> str:
     return f"#define NNHW_TAP_COUNT {len(tap_bits)}\n#define NNHW_TAPS(TAP) {calls}\n"
 
 
-def runtime_objects(compiler: Compiler, cache: Path) -> list[Path]:
-    """Return the objects of Verilator's runtime, compiled once for all designs."""
+def runtime_objects(names: Sequence[str], compiler: Compiler, cache: Path) -> list[Path]:
+    """Return the objects of parts of Verilator's runtime, compiled once for all designs."""
     key = _hash(compiler.identity, repr(CXX_FLAGS))
-    objects = {name: cache / f"{name}-{key}.o" for name in RUNTIME}
+    objects = {name: cache / f"{name}-{key}.o" for name in names}
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         sources = {
             f"{name}.o": (compiler.verilator_root / "include" / f"{name}.cpp", "-O2")
@@ -147,24 +198,26 @@ def runtime_objects(compiler: Compiler, cache: Path) -> list[Path]:
     return list(objects.values())
 
 
-def _compile(compiler: Compiler, folder: Path, runtime: list[Path]) -> Path:
-    """Compile `top.v` of a folder; return the library in it.
+def _compile(product: Product, compiler: Compiler, folder: Path, runtime: list[Path]) -> Path:
+    """Compile the sources in a folder; return the product in it.
 
     What runs in every cycle is compiled well, the rest quickly and as one unit.
     """
     program = compiler.verilator_root / "bin" / "verilator_bin"
     environment = {"VERILATOR_ROOT": str(compiler.verilator_root)}
-    run(Command("verilator", (str(program), *VERILATOR_FLAGS, "top.v"), folder, "verilator.log", environment))
+    designs = sorted(path.name for path in folder.iterdir() if path.suffix in (".v", ".vlt"))
+    argv = (str(program), *VERILATOR_FLAGS, *product.flags, *designs)
+    run(Command("verilator", argv, folder, "verilator.log", environment))
     sources = sorted(folder.glob("Vtop*.cpp"))
     hot = [path for path in sources if "___024root" in path.name and "__Slow" not in path.name]
     rest = [path.name for path in sources if path not in hot]
-    lines = [f'#include "{name}"' for name in (*rest, HARNESS.as_posix())]
+    lines = [f'#include "{name}"' for name in (*rest, product.harness.as_posix())]
     (folder / "rest.cpp").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    units = {f"{path.stem}.o": (path, "-O2") for path in hot} | {"rest.o": (folder / "rest.cpp", "-O1")}
+    units = {f"{path.stem}.o": (path, product.effort) for path in hot} | {"rest.o": (folder / "rest.cpp", "-O1")}
     _compile_units(compiler, folder, units)
-    link = (*compiler.cxx, "-shared", *units, *map(str, runtime), "-pthread", "-o", "library")
+    link = (*compiler.cxx, *units, *map(str, runtime), *product.link, "-pthread", "-o", "product")
     run(Command("C++ linker", link, folder, "link.log"))
-    return folder / "library"
+    return folder / "product"
 
 
 def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
-from nnhw.errors import InputError
+from nnhw.errors import InputError, ToolError
 from nnhw.flow.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
 from nnhw.flow.progress import Progress, SilentProgress
@@ -133,8 +133,8 @@ def run_build(
     source: the model; may be None when `start_from` is a later stage.
     """
     found = load_board(board)
-    selected = _selected(start_from, stop_at, options)
     progress = progress or SilentProgress()
+    selected = _selected(start_from, stop_at, options, progress)
     progress.note(f"board: {found.name} ({found.title}, {found.device})")
     folder = BuildFolder.create(Path(out) if out else ROOT / f"{name}-{found.name}", name, found.name)
     job = Job(folder, found, options, progress, source)
@@ -149,8 +149,8 @@ def run_build(
     return _finish(job)
 
 
-def _selected(start_from: str, stop_at: str, options: Options) -> list[Stage]:
-    """Return the stages to run, in order.
+def _selected(start_from: str, stop_at: str, options: Options, progress: Progress) -> list[Stage]:
+    """Return the stages to run, in order; without a simulator or frames for it, `simulate` is none of them.
 
     Raises
     ------
@@ -162,7 +162,23 @@ def _selected(start_from: str, stop_at: str, options: Options) -> list[Stage]:
     first, last = STAGE_NAMES.index(start_from), STAGE_NAMES.index(stop_at)
     if first > last:
         raise InputError(f"a build cannot start from '{start_from}' and stop at '{stop_at}', which comes before it")
-    return [stage for stage in STAGES[first : last + 1] if stage.name != "simulate" or options.frames]
+    selected = list(STAGES[first : last + 1])
+    if any(stage.name == "simulate" for stage in selected) and not _can_simulate(options, progress):
+        selected = [stage for stage in selected if stage.name != "simulate"]
+    return selected
+
+
+def _can_simulate(options: Options, progress: Progress) -> bool:
+    from nnhw.flow.benches import find_simulator
+
+    if not options.frames:
+        return False
+    try:
+        find_simulator()
+    except ToolError as error:
+        progress.note(f"no simulation: {error}")
+        return False
+    return True
 
 
 def _advance(stage: Stage, job: Job) -> None:

@@ -36,7 +36,7 @@ class Command:
     argv: tuple[str, ...]
     folder: Path
     log: str
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class ToolFailure(ToolError):

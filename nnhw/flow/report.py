@@ -42,7 +42,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "resources": _resources(facts, dataclasses.asdict(board.resources)),
         "fmax_hz": _get(facts, "build", "fmax_hz"),
         "clock_hz": clock_hz,
-        "seeds": _get(facts, "build", "seeds"),
+        "seeds": _seeds(facts),
         **_rates(accelerator, clock_hz, board.uart.baud),
         "layers": _layers(facts, accelerator),
         "utilization": _utilization(accelerator),
@@ -54,11 +54,13 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
 def link_rate(accelerator: Accelerator, baud: int) -> float:
     """Return the images per second that pass a UART, both directions at once: the slower direction counts.
 
-    A byte takes ten bits. Images fill DATA frames without gaps; a result has frames of its own.
+    A byte takes ten bits. Images fill DATA frames without gaps, each of which is acknowledged; a result has frames of
+    its own.
     """
-    i_bytes = accelerator.input_format.frame_bytes * (1 + WIRE_OVERHEAD_BYTES / PAYLOAD_LIMIT_BYTES)
-    o_payload = accelerator.output_format.frame_bytes
-    o_bytes = o_payload + -(-o_payload // PAYLOAD_LIMIT_BYTES) * WIRE_OVERHEAD_BYTES
+    i_payload, o_payload = accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes
+    i_frames, o_frames = i_payload / PAYLOAD_LIMIT_BYTES, -(-o_payload // PAYLOAD_LIMIT_BYTES)
+    i_bytes = i_payload + i_frames * WIRE_OVERHEAD_BYTES
+    o_bytes = o_payload + (o_frames + i_frames) * WIRE_OVERHEAD_BYTES
     return baud / BITS_PER_UART_BYTE / max(i_bytes, o_bytes)
 
 
@@ -110,6 +112,14 @@ def _resources(facts: Facts, available: Mapping[str, int]) -> dict[str, Any]:
         name: {"estimated": estimated.get(name), "used": used.get(name), "available": available.get(name, 0)}
         for name in RESOURCES
     }
+
+
+def _seeds(facts: Facts) -> dict[str, float] | None:
+    """Return Fmax by seed, of the seeds that were tried for the clock of the bitstream."""
+    if "build" not in facts:
+        return None
+    attempts = [attempt for attempt in facts["build"]["attempts"] if attempt["clock_hz"] == facts["build"]["clock_hz"]]
+    return {str(attempt["seed"]): attempt["fmax_hz"] for attempt in attempts}
 
 
 def _rates(accelerator: Accelerator | None, clock_hz: float | None, baud: int) -> dict[str, Any]:

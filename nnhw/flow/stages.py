@@ -15,12 +15,13 @@ import numpy as np
 import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
-from nnhw.errors import InputError
+from nnhw.errors import BuildError, InputError
 from nnhw.flow.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
 from nnhw.flow.progress import Progress
 
 if TYPE_CHECKING:
+    from nnhw.flow.simulate import SimulationResult
     from nnhw.frontend import Source
 
 
@@ -135,18 +136,57 @@ def map_stage(job: Job, out: Path) -> None:
 
 
 def elaborate(job: Job, out: Path) -> None:
-    """Engines --> Verilog for simulators."""
-    raise NotImplementedError
+    """Engines --> Verilog: the bare engine for simulators and other flows, and the device of the virtual board.
+
+    Both have a module `top` with byte streams `i` and `o`.
+    """
+    from nnhw.flow.device import make_device
+    from nnhw.flow.simulate import engine_verilog
+    from nnhw.flow.toolchain import find_tool, run_yosys
+    from nnhw.hdl.verilog import to_verilog
+
+    accelerator = Accelerator.load(job.folder.path)
+    device = make_device(accelerator, job.board.target_clock_hz)
+    (out / "accelerator.v").write_text(engine_verilog(accelerator, taps=False), encoding="utf-8")
+    (out / "device.v").write_text(to_verilog(device, run_yosys), encoding="utf-8")
+    write_json(out / "elaborate.json", {"tools": {**_versions("amaranth"), "yosys": find_tool("yosys").title}})
 
 
 def simulate(job: Job, out: Path) -> None:
-    """RTL against IR."""
-    raise NotImplementedError
+    """RTL against IR, at every layer boundary, without stalls and with them.
+
+    Raises
+    ------
+    BuildError: they differ.
+    """
+    from nnhw.flow.simulate import simulate as run_simulation
+
+    result = run_simulation(job.folder.path, frames=job.options.frames, progress=job.progress)
+    check_simulation(result)
+    write_json(out / "simulate.json", {**result.facts(), "tools": _versions("cocotb")})
 
 
 def build(job: Job, out: Path) -> None:
-    """Engines --> bitstream."""
-    raise NotImplementedError
+    """Engines --> bitstream that holds its clock."""
+    from nnhw.flow.bitstream import Request, build_bitstream
+    from nnhw.flow.cache import Cache
+    from nnhw.flow.device import make_uart_device
+
+    accelerator, options = Accelerator.load(job.folder.path), job.options
+    made = build_bitstream(
+        lambda clock_hz: make_uart_device(accelerator, clock_hz, job.board.uart.baud),
+        job.board,
+        out,
+        Request(
+            clock_hz=options.clock_hz,
+            seeds=options.seeds,
+            jobs=options.jobs,
+            planned_ebr=read_json(job.path("map.json"))["resources"]["ebr"],
+        ),
+        cache=Cache.default(),
+        note=job.progress.note,
+    )
+    write_json(out / "build.json", made.facts())
 
 
 STAGES = (
@@ -158,6 +198,17 @@ STAGES = (
     Stage("build", ("map",), ("clock_hz", "seeds"), build),
 )
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
+
+
+def check_simulation(result: SimulationResult) -> None:
+    """Raise BuildError unless everything that left the RTL is what the IR says, and nothing is missing or too much."""
+    if result.equal:
+        return
+    wrong = [f"{stream.name} ({stream.mismatches})" for stream in result.streams if not stream.equal]
+    raise BuildError(
+        f"the RTL differs from the IR in {', '.join(wrong) or 'its handshakes'}, of {result.samples} frames "
+        f"({result.broken_rules} broken stream rules); this is a mistake of nnhw, please report the model"
+    )
 
 
 def load_samples(path: Path) -> dict[str, np.ndarray]:

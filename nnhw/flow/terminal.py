@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,8 +12,13 @@ from rich.text import Text
 
 from nnhw.boards import Board
 
+if TYPE_CHECKING:
+    from nnhw.flow.running import Run
+    from nnhw.flow.simulate import SimulationResult
+
 Report = Mapping[str, Any]
 UNKNOWN = "-"
+SHOWN = 10
 
 
 def render_report(report: Report) -> RenderableType:
@@ -28,6 +34,33 @@ def render_boards(boards: Iterable[Board]) -> Table:
         counts = (_count(has.lc), _count(has.ebr), _count(has.spram), _count(has.dsp))
         table.add_row(board.name, ", ".join(board.aliases), board.title, f"{board.device}-{board.package}", *counts)
     return table
+
+
+def render_simulation(result: SimulationResult, stalls: str) -> RenderableType:
+    """Return what `nnhw sim` found."""
+    table = _table("RTL and IR: frames that differ", "behind", "frames", "differ")
+    for stream in result.streams:
+        table.add_row(stream.name, _count(stream.frames), _mismatch(stream.mismatches))
+    cycles = f"interval {_count(result.interval_cycles)} cycles, latency {_count(result.latency_cycles)}"
+    text = (
+        f"{result.samples} frames equal, without stalls and with '{stalls}' on both sides; {cycles}; {result.simulator}"
+    )
+    return Group(table, Text(text))
+
+
+def render_run(run: Run, link: str, out: Path | None) -> RenderableType:
+    """Return what `nnhw run` got: the first results, and how fast they came."""
+    count = len(run.results)
+    rows = run.results.reshape(count, -1)
+    table = _table(f"Results: {count} of shape {list(run.results.shape[1:])}", "image", "largest at", "values")
+    for number, row in enumerate(rows[:SHOWN]):
+        values = " ".join(f"{value:g}" for value in row[:SHOWN]) + (" ..." if len(row) > SHOWN else "")
+        table.add_row(str(number), str(int(row.argmax())), values)
+    if count > SHOWN:
+        table.add_row("...", "", "")
+    cycles = f", {run.cycles:,.0f} cycles of the device each" if run.cycles else ""
+    text = f"{count} images in {run.seconds:.2f} s through '{link}'{cycles}"
+    return Group(table, Text(text + (f"; results in {out}" if out else "")))
 
 
 def _tables(report: Report) -> Iterator[Table]:

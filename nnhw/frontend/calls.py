@@ -62,7 +62,7 @@ def make_call(node: fx.Node, values: Mapping[fx.Node, Any], lines: Lines) -> Cal
     arguments |= dict(zip(arguments, args, strict=False)) | dict(kwargs)
     namespace, base = schema.name.split("::")
     call = Call(node, f"{namespace}.{base.removesuffix('_')}.{schema.overload_name or 'default'}", arguments, location)
-    if base.endswith("_") and not isinstance(args[0], Constant):
+    if base.endswith("_"):
         _check_sole_use(call)
     return call
 
@@ -92,7 +92,7 @@ def evaluate(call: Call) -> torch.Tensor:
 def _check_sole_use(call: Call) -> None:
     """Refuse a change in place that somebody else would see: the graph has no memory."""
     changed = call.node.args[0]
-    while isinstance(changed, fx.Node) and changed.op == "call_function":
+    while isinstance(changed, fx.Node):
         if len(changed.users) > 1:
             raise CaptureError(f"{call} changes a tensor in place that is used elsewhere, too; use inplace=False")
         changed = changed.args[0] if _is_view(changed) else None

@@ -6,20 +6,19 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from nnhw.errors import CaptureError, raise_all
 from nnhw.ir import Graph, verify
 
-from . import elementwise, linear
+from . import elementwise, linear, quantizers
 from .export import checked_example, export
 from .locations import Lines
-from .quantizers import quantize
-from .translator import QUANTIZE, Handler, Translator
+from .translator import Handler, Translator
 
-HANDLERS: dict[str, Handler] = {QUANTIZE: quantize, **linear.HANDLERS, **elementwise.HANDLERS}
+HANDLERS: dict[str, Handler] = {**quantizers.HANDLERS, **linear.HANDLERS, **elementwise.HANDLERS}
 _NO_LINES: Lines = MappingProxyType({})
 
 
@@ -51,10 +50,11 @@ def capture(
     translator = Translator(name, HANDLERS, lines)
     _add_arguments(translator, program)
     nodes = list(program.graph.nodes)
+    needed = _needed([node for node in nodes if node.op == "output" or _writes(node)])
     for node in nodes:
-        if node.op == "call_function":
+        if node.op == "call_function" and node in needed:
             translator.translate(node)
-        elif node.op not in ("placeholder", "output"):
+        elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
     raise_all(translator.problems)
     return verify(translator.finish(nodes[-1]))
@@ -66,6 +66,23 @@ def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines
     if example_input is None:
         raise CaptureError("a module needs an example_input [batch, ..] to be captured")
     return export(model, example_input, lines)
+
+
+def _writes(node: fx.Node) -> bool:
+    """Return whether a traced operation changes one of its arguments."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _needed(roots: list[fx.Node]) -> set[fx.Node]:
+    """Return what the output and changes in place depend on: what else was traced is of no consequence."""
+    needed: set[fx.Node] = set()
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting.extend(node.all_input_nodes)
+    return needed
 
 
 def _add_arguments(translator: Translator, program: ExportedProgram) -> None:

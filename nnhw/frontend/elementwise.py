@@ -23,7 +23,7 @@ from nnhw.ir.ops import (
 )
 
 from .calls import Call
-from .translator import Handler, Translator
+from .translator import Handler, KnownResult, Translator
 from .values import Codes, Constant, Float, Integers, Value
 
 
@@ -67,7 +67,7 @@ def clamp(translator: Translator, call: Call) -> Value:
 def batch_norm(translator: Translator, call: Call) -> Value:
     """Batch normalization with the statistics of training."""
     if call["training"] or call["running_mean"] is None:
-        raise CaptureError(
+        raise KnownResult(
             f"{call} uses the statistics of the batch (training mode); call model.eval() before export, "
             f"and use track_running_stats=True"
         )
@@ -80,7 +80,7 @@ def batch_norm(translator: Translator, call: Call) -> Value:
 def dropout(translator: Translator, call: Call) -> Value:
     """Nothing, outside of training."""
     if call["train"]:
-        raise CaptureError(f"{call} is in training mode; call model.eval() before export")
+        translator.problems.append(CaptureError(f"{call} is in training mode; call model.eval() before export"))
     value: Value = call["input"]
     return value
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import io
+import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from torch.export import Dim, ExportedProgram
 
 from nnhw.errors import CaptureError, InputError
 
-from .locations import Lines, error_location
+from .locations import Lines, error_location, location_of
 
 
 def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> ExportedProgram:
@@ -28,14 +30,27 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     checked_example(example_input)
     own = export_copy(model)
     # One image alone would make torch trace a batch of exactly one.
-    example = example_input.cpu() if len(example_input) > 1 else torch.cat([example_input.cpu()] * 2)
-    _try(own, example, lines)
+    example = example_input.detach().cpu().repeat_interleave(2 if len(example_input) == 1 else 1, dim=0)
+    _try(own, example.clone(), lines)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.export.export(own, (example,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+        with quiet_torch():
+            return torch.export.export(own, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
     except Exception as error:
-        raise CaptureError(_trace_failure(error, len(example), lines)) from error
+        fixed = _fixed_batch(own, example, lines)
+        raise CaptureError(fixed or _trace_failure(error, lines)) from error
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Keep torch from printing what its exceptions say as well, and what they do not."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def checked_example(example_input: object) -> torch.Tensor:
@@ -73,7 +88,7 @@ def _try(model: nn.Module, example: torch.Tensor, lines: Lines) -> None:
             place = error_location(error, path[-1] if path else "", lines)
             raise InputError(
                 f"example_input of shape {list(example.shape)} and dtype {_name(example.dtype)} does not go through "
-                f"the model: {place}: {_first_line(error)}; give the shape and dtype that the model takes, "
+                f"the model: layer {place}: {_first_line(error)}; give the shape and dtype that the model takes, "
                 f"with the batch as first axis"
             ) from error
 
@@ -93,16 +108,33 @@ def _module_paths(model: nn.Module) -> Iterator[list[str]]:
             hook.remove()
 
 
-def _trace_failure(error: Exception, batch: int, lines: Lines) -> str:
-    text = str(error)
-    if "specialized" in text or "Constraints violated" in text or ("constant" in text and "Dim" in text):
-        return (
-            f"the model fixes its batch size to {batch}, so that it takes no other; compute shapes from the input: "
-            f"use x.flatten(1) or x.reshape(x.shape[0], ..) where a number stands"
-        )
+def _fixed_batch(model: nn.Module, example: torch.Tensor, lines: Lines) -> str:
+    """Return the message for a model that can be traced for this batch size alone; empty if it cannot either."""
+    try:
+        with quiet_torch():
+            program = torch.export.export(model, (example.clone(),), strict=False)
+    except Exception:
+        return ""
+    count = len(example)
+    # A shape that is written with the number itself: x.view(8, -1).
+    shapes = [node for node in program.graph.nodes if any(_starts_with(argument, count) for argument in node.args)]
+    place = f"{shapes[0].name} {location_of(shapes[0], lines)}" if shapes else "the model"
     return (
-        f"the model cannot be traced at {error_location(error, '', lines)}: {_first_line(error)}; "
-        f"branches and loops must not depend on the values of tensors"
+        f"{place} fixes the batch size to {count}, so that no other is possible; use x.flatten(1) or "
+        f"x.reshape(x.shape[0], ..)"
+    )
+
+
+def _starts_with(argument: object, number: int) -> bool:
+    return isinstance(argument, list | tuple) and len(argument) > 0 and argument[0] == number
+
+
+def _trace_failure(error: Exception, lines: Lines) -> str:
+    place = error_location(error, "", lines)
+    where = f" at {place.file}:{place.line}" if place.file else ""
+    return (
+        f"the model cannot be traced{where}: {_first_line(error)}; branches and loops must not depend on the values "
+        f"of tensors"
     )
 
 

@@ -11,7 +11,7 @@ from nnhw.ir import Op, TensorType
 from nnhw.ir.ops import Add, Conv2d, Flatten, Linear, MaxPool2d, Reshape
 
 from .calls import Call
-from .translator import Handler, MissingQuantizer, Translator
+from .translator import Handler, KnownResult, Translator
 from .values import Codes, Constant, Float, Value
 
 
@@ -20,7 +20,7 @@ def linear(translator: Translator, call: Call) -> Value:
     if len(call.node.meta["val"].shape) != 2:
         raise CaptureError(
             f"{call} needs an input of shape [batch, inputs], and makes the shape "
-            f"{list(call.node.meta['val'].shape)}; put nn.Flatten() in front"
+            f"{translator.show(call.node.meta['val'].shape)}; put nn.Flatten() in front"
         )
     return _weighted(translator, call, Linear())
 
@@ -65,13 +65,12 @@ def _layout(translator: Translator, call: Call, value: Any, op: Op) -> Codes | F
 
 
 def _weighted(translator: Translator, call: Call, op: Op) -> Value:
-    codes, weight = _codes(call), _weights(call)
-    dtype = weight.dtype
+    codes, weight = _operands(translator, call)
     assert weight.codes is not None
     assert weight.scale is not None
-    assert dtype is not None
-    label = weight.label or f"{translator.label(call)}.weight"
-    name = translator.builder.constant(label, weight.codes, TensorType(weight.codes.shape, dtype), call.location)
+    assert weight.dtype is not None
+    type = TensorType(weight.codes.shape, weight.dtype)
+    name = translator.builder.constant(weight.label, weight.codes, type, call.location)
     sums = translator.emit(call, op, codes.name, name)
     rank = len(translator.builder.type_of(sums).shape)
     # One documented order: the scale of the sums is input scale times weight scale, rounded once.
@@ -89,10 +88,24 @@ def _biased(translator: Translator, call: Call, sums: Codes, rank: int) -> Value
     return Float(translator.emit(call, Add(), translator.floats(sums, call.location), name, suffix="bias"))
 
 
+def _operands(translator: Translator, call: Call) -> tuple[Codes, Constant]:
+    """Return input and weights; if both are wrong, both are noted."""
+    try:
+        codes = _codes(call)
+    except CaptureError as error:
+        try:
+            _weights(call)
+        except CaptureError as second:
+            translator.problems.append(error)
+            raise second from error
+        raise
+    return codes, _weights(call)
+
+
 def _codes(call: Call) -> Codes:
     value = call["input"]
     if not isinstance(value, Codes) or not value.quantized:
-        raise MissingQuantizer(
+        raise KnownResult(
             f"{call} needs quantized inputs, but there is no quantizer in front of it; put one there, such as "
             f"nnhw.nn.Sign(), nnhw.nn.QuantReLU(4), or nnhw.nn.UInt(8, scale=2**-8) for an image"
         )
@@ -107,7 +120,7 @@ def _weights(call: Call) -> Constant:
         raise CaptureError(f"{call} computes its weights from the model's input; they must be a parameter")
     if weight.codes is None:
         layer = {"linear": "QuantLinear", "conv2d": "QuantConv2d"}[call.operator.split(".")[1]]
-        raise MissingQuantizer(
+        raise KnownResult(
             f"{call} needs quantized weights, but they are {str(weight.tensor.dtype).removeprefix('torch.')}; "
             f"use nnhw.nn.{layer}"
         )

@@ -28,6 +28,8 @@ _SITE_PACKAGES = re.compile(r"/(site|dist)-packages/")
 def location_of(node: fx.Node, lines: Lines) -> Location:
     """Return the module path of a traced node and the innermost frame that is the user's.
 
+    Torch notes only functions named 'forward': what those call has the line of the call.
+
     Parameters
     ----------
     lines: for models whose layers are called by torch alone (nn.Sequential): where modules were made,

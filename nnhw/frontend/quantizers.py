@@ -10,8 +10,8 @@ from nnhw.ir import IntType
 from nnhw.ir.ops import Quantize
 
 from .calls import Call, evaluate
-from .translator import Translator
-from .values import Codes, Constant, Value
+from .translator import QUANTIZE, Handler, Translator
+from .values import Codes, Constant, Unknown, Value
 
 PER_TENSOR = -1
 
@@ -36,6 +36,11 @@ def quantize(translator: Translator, call: Call) -> Value:
     op = Quantize(dtype.low, dtype.high, dtype.bipolar)
     name = translator.emit(call, op, floats, translator.array(f"{translator.label(call)}.scale", spread, call.location))
     return Codes(name, spread, quantized=True)
+
+
+def observed_scale(translator: Translator, call: Call) -> Value:
+    """A scale that depends on the model's input: the quantizer that uses it says what is wrong."""
+    return Unknown()
 
 
 def _fixed(call: Call, name: str) -> np.ndarray:
@@ -84,3 +89,6 @@ def _quantized_constant(call: Call, scale: np.ndarray, zero_point: np.ndarray) -
         raise CaptureError(f"{call} makes values that are not codes times the scale; give the weights a larger scale")
     source: Constant = call["x"]
     return Constant(values, source.label, codes, spread, dtype)
+
+
+HANDLERS: dict[str, Handler] = {QUANTIZE: quantize, "nnhw.power_of_two_scale.default": observed_scale}

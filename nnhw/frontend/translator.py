@@ -15,6 +15,7 @@ from nnhw.ir.ops import Dequantize
 
 from .calls import Call, evaluate, make_call
 from .locations import Lines, location_of
+from .remedies import unsupported
 from .values import Batch, Codes, Constant, Float, Integers, Unknown, Value
 
 Handler = Callable[["Translator", Call], Value]
@@ -24,8 +25,8 @@ SIZE_QUERY = "aten.sym_size.int"
 ASSERTIONS = ("aten._assert_scalar.default", "aten._assert_tensor_metadata.default")
 
 
-class MissingQuantizer(CaptureError):
-    """A layer whose input or weights are not quantized."""
+class KnownResult(CaptureError):
+    """A problem of a layer whose result is known all the same: floats, of the traced shape."""
 
 
 class Translator:
@@ -67,8 +68,7 @@ class Translator:
             return
         try:
             self._values[node] = self._value_of(make_call(node, self._values, self._lines))
-        except MissingQuantizer as error:
-            # The result of the layer is known even if its operands are not what they should be.
+        except KnownResult as error:
             self.problems.append(error)
             self._values[node] = self._input_like(node)
         except NnhwError as error:
@@ -130,6 +130,11 @@ class Translator:
         """Return the shape of a value without its batch axis."""
         return self.builder.type_of(value.name).shape
 
+    def show(self, shape: Any) -> str:
+        """Return a traced shape as text, with the batch by its name."""
+        sizes = [str(size) if isinstance(size, int) else str(size).replace(str(self._batch), "batch") for size in shape]
+        return f"[{', '.join(sizes)}]"
+
     def result_shape(self, call: Call) -> tuple[int, ...]:
         """Return the traced shape of a call's result without its batch axis.
 
@@ -138,8 +143,8 @@ class Translator:
         shape = call.node.meta["val"].shape
         if not shape or not _same(shape[0], self._batch) or not all(isinstance(size, int) for size in shape[1:]):
             raise CaptureError(
-                f"{call} must keep the batch as its first axis, but makes the shape {_show(shape)} of a batch of "
-                f"{self._batch}; use x.flatten(1) or x.reshape(x.shape[0], ..)"
+                f"{call} must keep the batch as its first axis, but makes the shape {self.show(shape)}; "
+                f"use x.flatten(1) or x.reshape(x.shape[0], ..)"
             )
         return tuple(shape[1:])
 
@@ -151,7 +156,7 @@ class Translator:
         if handler is None and not variable:
             return Constant(evaluate(call), call.node.name)
         if handler is None:
-            raise CaptureError(self._unsupported(call))
+            raise CaptureError(unsupported(call))
         if not variable and call.operator != QUANTIZE:
             return Constant(evaluate(call), call.node.name)
         if any(isinstance(value, Unknown) for value in call.values):
@@ -167,19 +172,8 @@ class Translator:
         shape = tuple(int(size) for size in node.meta["val"].shape[1:])
         return Float(self.builder.input(node.name, TensorType(shape, FLOAT)))
 
-    def _unsupported(self, call: Call) -> str:
-        supported = sorted({name.split(".")[1] for name in self._handlers})
-        return (
-            f"{call}: operator {call.operator} is not supported; replace it, or leave it out of the model; "
-            f"supported are {', '.join(supported)}"
-        )
-
 
 def _same(size: Any, batch: Any) -> bool:
     if isinstance(size, int) or isinstance(batch, int):
         return isinstance(size, int) and isinstance(batch, int) and size == batch
     return bool(size.node.expr == batch.node.expr)
-
-
-def _show(shape: Any) -> str:
-    return f"[{', '.join(map(str, shape))}]"

@@ -85,6 +85,7 @@ class Engine(wiring.Component):
     def _fit(self, payload: Any, sink: Value) -> Value:
         """Return the bits of a payload, a signed element sign-extended to the sink."""
         value = Value.cast(payload)
-        if len(value) < len(sink) and self.accelerator.output_format.element.signed:
+        element = self.accelerator.output_format.element
+        if len(value) < len(sink) and element.signed and not element.bipolar:
             return value.as_signed()
         return value.as_unsigned()

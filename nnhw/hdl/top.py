@@ -21,7 +21,7 @@ _SETTLE_S = 15e-6
 
 @dataclass(frozen=True)
 class TopDesign:
-    """What synthesis and place and route take: RTLIL of the module `top`, and the constraints of its pins and clocks."""
+    """What synthesis and place and route take: RTLIL of the module `top`, constraints of its pins and input clock."""
 
     rtlil: str
     pcf: str
@@ -32,9 +32,9 @@ class ClockGenerator(wiring.Component):
 
     nextpnr derives the clock's constraint from the input clock's and the PLL's parameters.
 
-    Timing: the reset ends 15 to 30 microseconds after the PLL has locked. Block RAM of the iCE40 reads as zeros in the first
-    3 microseconds after configuration.
-    Source: Project IceStorm, issue 76; the margin of 5 is Amaranth's (`amaranth.vendor`, iCE40 `create_missing_domain`).
+    Timing: the reset ends 15 to 30 microseconds after the PLL has locked. Block RAM of the iCE40 reads as zeros in the
+    first 3 microseconds after configuration.
+    Source: Project IceStorm, issue 76; the margin of 5 is that of Amaranth's iCE40 platform (`create_missing_domain`).
     """
 
     def __init__(self, board: Board, settings: PllSettings) -> None:

@@ -32,7 +32,7 @@ class Location:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
-        module = f"'{self.module}'" if self.module else "the model"
+        module = f"'{self.module}'" if self.module else "of the model"
         return f"{module} ({where})" if where else module
 
 

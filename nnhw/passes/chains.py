@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.errors import LoweringError
-from nnhw.ir import FLOAT, Graph, GraphBuilder, IntType, Node, TensorType, run
+from nnhw.ir import FLOAT, Graph, GraphBuilder, IntType, Node, Operand, TensorType, run
 from nnhw.ir.ops import Dequantize, Flatten, Input, MaxPool2d, Quantize, Reshape
 
 LAYOUT_OPS = (Flatten, Reshape, MaxPool2d)
@@ -141,9 +141,8 @@ def swap(graph: Graph, first: Node, second: Node) -> Graph:
     data = graph.data_inputs(first)[0]
     shared = len(graph.users()[first.name]) > 1 or first.name in graph.outputs
     name = unique_name(graph, first.name) if shared else first.name
-    inner_type = TensorType(data.type.shape, second.type.dtype)
-    inner = Node(second.name, second.op, _renamed(second, first.name, data.name), inner_type, second.location)
-    outer = Node(name, first.op, _renamed(first, data.name, second.name), second.type, first.location)
+    inner = _reading(graph, second, first.name, data)
+    outer = dataclasses.replace(_reading(graph, first, data.name, inner), name=name)
     nodes: list[Node] = []
     for node in graph.nodes:
         if node.name == second.name:
@@ -160,6 +159,16 @@ def unique_name(graph: Graph, name: str) -> str:
     while f"{name}_{number}" in graph:
         number += 1
     return f"{name}_{number}"
+
+
+def _reading(graph: Graph, node: Node, old: str, new: Node) -> Node:
+    """Return `node` with another operand, and the type that follows from it."""
+    operands = [
+        Operand(new.type) if name == old else Operand(graph.node(name).type, graph.constants.get(name))
+        for name in node.inputs
+    ]
+    type = node.op.infer(operands)
+    return Node(node.name, node.op, _renamed(node, old, new.name), type, node.location)
 
 
 def _renamed(node: Node, old: str, new: str) -> tuple[str, ...]:

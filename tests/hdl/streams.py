@@ -24,11 +24,15 @@ class Result:
     outputs: words in the order in which they left.
     problems: broken stream rules and differences from the cycle model, each with its cycle.
     left: input words that were never taken.
+    cycles: in which each output left.
+    first: cycle in which the first input was taken.
     """
 
     outputs: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     left: int = 0
+    cycles: list[int] = field(default_factory=list)
+    first: int = -1
 
 
 def run_stream(
@@ -85,7 +89,7 @@ def _check_cycle(ctx: Any, component: Any, state: _State, model: CycleModel | No
     """Drive both ends for one cycle, note what passes, and compare with the stream rules and the model."""
     i, o = component.i, component.o
     i_payload, o_payload = Value.cast(i.payload), Value.cast(o.payload)
-    state.offering = bool(state.words) and (next(state.source) or state.offering)
+    state.offering = state.offering or (bool(state.words) and next(state.source))
     o_ready = next(state.sink)
     garbage = (cycle * 0x9E3779B97F4A7C15) % (1 << len(i_payload))
     ctx.set(i.valid, state.offering)
@@ -105,7 +109,9 @@ def _check_cycle(ctx: Any, component: Any, state: _State, model: CycleModel | No
         model.step(state.offering, o_ready)
     if o_valid and o_ready:
         result.outputs.append(word)
+        result.cycles.append(cycle)
     if state.offering and i_ready:
+        result.first = cycle if result.first < 0 else result.first
         state.words.pop()
         state.offering = False
 

@@ -23,8 +23,8 @@ def small() -> Graph:
 def test_location_reads_like_an_error_message() -> None:
     assert str(Location("features.3", "vgg.py", 41)) == "'features.3' (vgg.py:41)"
     assert str(Location("features.3")) == "'features.3'"
-    assert str(Location("", "vgg.py", 41)) == "the model (vgg.py:41)"
-    assert str(NOWHERE) == "the model"
+    assert str(Location("", "vgg.py", 41)) == "of the model (vgg.py:41)"
+    assert str(NOWHERE) == "of the model"
 
 
 def test_builder_infers_types_prunes_and_makes_names_unique() -> None:

@@ -227,7 +227,7 @@ def test_device_sequences_pass_256() -> None:
     engine = SumEngine(1, 1, pause=0)
     batch = images(520, 1)
     expected = [RESET_DONE, *results(map(engine.expected, batch))]
-    frames, _ = exchange(engine, RESET + b"".join(data_frames(b"".join(batch), 1)), wire_bytes(expected))
+    frames, _ = exchange(engine, RESET + b"".join(data_frames(b"".join(batch), 1)))
     assert frames == expected
 
 

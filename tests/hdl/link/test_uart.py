@@ -14,7 +14,7 @@ from amaranth.sim import Simulator
 from nnhw.errors import InputError
 from nnhw.hdl.link.device import Device, UartDevice
 from nnhw.hdl.link.uart import UartReceiver, UartTransmitter, clocks_per_bit
-from nnhw.protocol import Command, DeviceIdentity, Frame, Reason
+from nnhw.protocol import Command, Frame, Reason
 from tests.hdl.link.bench import talk
 from tests.hdl.link.engines import HangingEngine, SumEngine
 from tests.hdl.link.wire import IDENTITY, data_frames, decode, encode, results
@@ -143,9 +143,8 @@ def test_transmitter_and_receiver_agree(divisor: int) -> None:
     assert talk(_Loop(divisor), data, quiet=20 * divisor).data == data
 
 
-def through_pins(sent: bytes, baud: int, tail_cycles: int) -> list[Frame]:
+def through_pins(engine: SumEngine, sent: bytes, baud: int, tail_cycles: int) -> list[Frame]:
     """Return the frames that a device with serial pins sends back."""
-    engine = SumEngine(12, 5)
     device = UartDevice(Device(engine, IDENTITY), baud)
     clocks = IDENTITY.clock_hz // baud
     levels: list[int] = []
@@ -164,7 +163,7 @@ def through_pins(sent: bytes, baud: int, tail_cycles: int) -> list[Frame]:
 def test_uart_device_answers_through_its_pins(baud: int) -> None:
     engine, batch = SumEngine(12, 5), [random_bytes(12) for _ in range(3)]
     sent = encode(Command.RESET, 4) + b"".join(data_frames(b"".join(batch), 13)) + encode(Command.IDENTIFY, 6)
-    frames = [frame for frame in through_pins(sent, baud, 90 * 10 * 16) if frame.command != Command.TAKEN]
+    frames = [frame for frame in through_pins(engine, sent, baud, 90 * 10 * 16) if frame.command != Command.TAKEN]
     expected = [
         Frame(Command.RESET_DONE, 4),
         *results(map(engine.expected, batch)),

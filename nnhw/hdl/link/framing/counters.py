@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -55,10 +57,12 @@ class StatusCounters(wiring.Component):
         with m.If(byte == _BYTES - 1):
             m.d.sync += counter.eq(Mux(counter == WIDE - 1, 0, counter + 1))
         m.d.sync += byte.eq(byte + 1)
-        # The byte that `ring` shows when byte == counter == 0 is the first.
-        m.d.comb += self.ready.eq((byte == _BYTES - 3) & (counter == WIDE - 1))
-        addend, carry_in = self._waiting(m, (byte == 0), counter)
-        self._turn(m, addend, carry_in, byte == 0)
+        # What is added is chosen a cycle before: the byte that `ring` shows when byte == 1, counter == 0 is the first.
+        m.d.comb += self.ready.eq((byte == _BYTES - 2) & (counter == WIDE - 1))
+        addend, now = self._waiting(m, (byte == 0), counter)
+        chosen, carry_in, first = Signal.like(addend), Signal(), Signal()
+        m.d.sync += [chosen.eq(addend), carry_in.eq(now), first.eq(byte == 0)]
+        self._turn(m, chosen, carry_in, first)
         with m.If(self.result):
             m.d.sync += self.results.eq(self.results + 1)
         with m.If(self.clear):
@@ -91,7 +95,7 @@ class StatusCounters(wiring.Component):
         carry = Signal()
         m.d.comb += self.ring.eq(ring[-1])
         m.d.sync += Cat(ring[0], carry).eq(ring[-1] + addend + Mux(first, now, carry))
-        for before, after in zip(ring[:-1], ring[1:], strict=True):
+        for before, after in pairwise(ring):
             m.d.sync += after.eq(before)
         with m.If(self.clear):
             m.d.sync += [byte.eq(0) for byte in ring]

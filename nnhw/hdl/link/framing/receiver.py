@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, unsigned
+from amaranth.hdl import Module, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -153,9 +153,8 @@ class FrameReceiver(wiring.Component):
         """Write frames into one half of the memory, read payloads from the other; the memory's output is `o`."""
         m.submodules.memory = memory = Memory(shape=unsigned(8), depth=512, init=[], attrs={"no_rw_check": 1})
         write, read = memory.write_port(), memory.read_port()
-        bank, busy = Signal(), Signal()
-        position, end = Signal(8), Signal(8)
-        at_end = Signal()
+        bank, position = Signal(), Signal(8)
+        left, more = Signal(signed(9), init=-1), Signal()  # payload bytes after the next one; below zero: none
         m.d.comb += [
             write.addr.eq(self._cobs.position | bank << 8),
             write.data.eq(self._cobs.decoded),
@@ -163,20 +162,18 @@ class FrameReceiver(wiring.Component):
             read.addr.eq(position | ~bank << 8),
             read.en.eq(~self.o.valid | self.o.ready),
             self.o.payload.eq(read.data),
-            at_end.eq(position == end),
-            self._idle.eq(~busy),
+            more.eq(~left[-1]),
+            self._idle.eq(~more),
         ]
         with m.If(read.en):
-            m.d.sync += self.o.valid.eq(busy & ~at_end)
-            m.d.sync += position.eq(position + (busy & ~at_end))
-        with m.If(at_end):
-            m.d.sync += busy.eq(0)
+            m.d.sync += self.o.valid.eq(more)
+            with m.If(more):
+                m.d.sync += [position.eq(position + 1), left.eq(left - 1)]
         with m.If(self._hand_over):
             m.d.sync += [
                 bank.eq(~bank),
-                busy.eq(1),
                 position.eq(_PAYLOAD_AT),
-                end.eq(self._cobs.position + 1 - CRC_BYTES),
+                left.eq(self._cobs.position - CRC_BYTES - _PAYLOAD_AT),
             ]
         with m.If(self.reset):
-            m.d.sync += [busy.eq(0), self.o.valid.eq(0)]
+            m.d.sync += [left.eq(-1), self.o.valid.eq(0)]

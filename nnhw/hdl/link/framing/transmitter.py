@@ -54,8 +54,8 @@ _STEPS = data.StructLayout(
 class FrameTransmitter(wiring.Component):
     """Builds frames and sends them.
 
-    Answers go before errors, errors before TAKEN, that before results. A frame that is being built ends before the next begins:
-    a RESULT waits for its last byte.
+    Answers go before errors, errors before TAKEN, that before results. A frame that is being built ends before the
+    next begins: a RESULT waits for its last byte.
 
     Parameters
     ----------

@@ -1,0 +1,247 @@
+"""The host's view of a device: images in, answers out, whatever the link."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from nnhw.accelerator import Accelerator
+from nnhw.driver.links.base import ByteLink
+from nnhw.driver.session import BatchError, Pace, Progress, Session
+from nnhw.errors import InputError, LinkError
+from nnhw.ir import Graph, run_in_chunks
+from nnhw.protocol import PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES, DeviceIdentity
+
+# Image bytes on their way. A serial line holds some 50 ms of them in its buffers; simulated hardware runs on without
+# asking while it has some.
+_LINE_WINDOW_BYTES = 16_384
+_FLOW_WINDOW_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a device has counted since its last RESET, which `Device` sends only when it opens and after faults.
+
+    Members
+    -------
+    cycles, input_wait, output_wait: see `nnhw.protocol.Counters`.
+    images: answered, modulo 2^16 results.
+    bad_frames: since power-up, modulo 256.
+    clock_hz: of the cycles.
+    """
+
+    cycles: int
+    input_wait: int
+    output_wait: int
+    images: int
+    bad_frames: int
+    clock_hz: int
+
+
+class Device:
+    """A device that runs an accelerator.
+
+    Parameters
+    ----------
+    link: bytes to and from the device; closed with it.
+    accelerator: what the device has to be.
+    head, tail: what the host computes before and behind it; without them, only `infer_codes` works.
+    max_retries: attempts in a row without progress, after the first.
+
+    Raises
+    ------
+    LinkError: no answer, another protocol version, or another model.
+    """
+
+    def __init__(
+        self,
+        link: ByteLink,
+        accelerator: Accelerator,
+        head: Graph | None = None,
+        tail: Graph | None = None,
+        max_retries: int = 3,
+    ) -> None:
+        self.link = link
+        self.accelerator = accelerator
+        self._head, self._tail = head, tail
+        self._session = Session(link, max_retries)
+        try:
+            self.identity = self._session.identify()
+            check_identity(self.identity, accelerator, link.name)
+        except BaseException:
+            link.close()
+            raise
+        self.pace = make_pace(link, accelerator, self.identity.clock_hz)
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the link."""
+        self.link.close()
+
+    def status(self) -> Status:
+        """Return what the device has counted.
+
+        Raises
+        ------
+        LinkError: no answer.
+        """
+        counters = self._session.counters()
+        return Status(
+            cycles=counters.cycles,
+            input_wait=counters.input_wait,
+            output_wait=counters.output_wait,
+            images=counters.results // self.identity.results_per_image,
+            bad_frames=counters.bad_frames,
+            clock_hz=self.identity.clock_hz,
+        )
+
+    def infer_codes(self, codes: np.ndarray, progress: Progress = lambda finished, total: None) -> np.ndarray:
+        """Run the device on integers.
+
+        Parameters
+        ----------
+        codes: integers [N, *shape], in the range of the device's input.
+        progress: called with images finished and images in all.
+
+        Returns
+        -------
+        int64 [N, *shape].
+
+        Raises
+        ------
+        InputError: another shape, type or range.
+        BatchError: the link failed; `results` holds what was finished, in the same form.
+        """
+        accelerator = self.accelerator
+        codes = _check_codes(np.asarray(codes), accelerator)
+        frames = accelerator.input_format.pack(codes)
+        try:
+            outputs = self._session.run(frames, accelerator.output_format.frame_bytes, self.pace, progress)
+        except BatchError as error:
+            error.results = accelerator.output_format.unpack(error.results)
+            raise
+        return accelerator.output_format.unpack(outputs)
+
+    def __call__(self, images: Any, progress: Progress = lambda finished, total: None) -> Any:
+        """Run the whole model.
+
+        Parameters
+        ----------
+        images: [N, *shape], NumPy or torch.
+
+        Returns
+        -------
+        what the model returns, in the form of the images; a tuple if it has several outputs.
+
+        Raises
+        ------
+        InputError: another shape, or a value that is not finite.
+        BatchError: the link failed; `results` holds what was finished, in the same form.
+        """
+        if self._head is None or self._tail is None:
+            raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
+        torch = sys.modules.get("torch")
+        is_torch = torch is not None and isinstance(images, torch.Tensor)
+        array = images.detach().cpu().numpy() if is_torch else np.asarray(images)
+        _check_finite(array)
+        codes = run_in_chunks(self._head, array)[0]
+        try:
+            values = self.infer_codes(codes, progress)
+        except BatchError as error:
+            error.results = self._finish(error.results, torch if is_torch else None)
+            raise
+        return self._finish(values, torch if is_torch else None)
+
+    def _finish(self, values: np.ndarray, torch: Any) -> Any:
+        assert self._tail is not None
+        outputs: tuple[Any, ...] = run_in_chunks(self._tail, values)
+        if torch is not None:
+            outputs = tuple(map(torch.from_numpy, outputs))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def check_identity(identity: DeviceIdentity, accelerator: Accelerator, name: str) -> None:
+    """Refuse a device that is not this accelerator.
+
+    Raises
+    ------
+    LinkError: says both.
+    """
+    wanted = accelerator.model_hash[: len(identity.model_hash)].lower()
+    if identity.model_hash != wanted:
+        raise LinkError(
+            f"link '{name}': the device runs model {identity.model_hash}, the build folder holds model {wanted} "
+            f"('{accelerator.name}'); load this build with 'nnhw program', or open the folder of the other model"
+        )
+    has = (identity.input_bytes, identity.output_bytes)
+    needs = (accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes)
+    if has != needs:
+        raise LinkError(
+            f"link '{name}': the device takes {has[0]} bytes an image and gives {has[1]}, the build folder's "
+            f"accelerator '{accelerator.name}' {needs[0]} and {needs[1]}; load this build with 'nnhw program'"
+        )
+
+
+def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
+    """Choose how fast to send.
+
+    A line without flow control loses what the device cannot take. It can take everything when it needs less time for
+    an image than the line needs to bring one, and less to send the output back: then images run freely. Otherwise
+    each frame waits until the one before is taken, which costs a round trip per 240 bytes.
+    """
+    schedule = accelerator.schedule
+    image_s = schedule.interval_cycles / clock_hz
+    i_frames = accelerator.input_format.frame_bytes / PAYLOAD_LIMIT_BYTES
+    i_s = (accelerator.input_format.frame_bytes + i_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
+    o_frames = -(-accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES) + i_frames
+    o_s = (accelerator.output_format.frame_bytes + o_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
+    window_bytes = _FLOW_WINDOW_BYTES if link.flow_controlled else _LINE_WINDOW_BYTES
+    patience_s = link.slack_s + 4 * (schedule.latency_cycles / clock_hz + image_s)
+    patience_s += 2 * max(window_bytes, 2 * accelerator.input_format.frame_bytes) / link.bytes_per_s
+    return Pace(patience_s, window_bytes, not link.flow_controlled and max(image_s, o_s) >= i_s)
+
+
+def _check_codes(codes: np.ndarray, accelerator: Accelerator) -> np.ndarray:
+    given, element = accelerator.input_format, accelerator.input_format.element
+    if codes.ndim == 0 or codes.shape[1:] != given.shape:
+        shape = ", ".join(map(str, ("N", *given.shape)))
+        raise InputError(
+            f"accelerator '{accelerator.name}' needs codes of shape [{shape}], not {list(codes.shape)}; "
+            "the first axis counts the images"
+        )
+    if not np.issubdtype(codes.dtype, np.integer):
+        raise InputError(
+            f"accelerator '{accelerator.name}' needs integer codes, not {codes.dtype}; "
+            "call the device with images instead"
+        )
+    wrong = (codes < element.low) | (codes > element.high) | (element.bipolar & (codes == 0))
+    if wrong.any():
+        place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+        allowed = "-1 or 1" if element.bipolar else f"{element.low} to {element.high}"
+        raise InputError(
+            f"accelerator '{accelerator.name}' needs codes of {allowed}, but {list(place)} is {codes[place]}; "
+            "quantize as the model's first quantizer does, or call the device with images instead"
+        )
+    return codes.astype(np.int64)
+
+
+def _check_finite(array: np.ndarray) -> None:
+    if not np.issubdtype(array.dtype, np.floating):
+        return
+    bad = ~np.isfinite(array)
+    if bad.any():
+        place = [int(axis) for axis in np.argwhere(bad)[0]]
+        raise InputError(
+            f"images: {place} is {array[tuple(place)]}; every value must be finite; repair or drop that image"
+        )

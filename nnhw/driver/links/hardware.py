@@ -1,0 +1,78 @@
+"""A link to running hardware without a board: compiled RTL or a simulator, entered at its byte streams."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from nnhw.errors import LinkError, NnhwError
+
+
+class Hardware(Protocol):
+    """Running hardware with a byte stream in and a byte stream out.
+
+    Members
+    -------
+    cycles: clock cycles so far.
+    """
+
+    @property
+    def cycles(self) -> int: ...
+
+    def transfer(self, data: bytes, budget_cycles: int) -> bytes:
+        """Send bytes and return those that came, once it has been quiet for a while or the cycles are spent."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+class HardwareLink:
+    """Bytes into and out of `Hardware`. Its clock is that of the hardware.
+
+    Parameters
+    ----------
+    hardware: what answers.
+    clock_hz: cycles of the hardware that count as one second.
+    """
+
+    name = "sim"
+    flow_controlled = True
+    bytes_per_s = math.inf
+
+    def __init__(self, hardware: Hardware, clock_hz: int) -> None:
+        self.hardware = hardware
+        self._clock_hz = clock_hz
+        self._waiting = bytearray()
+
+    @property
+    def slack_s(self) -> float:
+        """Time for a frame to be built and sent while another is on its way."""
+        return 2000 / self._clock_hz
+
+    def write(self, data: bytes) -> None:
+        """Hold bytes until the next `read`."""
+        self._waiting += data
+
+    def read(self, timeout_s: float) -> bytes:
+        """Run the hardware.
+
+        Raises
+        ------
+        LinkError: it does not take its bytes.
+        """
+        data = bytes(self._waiting)
+        self._waiting.clear()
+        # Bytes go in at one per cycle at best; how long the engine needs for them is in the timeout.
+        budget_cycles = math.ceil(timeout_s * self._clock_hz) + 2 * len(data)
+        try:
+            return self.hardware.transfer(data, budget_cycles)
+        except NnhwError as error:
+            raise LinkError(f"link 'sim': {error}") from error
+
+    def now(self) -> float:
+        """Return the hardware's time."""
+        return self.hardware.cycles / self._clock_hz
+
+    def close(self) -> None:
+        """Free the hardware."""
+        self.hardware.close()

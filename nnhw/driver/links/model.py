@@ -1,0 +1,124 @@
+"""A device in Python: speaks the same bytes as the gateware, computes with a function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from nnhw.driver.framing import FrameReader, encode_frame
+from nnhw.protocol import ANSWER, PAYLOAD_LIMIT_BYTES, Command, Counters, DeviceIdentity, Frame, Reason
+
+Compute = Callable[[np.ndarray], np.ndarray]
+"""uint8 [N, input_bytes] -> uint8 [N, output_bytes]."""
+
+
+class ModelBoard:
+    """What the gateware does, frame by frame, without time: counters other than results and bad frames stay 0.
+
+    Parameters
+    ----------
+    identity: what the device says about itself.
+    compute: what it computes; takes as many images as are complete.
+    """
+
+    def __init__(self, identity: DeviceIdentity, compute: Compute) -> None:
+        self.identity = identity
+        self._compute = compute
+        self._reader = FrameReader()
+        self._counters = Counters(0, 0, 0, 0, 0)
+        self._taken = 0
+        self._input = bytearray()
+
+    def exchange(self, data: bytes) -> bytes:
+        """Take bytes from the host and return those for it."""
+        out = b"".join(self._act(frame) for frame in self._reader.feed(data))
+        return out + self._results()
+
+    def _act(self, frame: Frame | None) -> bytes:
+        if frame is None:
+            return self._drop(Reason.DAMAGED)
+        if frame.command == Command.RESET:
+            self._reset()
+            return self._answer(frame)
+        if frame.command == Command.IDENTIFY:
+            return self._answer(frame, self.identity.pack())
+        if frame.command == Command.STATUS:
+            before = self._results()
+            return before + self._answer(frame, self._counters.pack())
+        if frame.command == Command.DATA:
+            return self._take(frame)
+        return self._drop(Reason.COMMAND)
+
+    def _answer(self, frame: Frame, payload: bytes = b"") -> bytes:
+        return encode_frame(Frame(frame.command | ANSWER, frame.sequence, payload))
+
+    def _take(self, frame: Frame) -> bytes:
+        if frame.sequence != self._taken % 256:
+            return self._drop(Reason.SEQUENCE)
+        self._taken += 1
+        self._input += frame.payload
+        return encode_frame(Frame(Command.TAKEN, self._taken % 256))
+
+    def _drop(self, reason: Reason) -> bytes:
+        before = self._results()
+        self._counters = replace(self._counters, bad_frames=(self._counters.bad_frames + 1) % 256)
+        return before + encode_frame(Frame(Command.ERROR, 0, bytes([reason])))
+
+    def _reset(self) -> None:
+        self._taken = 0
+        self._input.clear()
+        self._counters = Counters(0, 0, 0, 0, self._counters.bad_frames)
+
+    def _results(self) -> bytes:
+        """Compute all images that are complete."""
+        size = self.identity.input_bytes
+        count = len(self._input) // size
+        if not count:
+            return b""
+        images = np.frombuffer(bytes(self._input[: count * size]), np.uint8).reshape(count, size)
+        del self._input[: count * size]
+        return b"".join(self._result(output.tobytes()) for output in self._compute(images))
+
+    def _result(self, output: bytes) -> bytes:
+        frames = []
+        for start in range(0, len(output), PAYLOAD_LIMIT_BYTES):
+            sequence = self._counters.results % 256
+            frames.append(encode_frame(Frame(Command.RESULT, sequence, output[start : start + PAYLOAD_LIMIT_BYTES])))
+            self._counters = replace(self._counters, results=(self._counters.results + 1) % (1 << 16))
+        return b"".join(frames)
+
+
+class ModelLink:
+    """A link to a `ModelBoard`. Its clock stands still but for waiting, which takes no real time."""
+
+    name = "model"
+    flow_controlled = True
+    bytes_per_s = math.inf
+    slack_s = 0.1
+
+    def __init__(self, board: ModelBoard) -> None:
+        self.board = board
+        self._waiting = bytearray()
+        self._time_s = 0.0
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self._waiting += self.board.exchange(data)
+
+    def read(self, timeout_s: float) -> bytes:
+        """Return what has come; advance the clock if that is nothing."""
+        if not self._waiting:
+            self._time_s += timeout_s
+        data = bytes(self._waiting)
+        self._waiting.clear()
+        return data
+
+    def now(self) -> float:
+        """Return the clock."""
+        return self._time_s
+
+    def close(self) -> None:
+        """Do nothing."""

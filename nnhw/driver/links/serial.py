@@ -1,0 +1,112 @@
+"""A serial port. The only file that knows pyserial."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import serial
+from serial.tools import list_ports
+
+from nnhw.errors import LinkError
+
+BITS_PER_BYTE = 10
+# FTDI chips with two interfaces: the first one programs the board, the second one is the serial line.
+_TWO_INTERFACES = {(0x0403, 0x6010)}
+
+
+class SerialLink:
+    """Bytes over a serial port: 8 data bits, no parity, 1 stop bit, no flow control.
+
+    Parameters
+    ----------
+    port: its name on this system: `/dev/ttyUSB1`, `/dev/cu.usbserial-1`, `COM3`.
+    baud: bits per second.
+
+    Raises
+    ------
+    LinkError: absent, in use, or not permitted; lists the ports that are there.
+    """
+
+    flow_controlled = False
+    slack_s = 1.0
+
+    def __init__(self, port: str, baud: int) -> None:
+        self.name = port
+        self.bytes_per_s = baud / BITS_PER_BYTE
+        try:
+            self._port = serial.Serial(port, baud, timeout=0, write_timeout=2 * self.slack_s, exclusive=True)
+        except (serial.SerialException, OSError, ValueError) as error:
+            raise LinkError(f"serial port '{port}' cannot be opened ({error}); {describe_ports()}") from error
+        # USB adapters collect bytes for 16 ms before they hand them over, unless told otherwise.
+        with contextlib.suppress(AttributeError, NotImplementedError, ValueError, OSError):
+            self._port.set_low_latency_mode(True)
+        with contextlib.suppress(serial.SerialException, OSError):
+            self._port.reset_input_buffer()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes.
+
+        Raises
+        ------
+        LinkError: the port is gone.
+        """
+        try:
+            self._port.write(data)
+        except (serial.SerialException, OSError, TypeError) as error:
+            raise self._gone(error) from error
+
+    def read(self, timeout_s: float) -> bytes:
+        """Return what has come, or the first byte within the timeout.
+
+        Raises
+        ------
+        LinkError: the port is gone.
+        """
+        try:
+            if self._port.timeout != timeout_s:
+                self._port.timeout = timeout_s
+            return bytes(self._port.read(max(1, self._port.in_waiting)))
+        except (serial.SerialException, OSError, TypeError) as error:
+            raise self._gone(error) from error
+
+    def _gone(self, error: Exception) -> LinkError:
+        return LinkError(f"link '{self.name}': the serial port is gone ({error}); plug the board in and open it again")
+
+    def now(self) -> float:
+        """Return the system's steady clock."""
+        return time.monotonic()
+
+    def close(self) -> None:
+        """Close the port."""
+        with contextlib.suppress(serial.SerialException, OSError):
+            self._port.close()
+
+
+def describe_ports() -> str:
+    """Return a sentence that lists the serial ports of this system."""
+    ports = sorted(list_ports.comports())
+    if not ports:
+        return "this system has no serial port; plug the board in"
+    return "serial ports here: " + ", ".join(f"{port.device} ({port.description})" for port in ports)
+
+
+def find_port() -> str:
+    """Return the serial port of the only board that is plugged in.
+
+    Raises
+    ------
+    LinkError: none, or more than one; lists them.
+    """
+    boards: dict[tuple[Any, ...], list[Any]] = {}
+    for port in sorted(list_ports.comports()):
+        if port.vid is not None:
+            one_of_two = (port.vid, port.pid) in _TWO_INTERFACES
+            chip = (port.vid, port.pid, port.serial_number) if one_of_two else (port.device,)
+            boards.setdefault(chip, []).append(port)
+    if len(boards) != 1:
+        how_many = "no USB serial port" if not boards else f"{len(boards)} boards with a USB serial port"
+        raise LinkError(f"--link auto finds {how_many}; {describe_ports()}; name one with --link")
+    (ports,) = boards.values()
+    return str(ports[-1].device)

@@ -1,0 +1,71 @@
+"""From a build folder and the name of a link to a device that answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from nnhw import ir
+from nnhw.accelerator import Accelerator
+from nnhw.driver.device import Device
+from nnhw.driver.links.base import ByteLink
+from nnhw.driver.links.model import ModelBoard, ModelLink
+from nnhw.errors import InputError
+from nnhw.protocol import DeviceIdentity
+
+DEFAULT_BAUD = 3_000_000
+DEFAULT_CLOCK_HZ = 48_000_000
+
+
+def open(
+    build_dir: Path | str,
+    link: str | ByteLink = "model",
+    baud: int = DEFAULT_BAUD,
+    clock_hz: int = DEFAULT_CLOCK_HZ,
+    max_retries: int = 3,
+) -> Device:
+    """Open the device that runs a build.
+
+    Parameters
+    ----------
+    build_dir: what `nnhw build` made.
+    link: `model` (the IR interpreter answers), the name of a serial port, `auto` (the only board that is plugged in),
+        or a link that is open already, such as one to simulated hardware.
+    baud: of a serial port.
+    clock_hz: what the `model` device says its clock is.
+    max_retries: attempts in a row without progress, after the first.
+
+    Raises
+    ------
+    BuildError: the folder is missing something.
+    LinkError: no such port, no answer, another protocol version, or another model.
+    """
+    folder = Path(build_dir)
+    accelerator = Accelerator.load(folder)
+    head, tail = ir.load(folder / "head.ir"), ir.load(folder / "tail.ir")
+    if isinstance(link, str):
+        link = make_link(link, folder, accelerator, baud, clock_hz)
+    return Device(link, accelerator, head, tail, max_retries)
+
+
+def make_link(name: str, folder: Path, accelerator: Accelerator, baud: int, clock_hz: int) -> ByteLink:
+    """Return the link of a name; see `open`."""
+    if name == "sim":
+        raise InputError("link 'sim' needs the compiled hardware, which the driver alone cannot make; use nnhw.open")
+    if name == "model":
+        return make_model_link(accelerator, ir.load(folder / "lower.ir"), clock_hz)
+    from nnhw.driver.links.serial import SerialLink, find_port
+
+    return SerialLink(find_port() if name == "auto" else name, baud)
+
+
+def make_model_link(accelerator: Accelerator, body: ir.Graph, clock_hz: int = DEFAULT_CLOCK_HZ) -> ModelLink:
+    """Return a link to a device that the IR interpreter answers for."""
+    i_format, o_format = accelerator.input_format, accelerator.output_format
+    identity = DeviceIdentity(accelerator.model_hash, i_format.frame_bytes, o_format.frame_bytes, clock_hz)
+
+    def compute(frames: np.ndarray) -> np.ndarray:
+        return o_format.pack(ir.run_in_chunks(body, i_format.unpack(frames))[0])
+
+    return ModelLink(ModelBoard(identity, compute))

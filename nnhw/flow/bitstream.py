@@ -1,0 +1,183 @@
+"""From a device to a bitstream: elaboration, synthesis, place and route, timing gate, packing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnhw.boards import Board
+from nnhw.flow.cache import Cache
+from nnhw.flow.place import CONSTRAINTS, Placement, hops_of, pack, place_seeds
+from nnhw.flow.synthesis import NETLIST, Netlist, synthesize
+from nnhw.flow.timing import Closure, close_timing, first_clock, usable_clocks
+from nnhw.flow.toolchain import Note, find_tool, silent
+
+if TYPE_CHECKING:
+    from amaranth.lib.wiring import Component
+
+    from nnhw.hdl.pll import PllSettings
+
+MakeDevice = Callable[[int], "Component"]
+"""Returns a new device with ports `rx` and `tx` for a clock in hertz."""
+
+NAMES = ("design.il", "design.json", "design.pcf", "design.asc", "design.bin", "nextpnr.json")
+"""What a build leaves: the same bytes for the same input. Logs, which have times and folders in them, are apart."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a bitstream.
+
+    Parameters
+    ----------
+    clock_hz: that must hold; None: begin with the board's target, and take the next lower ones when it does not hold.
+    seeds: placements for each clock.
+    jobs: processes at a time.
+    planned_ebr: block RAMs that the design must take; None: not checked.
+    dsp: multiplications go into DSP blocks.
+    """
+
+    clock_hz: float | None = None
+    seeds: int = 5
+    jobs: int = 2
+    planned_ebr: int | None = None
+    dsp: bool = False
+
+
+@dataclass(frozen=True)
+class Bitstream:
+    """A finished design.
+
+    Parameters
+    ----------
+    closure: clock and placement.
+    netlist: what was placed.
+    tools: versions by name.
+    """
+
+    closure: Closure
+    netlist: Netlist
+    tools: dict[str, str]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a report says of it."""
+        placement = self.closure.placement
+        taken = placement.resources
+        return {
+            "clock_hz": self.closure.settings.output_hz,
+            "fmax_hz": round(placement.fmax_hz),
+            "seed": placement.seed,
+            "resources": {"lc": taken.lc, "ebr": taken.ebr, "spram": taken.spram, "dsp": taken.dsp},
+            "attempts": [
+                {"clock_hz": attempt.clock_hz, "seed": attempt.seed, "fmax_hz": round(attempt.fmax_hz)}
+                for attempt in self.closure.attempts
+            ],
+            "slowest_path": hops_of(placement),
+            "memories": [
+                {"name": memory.name, "depth": memory.depth, "bits": memory.bits, "ebr": memory.ebr}
+                for memory in self.netlist.memories
+            ],
+            "tools": self.tools,
+        }
+
+
+def build_bitstream(
+    make_device: MakeDevice,
+    board: Board,
+    out: Path,
+    request: Request,
+    *,
+    logs: Path | None = None,
+    cache: Cache | None = None,
+    note: Note = silent,
+) -> Bitstream:
+    """Build the bitstream of a device; the files of `NAMES` appear in `out`, all of them or none.
+
+    Parameters
+    ----------
+    out: takes the files.
+    logs: folder that takes what the tools print, for each clock and seed, whether they succeed or not.
+
+    Raises
+    ------
+    ToolError: a tool is missing, or failed.
+    BuildError: the design does not fit, or a memory is not where it was planned.
+    TimingError: the clock does not hold.
+    """
+    tools = {name: find_tool(name).title for name in ("yosys", "nextpnr-ice40", "icepack")}
+    clocks = usable_clocks(board)
+    first = first_clock(clocks, request.clock_hz, board.target_clock_hz)
+    with tempfile.TemporaryDirectory(prefix="nnhw-") as scratch:
+        trial = Trial(make_device, board, Path(scratch), request, cache, note)
+        try:
+            closure = close_timing(trial.place, clocks, first, requested=request.clock_hz is not None, note=note)
+            packed = pack(closure.placement, "design.bin", note)
+        finally:
+            _keep_logs(Path(scratch), logs)
+        folder, placement = packed.parent, closure.placement
+        made = ("design.il", NETLIST, CONSTRAINTS, placement.file("asc").name, packed.name, placement.file("json").name)
+        _move([folder / name for name in made], out)
+        return Bitstream(closure, trial.netlists[closure.settings.output_hz], tools)
+
+
+class Trial:
+    """Builds a device for one clock after the other; see `nnhw.flow.timing`."""
+
+    def __init__(
+        self, make_device: MakeDevice, board: Board, folder: Path, request: Request, cache: Cache | None, note: Note
+    ) -> None:
+        self.make_device = make_device
+        self.board = board
+        self.folder = folder
+        self.request = request
+        self.cache = cache
+        self.note = note
+        self.netlists: dict[int, Netlist] = {}
+
+    def place(self, settings: PllSettings) -> Iterator[Placement]:
+        """Yield the placements for a clock, seed after seed."""
+        from nnhw.hdl.top import make_top
+
+        request, clock_hz = self.request, settings.output_hz
+        folder = self.folder / str(clock_hz)
+        folder.mkdir()
+        design = make_top(self.make_device, self.board, settings)
+        (folder / "design.il").write_text(design.rtlil, encoding="utf-8")
+        netlist = synthesize(
+            design.rtlil,
+            self.board,
+            folder,
+            planned_ebr=request.planned_ebr,
+            dsp=request.dsp,
+            cache=self.cache,
+            note=self.note,
+        )
+        self.netlists[clock_hz] = netlist
+        seeds = range(1, request.seeds + 1)
+        options: dict[str, Any] = {"jobs": request.jobs, "cache": self.cache, "note": self.note}
+        yield from place_seeds(netlist, design.pcf, self.board, clock_hz, seeds, **options)
+
+
+def _move(files: list[Path], out: Path) -> None:
+    """Bring files to a folder under their final names; they are copied beside their place first, then renamed."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=out) as staging:
+        staged = [Path(staging) / name for name in NAMES]
+        for source, target in zip(files, staged, strict=True):
+            target.write_bytes(source.read_bytes())
+        for target in staged:
+            os.replace(target, out / target.name)
+
+
+def _keep_logs(scratch: Path, logs: Path | None) -> None:
+    """Copy the logs of all clocks to a folder."""
+    if logs is None:
+        return
+    for log in sorted(scratch.glob("*/*.log")):
+        (logs / log.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(log, logs / log.parent.name / log.name)

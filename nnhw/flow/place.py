@@ -1,0 +1,204 @@
+"""Place and route: netlist -> placements for several seeds, and the bitstream of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnhw.boards import Board, Resources
+from nnhw.errors import BuildError
+from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.processes import Command, ToolFailure, run, run_each
+from nnhw.flow.synthesis import NETLIST, Netlist
+from nnhw.flow.toolchain import Note, find_tool, prepare, silent
+
+CONSTRAINTS = "design.pcf"
+OPTIONS: tuple[str, ...] = ()
+"""Options of nextpnr that pay, see `benchmarks/`."""
+
+# nextpnr rounds a period to picoseconds: 48 MHz becomes 48.003 MHz.
+_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A step of a path: 'clk-to-q', 'logic', 'routing' or 'setup', and the cells at its ends."""
+
+    kind: str
+    delay_ns: float
+    source: str
+    sink: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A placed and routed design.
+
+    Parameters
+    ----------
+    folder: has `seed<n>.asc`, `.json` (nextpnr's report) and `.log`.
+    seed: of the placement.
+    clock_hz: the clock that it was made for.
+    fmax_hz: the clock that its slowest path allows.
+    resources: what it takes.
+    path: its slowest path between registers.
+    """
+
+    folder: Path
+    seed: int
+    clock_hz: float
+    fmax_hz: float
+    resources: Resources
+    path: tuple[Hop, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the clock that it was made for is met."""
+        return self.fmax_hz >= self.clock_hz
+
+    def file(self, kind: str) -> Path:
+        """Return the path of a file: 'asc', 'json' or 'log'."""
+        return self.folder / f"seed{self.seed}.{kind}"
+
+
+def place_seeds(
+    netlist: Netlist,
+    pcf: str,
+    board: Board,
+    clock_hz: int,
+    seeds: Sequence[int],
+    *,
+    jobs: int = 2,
+    cache: Cache | None = None,
+    note: Note = silent,
+) -> Iterator[Placement]:
+    """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
+
+    Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`.
+
+    Parameters
+    ----------
+    pcf: constraints of pins and of the input clock.
+    clock_hz: that the PLL makes.
+
+    Raises
+    ------
+    ToolError: nextpnr is missing, or failed.
+    BuildError: the design does not fit, or its clock is not the one that was asked for.
+    """
+    cache = cache or Cache(None)
+    tool = find_tool("nextpnr-ice40")
+    prepare(tool, note)
+    folder = netlist.folder
+    (folder / CONSTRAINTS).write_text(pcf, encoding="utf-8")
+    content = (folder / NETLIST).read_bytes()
+    keys, commands = {}, {}
+    for seed in seeds:
+        options = nextpnr_options(board, clock_hz, seed)
+        keys[seed] = cache_key(stage="place", netlist=content, pcf=pcf, options=options, tool=tool.title)
+        if not cache.fetch(keys[seed], folder):
+            commands[seed] = tool.command(options, folder, f"seed{seed}.log")
+    finished = _succeed(commands, jobs, board)
+    done: set[int] = set()
+    for seed in seeds:
+        while seed in commands and seed not in done:
+            other = next(finished)
+            done.add(other)
+            cache.store(keys[other], folder, [f"seed{other}.{kind}" for kind in ("asc", "json", "log")])
+        yield read_placement(folder, seed, clock_hz)
+
+
+def nextpnr_options(board: Board, clock_hz: int, seed: int) -> list[str]:
+    """Return nextpnr's options. A missed clock is no failure of the run: `Placement.holds` says it."""
+    device = (f"--{board.device}", "--package", board.package, "--freq", f"{clock_hz / 1e6:g}")
+    files = ("--json", NETLIST, "--pcf", CONSTRAINTS, "--asc", f"seed{seed}.asc", "--report", f"seed{seed}.json")
+    return [*device, *files, "--seed", str(seed), "--timing-allow-fail", *OPTIONS]
+
+
+def read_placement(folder: Path, seed: int, clock_hz: int) -> Placement:
+    """Return what nextpnr left for a seed.
+
+    Raises
+    ------
+    BuildError: no clock of the design is the one that was asked for.
+    """
+    report = json.loads((folder / f"seed{seed}.json").read_text(encoding="utf-8"))
+    clocks = {name: (entry["achieved"] * 1e6, entry["constraint"] * 1e6) for name, entry in report["fmax"].items()}
+    made = [hz for _, hz in clocks.values()]
+    if not any(abs(hz / clock_hz - 1) <= _ROUNDING for hz in made):
+        listed = ", ".join(f"{hz / 1e6:.2f}" for hz in made) or "none"
+        raise BuildError(
+            f"the design should run at {clock_hz / 1e6:g} MHz, but place and route found clocks of {listed} MHz; "
+            "this is a mistake in nnhw: please report it"
+        )
+    # The clock with the least room decides; nearly always there is one.
+    room = min(achieved / constraint for achieved, constraint in clocks.values())
+    fmax_hz = next(achieved for achieved, constraint in clocks.values() if achieved / constraint == room)
+    return Placement(folder, seed, float(clock_hz), fmax_hz, _resources(report["utilization"]), _slowest_path(report))
+
+
+def pack(placement: Placement, name: str, note: Note = silent) -> Path:
+    """Return the bitstream file of a placement, in its folder.
+
+    Raises
+    ------
+    ToolError: icepack is missing, or failed.
+    """
+    tool = find_tool("icepack")
+    prepare(tool, note)
+    run(tool.command([placement.file("asc").name, name], placement.folder, "icepack.log"))
+    return placement.folder / name
+
+
+def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterator[int]:
+    """Run nextpnr; yield the seeds as they finish."""
+    seed_of = {command: seed for seed, command in commands.items()}
+    try:
+        for command in run_each(commands.values(), jobs):
+            yield seed_of[command]
+    except ToolFailure as failure:
+        # nextpnr packs before it places: so this is how it says that the logic cells do not suffice.
+        if any("no BELs remaining" in line or "nable to find legal placement" in line for line in failure.lines):
+            raise BuildError(
+                f"the design does not fit '{board.name}': {failure.lines[0]}; "
+                "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
+            ) from failure
+        raise
+
+
+def _resources(utilization: Mapping[str, Mapping[str, int]]) -> Resources:
+    kinds = {"lc": "ICESTORM_LC", "ebr": "ICESTORM_RAM", "spram": "ICESTORM_SPRAM", "dsp": "ICESTORM_DSP"}
+    return Resources(**{field: utilization.get(kind, {}).get("used", 0) for field, kind in kinds.items()})
+
+
+def _slowest_path(report: Mapping[str, Any]) -> tuple[Hop, ...]:
+    """Return the slowest path between registers of one clock."""
+    inner = [
+        path["path"]
+        for path in report["critical_paths"]
+        if path["from"] == path["to"] and not path["from"].startswith("<async>")
+    ]
+    slowest = max(inner, key=lambda path: sum(hop["delay"] for hop in path), default=())
+    return tuple(Hop(hop["type"], hop["delay"], hop["from"]["cell"], hop["to"]["cell"]) for hop in slowest)
+
+
+def describe_path(path: Sequence[Hop]) -> str:
+    """Return a path in a line: length, ends, and what it is made of."""
+    if not path:
+        return "no path between registers"
+    total = sum(hop.delay_ns for hop in path)
+    levels = sum(hop.kind == "logic" for hop in path)
+    routing = sum(hop.delay_ns for hop in path if hop.kind == "routing")
+    start, end = path[0].source, path[-1].sink
+    return f"{total:.2f} ns from '{start}' to '{end}' ({levels} cells, {routing:.2f} ns of it in wires)"
+
+
+def hops_of(placement: Placement) -> list[dict[str, str | float]]:
+    """Return the slowest path for a report."""
+    return [
+        {"kind": hop.kind, "delay_ns": round(hop.delay_ns, 3), "source": hop.source, "sink": hop.sink}
+        for hop in placement.path
+    ]

@@ -1,0 +1,207 @@
+"""Using a finished build: open its device, run files through it, simulate it, load it into a board."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnhw.accelerator import Accelerator
+from nnhw.driver import BatchError, Device
+from nnhw.driver import open as open_link
+from nnhw.driver.links.base import ByteLink
+from nnhw.errors import InputError, ToolError
+from nnhw.flow.build_folder import BuildFolder, read_json
+from nnhw.flow.pipeline import Build
+from nnhw.flow.progress import Progress, SilentProgress
+
+if TYPE_CHECKING:
+    from nnhw.flow.simulate import SimulationResult
+    from nnhw.flow.virtual import Hardware
+
+
+def open(
+    build: Build | Path | str,
+    link: str | ByteLink = "sim",
+    *,
+    baud: int | None = None,
+    max_retries: int = 3,
+    notice: Callable[[str], None] = lambda text: None,
+) -> Device:
+    """Open the device that runs a build; use it in a `with` statement and call it with images.
+
+    Parameters
+    ----------
+    build: what `nnhw.build` returned, or the path of its folder.
+    link: `sim` (the compiled hardware answers), `model` (the interpreter answers), `auto` (the only board that is
+        plugged in), the name of a serial port, or a link that is open already.
+    baud: of a serial port; what the board was built for otherwise.
+    max_retries: attempts in a row without progress, after the first.
+    notice: told what is slow and why.
+
+    Raises
+    ------
+    BuildError: no build folder, an incomplete one, or one of another version.
+    LinkError: no such port, no answer, or a device with another model.
+    """
+    folder = _mapped(build)
+    board = read_json(folder.path / "map.json")["board"]
+    clock_hz = board["target_clock_hz"]
+    if link == "sim":
+        from nnhw.driver.links.hardware import HardwareLink
+
+        link = HardwareLink(_virtual_board(folder, clock_hz, notice), clock_hz)
+    return open_link(folder.path, link, baud or board["uart"]["baud"], clock_hz, max_retries)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a batch gave.
+
+    Parameters
+    ----------
+    results: [N, *shape].
+    seconds: from the first byte to the last result.
+    cycles: of the device's clock per image, counted by the device; None where it has none.
+    """
+
+    results: np.ndarray
+    seconds: float
+    cycles: float | None
+
+
+def run_file(
+    build: Path, file: Path, link: str = "sim", out: Path | None = None, progress: Progress | None = None
+) -> Run:
+    """Run the images of a .npy file through a device.
+
+    Parameters
+    ----------
+    out: where results go, as .npy; when the link fails, those of the images that were finished.
+
+    Raises
+    ------
+    InputError: the file cannot be read, or does not fit the model. LinkError: see `open`; `BatchError` in the middle.
+    """
+    progress = progress or SilentProgress()
+    images = load_images(file)
+    with progress.stage(f"open link '{link}'"):
+        device = open(build, link, notice=progress.note)
+    with device, progress.stage(f"{len(images)} images"):
+        start = time.monotonic()
+        try:
+            results = np.asarray(device(images, progress.advance))
+        except BatchError as error:
+            if out is not None:
+                _save(out, np.asarray(error.results))
+                progress.note(f"{error.finished} of {len(images)} images were finished; their results are in {out}")
+            raise
+        seconds = time.monotonic() - start
+        cycles = device.status().cycles
+    if out is not None:
+        _save(out, results)
+    return Run(results, seconds, cycles / len(images) if cycles else None)
+
+
+def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) -> SimulationResult:
+    """Compare the RTL of a build with the IR at every layer boundary; see `simulate`.
+
+    Raises
+    ------
+    BuildError: they differ, or the folder is not complete.
+    """
+    from nnhw.flow.simulate import simulate
+    from nnhw.flow.stages import check_simulation
+
+    folder = _mapped(build)
+    with progress.stage("simulate"):
+        result = simulate(folder.path, frames=frames, stalls=stalls, progress=progress)
+    check_simulation(result)
+    return result
+
+
+def program(build: Path, progress: Progress) -> None:
+    """Write the bitstream of a build to the board that is plugged in.
+
+    Raises
+    ------
+    BuildError: there is no bitstream. ToolError: openFPGALoader is missing or failed.
+    """
+    from nnhw.flow.processes import run
+    from nnhw.flow.toolchain import find_tool
+
+    folder = _mapped(build)
+    folder.require("build")
+    name = read_json(folder.path / "map.json")["board"]["openfpgaloader"]
+    arguments = ["--board", name, str((folder.path / "design.bin").resolve())]
+    with progress.stage("program"), tempfile.TemporaryDirectory() as scratch:
+        run(find_tool("openFPGALoader").command(arguments, Path(scratch), "openfpgaloader.log"))
+
+
+def load_images(file: Path) -> np.ndarray:
+    """Return the array of a .npy file.
+
+    Raises
+    ------
+    InputError: missing, not a .npy file, not numbers, or empty.
+    """
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"images file '{file}' cannot be read as .npy: {error}; save them with numpy.save") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"images file '{file}' is an archive of several arrays; save the images alone with numpy.save")
+    if array.dtype.kind not in "biuf" or array.ndim < 2 or not len(array):
+        raise InputError(
+            f"images file '{file}' needs numbers of shape [images, ...], at least one image, "
+            f"given {array.dtype} of shape {list(array.shape)}"
+        )
+    return array
+
+
+def _save(out: Path, array: np.ndarray) -> None:
+    """Write a .npy file whole or not at all."""
+    partial = out.with_name(f".partial-{out.name}")
+    try:
+        with partial.open("wb") as stream:
+            np.save(stream, array, allow_pickle=False)
+        partial.replace(out)
+    except OSError as error:
+        raise InputError(f"results cannot be written to '{out}': {error.strerror}; give another --out") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _mapped(build: Build | Path | str) -> BuildFolder:
+    """Return a build folder that is complete enough to run."""
+    folder = BuildFolder.open(build.path if isinstance(build, Build) else Path(build))
+    for stage in ("lower", "map"):
+        folder.require(stage)
+    return folder
+
+
+def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None]) -> Hardware:
+    """Return the compiled device of a build, or Amaranth's simulator where no compiler is."""
+    from nnhw.flow.cache import Cache
+    from nnhw.flow.compiled import Compiler, compile_library
+    from nnhw.flow.virtual import CompiledHardware, SimulatedHardware
+
+    folder.require("elaborate")
+    try:
+        compiler = Compiler.find()
+    except ToolError as error:
+        from nnhw.flow.device import make_device
+
+        notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
+        return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
+    verilog = (folder.path / "device.v").read_text(encoding="utf-8")
+    kept = Cache.default().folder
+    if kept is not None:
+        return CompiledHardware(compile_library(verilog, (), kept / "virtual", compiler))
+    with tempfile.TemporaryDirectory() as scratch:
+        return CompiledHardware(compile_library(verilog, (), Path(scratch), compiler))

@@ -1,0 +1,199 @@
+"""Synthesis: RTLIL -> netlist, with a check that every memory is where it was planned."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnhw.boards import Board, Resources
+from nnhw.errors import BuildError
+from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.toolchain import Note, find_tool, run_yosys, silent
+
+NETLIST = "design.json"
+LOG = "yosys.log"
+_CELLS, _MEMORIES = "cells.json", "memories.txt"
+_BLOCK_RAM = "SB_RAM40_4K"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory of a design.
+
+    Parameters
+    ----------
+    name: its path.
+    depth, bits: words, and their width after unused bits were removed.
+    planned: it was described as block RAM.
+    ebr: block RAMs that it became; 0: it is logic.
+    """
+
+    name: str
+    depth: int
+    bits: int
+    planned: bool
+    ebr: int
+
+
+@dataclass(frozen=True)
+class Netlist:
+    """A synthesized design.
+
+    Parameters
+    ----------
+    folder: has the netlist `design.json` and the log `yosys.log`.
+    cells: how many of each kind.
+    memories: in the order of their names.
+    """
+
+    folder: Path
+    cells: Mapping[str, int]
+    memories: tuple[Memory, ...]
+
+    @property
+    def resources(self) -> Resources:
+        """What it takes; logic cells at the least, as place and route packs LUTs and flip-flops together."""
+        flip_flops = sum(count for kind, count in self.cells.items() if kind.startswith("SB_DFF"))
+        return Resources(
+            lc=max(self.cells.get("SB_LUT4", 0), self.cells.get("SB_CARRY", 0), flip_flops),
+            ebr=sum(count for kind, count in self.cells.items() if kind.startswith(_BLOCK_RAM)),
+            spram=self.cells.get("SB_SPRAM256KA", 0),
+            dsp=self.cells.get("SB_MAC16", 0),
+        )
+
+
+def synthesize(
+    rtlil: str,
+    board: Board,
+    folder: Path,
+    *,
+    planned_ebr: int | None = None,
+    dsp: bool = False,
+    cache: Cache | None = None,
+    note: Note = silent,
+) -> Netlist:
+    """Synthesize a design.
+
+    Parameters
+    ----------
+    rtlil: its top module is `top`.
+    folder: takes `design.json` and `yosys.log`.
+    planned_ebr: block RAMs that it must take.
+    dsp: multiplications go into DSP blocks.
+    cache: where a result of the same input is looked for.
+
+    Raises
+    ------
+    ToolError: yosys is missing, or failed.
+    BuildError: a memory is not where it was planned, or the design is larger than the device.
+    """
+    commands = synthesis_commands(board, dsp)
+    cache = cache or Cache(None)
+    key = cache_key(stage="synthesis", rtlil=rtlil, commands=commands, tool=find_tool("yosys").title)
+    if not cache.fetch(key, folder):
+        (folder / "design.il").write_text(rtlil, encoding="utf-8")
+        run_yosys(commands, folder, note, LOG)
+        cache.store(key, folder, (NETLIST, LOG, _CELLS, _MEMORIES))
+    netlist = read_netlist(folder)
+    check_memories(netlist, planned_ebr)
+    check_size(netlist, board)
+    return netlist
+
+
+def synthesis_commands(board: Board, dsp: bool) -> list[str]:
+    """Return the commands for yosys: `design.il` -> `design.json`, which names no folder of this machine."""
+    device = "u" if board.device.startswith("u") else board.device[:2]
+    # -abc9 is what yosys 0.70 does on its own, and older ones do not.
+    synth = f"synth_{board.family} -device {device} -top top -abc9{' -dsp' if dsp else ''}"
+    return [
+        "read_rtlil design.il",
+        f"{synth} -run begin:map_ram",
+        f"tee -q -o {_MEMORIES} dump t:$mem_v2",
+        f"{synth} -run map_ram:",
+        f"tee -q -o {_CELLS} stat -json",
+        "select top",
+        "setattr -unset src",
+        "setattr -mod -unset src",
+        f"write_json -selected {NETLIST}",
+    ]
+
+
+def read_netlist(folder: Path) -> Netlist:
+    """Return what synthesis left in a folder."""
+    cells = json.loads((folder / _CELLS).read_text(encoding="utf-8"))["design"]["num_cells_by_type"]
+    design = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
+    # Block RAMs are called like their memory, with row and column behind it.
+    blocks = Counter(
+        name.rsplit(".", 2)[0] for name, cell in design["cells"].items() if cell["type"].startswith(_BLOCK_RAM)
+    )
+    memories = parse_memories((folder / _MEMORIES).read_text(encoding="utf-8"), blocks)
+    return Netlist(folder, cells, memories)
+
+
+def parse_memories(dump: str, blocks: Mapping[str, int]) -> tuple[Memory, ...]:
+    """Return the memories in a dump of memory cells.
+
+    Parameters
+    ----------
+    blocks: block RAMs by the name of the memory.
+    """
+    found = []
+    planned = False
+    for text in re.split(r"^ *end$", dump, flags=re.MULTILINE):
+        name = re.search(r"^ *cell \$mem_v2 \\(\S+)", text, re.MULTILINE)
+        if name is None:
+            continue
+        depth, bits = (re.search(rf"parameter \\{field} (\d+)$", text, re.MULTILINE) for field in ("SIZE", "WIDTH"))
+        assert depth is not None
+        assert bits is not None
+        planned = 'attribute \\ram_style "block"' in text
+        found.append(Memory(name[1], int(depth[1]), int(bits[1]), planned, blocks.get(name[1], 0)))
+    return tuple(sorted(found, key=lambda memory: memory.name))
+
+
+def check_memories(netlist: Netlist, planned_ebr: int | None) -> None:
+    """Compare the memories with the plan.
+
+    Raises
+    ------
+    BuildError: one that was planned as block RAM is logic, or the total is another; names them.
+    """
+    in_logic = [memory for memory in netlist.memories if memory.planned and not memory.ebr]
+    if in_logic:
+        names = ", ".join(f"'{memory.name}' ({memory.depth} x {memory.bits} bits)" for memory in in_logic)
+        raise BuildError(
+            f"synthesis put memory into logic that was planned as block RAM: {names}; "
+            "its read port must be registered, without a reset or an initial value of the register"
+        )
+    used = netlist.resources.ebr
+    if planned_ebr is not None and used != planned_ebr:
+        listed = ", ".join(f"'{memory.name}' {memory.ebr}" for memory in netlist.memories if memory.ebr)
+        raise BuildError(
+            f"the mapping planned {planned_ebr} block RAMs, but synthesis used {used} ({listed or 'none'}); "
+            "this is a mistake in nnhw's cost model: please report it with the model"
+        )
+
+
+def check_size(netlist: Netlist, board: Board) -> None:
+    """Compare a design with its device, as far as it is known before place and route.
+
+    Raises
+    ------
+    BuildError: it cannot fit; says by how much.
+    """
+    taken, given = netlist.resources, board.resources
+    names = (("lc", "logic cells"), ("ebr", "block RAMs"), ("spram", "large RAMs"), ("dsp", "DSP blocks"))
+    over = [
+        f"{getattr(taken, field)} {name} of {getattr(given, field)}"
+        for field, name in names
+        if getattr(taken, field) > getattr(given, field)
+    ]
+    if over:
+        raise BuildError(
+            f"the design needs {', '.join(over)} that '{board.name}' has; "
+            "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
+        )

@@ -1,0 +1,135 @@
+"""The report: what follows from what the stages found out, and how a person sees it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import io
+import jsonschema
+import numpy as np
+import pytest
+from rich.console import Console
+
+from nnhw.accelerator import Accelerator, InputFormat, OutputFormat, Stage
+from nnhw.boards import load_board
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.timing import Schedule
+from nnhw.flow.report import link_rate, make_report
+from nnhw.flow.terminal import render_boards, render_report
+from nnhw.ir.types import BIPOLAR, IntType
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+FACTS: dict[str, dict[str, Any]] = {
+    "capture": {"name": "net", "tools": {"torch": "2.13.0"}},
+    "lower": {
+        "hash": "0" * 64,
+        "weight_bits": 1024,
+        "accumulators": {"fc": {"low": -64, "high": 64, "bits": 8}},
+        "samples": 60,
+        "torch_ir": 0,
+        "torch_float64_ir": None,
+        "passes": {"collapse_chains": 0, "split": 0},
+    },
+    "map": {"resources": {"lc": 1000, "ebr": 9, "spram": 0, "dsp": 0}},
+    "simulate": {
+        **{"samples": 8, "mismatches": 0, "layers": {"fc": 0}, "latency_cycles": 40, "interval_cycles": 32},
+        "tools": {"cocotb": "2.1.0"},
+    },
+    "build": {
+        "resources": {"lc": 990, "ebr": 9, "spram": 0, "dsp": 0},
+        "fmax_hz": 51.2e6,
+        "clock_hz": 48e6,
+        "attempts": [
+            {"clock_hz": 50e6, "seed": 1, "fmax_hz": 49.9e6},
+            {"clock_hz": 48e6, "seed": 1, "fmax_hz": 51.2e6},
+        ],
+        "tools": {"yosys": "0.70"},
+    },
+}
+
+
+def accelerator(output_bytes: int = 16) -> Accelerator:
+    weights = np.ones((16, 64), dtype=np.int64)
+    config = MatmulConfig(4, 8, 4, 4, weights, BIPOLAR, BIPOLAR, None, vectors=1)
+    element = IntType(0, 64)
+    return Accelerator(
+        name="net",
+        model_hash="0" * 64,
+        board="icebreaker",
+        stages=(Stage("fc.matmul", "fc", "fc", config),),
+        input_format=InputFormat((64,), BIPOLAR, 8),
+        output_format=OutputFormat((output_bytes,), element, 1, 1, np.zeros(output_bytes, dtype=np.int64)),
+        schedule=Schedule(latency_cycles=40, interval_cycles=32),
+    )
+
+
+def text_of(report: dict[str, Any]) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(render_report(report))
+    return console.export_text()
+
+
+def test_report_of_a_whole_build_follows_the_schema() -> None:
+    report = make_report(FACTS, accelerator(), load_board("icebreaker"))
+    jsonschema.validate(report, SCHEMA)
+    assert report["inferences_per_second"] == 48e6 / 32
+    assert report["bound"] == "link"
+    assert report["seeds"] == {"1": 51.2e6}
+    assert report["resources"]["lc"] == {"estimated": 1000, "used": 990, "available": 5280}
+    assert report["cycles"]["interval"] == {"predicted": 32, "simulated": 32}
+    assert report["tools"] == {"torch": "2.13.0", "cocotb": "2.1.0", "yosys": "0.70"}
+    assert report["layers"] == [
+        {
+            **{"name": "fc", "engine": "matmul", "pe": 4, "simd": 8, "cycles": 32, "products": 1024, "utilization": 1.0},
+            **{"weight_bits": 1024, "accumulator": {"low": -64, "high": 64, "bits": 8}},
+        }
+    ]
+
+
+@pytest.mark.parametrize("done", range(len(FACTS)))
+def test_report_of_an_unfinished_build_follows_the_schema(done: int) -> None:
+    facts = dict(list(FACTS.items())[: done + 1])
+    mapped = accelerator() if "map" in facts else None
+    report = make_report(facts, mapped, load_board("icebreaker"))
+    jsonschema.validate(report, SCHEMA)
+    if "build" not in facts:
+        assert report["bound"] is None
+        assert "Not built yet" in text_of(report)
+
+
+def test_report_link_rate_counts_framing_in_the_slower_direction() -> None:
+    # In: 8 bytes an image, 240 of them with 8 around. Out: 8 around each payload, and 8 for each 240 bytes that came.
+    taken = 8 * 8 / 240
+    assert link_rate(accelerator(output_bytes=16), 3_000_000) == pytest.approx(300_000 / (16 + 8 + taken))
+    assert link_rate(accelerator(output_bytes=241), 3_000_000) == pytest.approx(300_000 / (241 + 16 + taken))
+    long = dataclasses.replace(accelerator(output_bytes=1), input_format=InputFormat((240,), IntType(0, 255), 1))
+    assert link_rate(long, 3_000_000) == pytest.approx(300_000 / 248)
+
+
+def test_report_bound_is_the_engine_when_it_is_slower() -> None:
+    slow = {**FACTS, "build": {**FACTS["build"], "clock_hz": 32_000.0}}
+    assert make_report(slow, accelerator(), load_board("icebreaker"))["bound"] == "engine"
+
+
+def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
+    wrong = {**FACTS, "simulate": {**FACTS["simulate"], "mismatches": 3}}
+    text = text_of(make_report(wrong, accelerator(), load_board("icebreaker")))
+    assert "net (0000000000000000) on icebreaker, up5k" in text
+    for row in ("│ fc    │ matmul │     4 x 8 │     32 │  100.0% │ 1,024 bits │   -64 .. 64 │", "48.00", "51.20"):
+        assert row in text
+    assert re.search(r"│ IR and RTL +│ +8 │ +3 │", text)
+    assert text.rstrip().endswith("12,362 images/s from host to result: the link is the bound.")
+
+
+def test_report_boards_table_lists_budgets() -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(render_boards([load_board("icebreaker")]))
+    text = console.export_text()
+    assert "icebreaker" in text
+    assert "5,280" in text

@@ -1,0 +1,44 @@
+"""Whole accelerators in Amaranth's simulator: outputs equal the IR, cycles equal the prediction."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnhw import ir
+from nnhw.hdl.engine import Engine
+from nnhw.ir import Graph
+from nnhw.mapping.assemble import FRAMES
+from tests.hdl.streams import check, run_stream
+from tests.sim.networks import NETWORKS, SMALL, accelerator_of, random_body, random_codes
+
+
+def run(body: Graph, pattern: tuple[str, str]) -> None:
+    """Run random frames through the accelerator of a body; check outputs, and cycles where nothing stalls."""
+    accelerator = accelerator_of(body, SMALL)
+    codes = random_codes(body, FRAMES)
+    (values,) = ir.run(body, codes)
+    expected = accelerator.output_format.pack(values).reshape(-1).tolist()
+    i_bytes = accelerator.input_format.pack(codes).reshape(-1).tolist()
+    result = run_stream(Engine(accelerator), i_bytes, len(expected), pattern)
+    check(result, expected)
+    if pattern == ("none", "none"):
+        o_bytes = accelerator.output_format.frame_bytes
+        last = result.cycles[o_bytes - 1 :: o_bytes]
+        models = [stage.config.model() for stage in accelerator.stages]
+        predicted = run_pipeline(models, accelerator.input_format.frame_bytes, o_bytes, FRAMES, limit_cycles=50_000)
+        assert (result.first, last) == predicted
+        assert last[0] - result.first + 1 == accelerator.schedule.latency_cycles
+        assert last[-1] - last[-2] == accelerator.schedule.interval_cycles
+
+
+@pytest.mark.parametrize("pattern", [("none", "none"), ("random", "random"), ("none", "rare")], ids="-".join)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_engine_equals_ir_and_prediction(name: str, pattern: tuple[str, str]) -> None:
+    run(NETWORKS[name](), pattern)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 5, 6, 7, 56])
+def test_engine_equals_ir_for_random_networks(seed: int) -> None:
+    body = random_body(seed)
+    for pattern in (("none", "none"), ("random", "bursts")):
+        run(body, pattern)
