@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import mnist_cnn
 import mnist_mlp
@@ -16,15 +16,11 @@ from rich.progress import Progress
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nnhw.nn import QuantConv2d, QuantLinear, load_packed, save_packed
+from nnhw.nn import QuantConv2d, QuantLinear, save_packed
 
 VALIDATION_DIGITS = 5000  # the last of the 60,000 training digits
 EVALUATION_BATCH = 1000
-TEMPERATURE = 4.0  # of the answers that are compared in distillation
 GAMMA_MIN = 0.05  # a positive gamma lets signs be pooled: sign(max(x)) = max(sign(x))
-
-
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,6 @@ class Recipe:
     Members
     -------
     rotation: largest angle, in radians; zoom, shear: largest relative change; shift: largest, in pixels.
-    sharpness: factor on the outputs of the binary model before they are compared with the teacher's.
     """
 
     build: Callable[[], nn.Sequential]
@@ -46,7 +41,6 @@ class Recipe:
     zoom: float = 0.0
     shear: float = 0.0
     shift: float = 0.0
-    sharpness: float = 2.0
 
     @property
     def moves_digits(self) -> bool:
@@ -55,7 +49,15 @@ class Recipe:
 
 
 RECIPES = {
-    "mlp": Recipe(mnist_mlp.build_model, mnist_mlp.CHECKPOINT, epochs=100, learning_rate=0.005),
+    "mlp": Recipe(
+        mnist_mlp.build_model,
+        mnist_mlp.CHECKPOINT,
+        epochs=100,
+        learning_rate=0.005,
+        rotation=0.05,
+        zoom=0.04,
+        shift=0.3,
+    ),
     "cnn": Recipe(
         mnist_cnn.build_model,
         mnist_cnn.CHECKPOINT,
@@ -67,7 +69,6 @@ RECIPES = {
         shift=1.0,
     ),
 }
-TEACHER_EPOCHS, TEACHER_LEARNING_RATE, TEACHER_SEED = 8, 0.004, 0
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,12 @@ class Digits:
         return Digits(self.images[index], self.labels[index])
 
 
-def build_teacher() -> nn.Sequential:
-    """Make a small float network, whose graded answers teach more than labels do."""
-    layers: list[nn.Module] = []
-    for channels_in, channels_out, pool in ((1, 16, True), (16, 32, True), (32, 64, False)):
-        layers += [nn.Conv2d(channels_in, channels_out, 3, bias=False), nn.BatchNorm2d(channels_out), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)] if pool else []
-    return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.2), nn.Linear(9 * 64, 10))
+class ChannelsLast(nn.Module):
+    """The same values in the memory order that max pooling is fast in."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] --> [N, C, H, W]."""
+        return x.contiguous(memory_format=torch.channels_last)
 
 
 def pool_before_sign(model: nn.Sequential) -> nn.Sequential:
@@ -107,10 +107,12 @@ def pool_before_sign(model: nn.Sequential) -> nn.Sequential:
     The same function while each gamma is positive, but the gradient reaches the largest value of a window
     instead of the first of many equal signs.
     """
-    modules = list(model)
-    for position, module in enumerate(modules):
+    modules: list[nn.Module] = []
+    for module in model:
         if isinstance(module, nn.MaxPool2d):
-            modules.insert(position - 2, modules.pop(position))
+            modules[-2:-2] = [ChannelsLast(), module]
+        else:
+            modules.append(module)
     return nn.Sequential(*modules)
 
 
@@ -164,17 +166,13 @@ def count_correct(model: nn.Module, digits: Digits) -> int:
 class Trainer:
     """One training run: Adam with a cosine schedule that ends at 0.
 
-    Parameters
-    ----------
-    loss: of outputs [N, 10], the images and the labels that they belong to.
-
     Source: latent weights: Courbariaux et al., "Binarized Neural Networks", arXiv:1602.02830.
     """
 
-    def __init__(self, model: nn.Sequential, recipe: Recipe, digits: Digits, loss: Loss, seed: int) -> None:
-        self.recipe, self.digits, self.loss = recipe, digits, loss
+    def __init__(self, model: nn.Sequential, recipe: Recipe, digits: Digits, seed: int) -> None:
+        self.recipe, self.digits = recipe, digits
         self.generator = torch.Generator().manual_seed(seed)
-        self.model = model.to(memory_format=torch.channels_last)  # pools three times as fast
+        self.model = model
         self.twin = pool_before_sign(model)
         self.optimizer = torch.optim.Adam(model.parameters(), recipe.learning_rate)
         self.steps = recipe.epochs * (len(digits) // recipe.batch)
@@ -199,67 +197,26 @@ class Trainer:
         with torch.autocast("cpu", torch.bfloat16):
             outputs = self.twin(images)
         self.optimizer.zero_grad()
-        self.loss(outputs.float(), images, batch.labels).backward()
+        functional.cross_entropy(outputs.float(), batch.labels).backward()
         self.optimizer.step()
         self.schedule.step()
         clip_latent_weights(self.model)
 
 
-def cross_entropy(outputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-    """Compare with the labels."""
-    return functional.cross_entropy(outputs, labels)
-
-
-def distillation(teacher: nn.Module, sharpness: float) -> Loss:
-    """Make the loss that compares with the softened answers of a trained network.
-
-    Source: Hinton, Vinyals, Dean, arXiv:1503.02531.
-    """
-
-    def loss(outputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            answers = teacher(images).float()
-        wanted = functional.softmax(answers / TEMPERATURE, dim=1)
-        given = functional.log_softmax(outputs * (sharpness / TEMPERATURE), dim=1)
-        return functional.kl_div(given, wanted, reduction="batchmean") * TEMPERATURE**2
-
-    return loss
-
-
-def trained_teacher(digits: Digits, progress: Progress, path: Path | None) -> nn.Sequential:
-    """Load the teacher from `path`; if there is none, train it (and write it there)."""
-    torch.manual_seed(TEACHER_SEED)
-    teacher = build_teacher()
-    if path is not None and path.exists():
-        return cast(nn.Sequential, load_packed(teacher, path))
-    recipe = replace(RECIPES["cnn"], epochs=TEACHER_EPOCHS, learning_rate=TEACHER_LEARNING_RATE)
-    Trainer(teacher, recipe, digits, cross_entropy, TEACHER_SEED).run(progress, "teacher")
-    if path is not None:
-        save_packed(teacher, path)
-    return teacher
-
-
-def train(recipe: Recipe, seed: int, data: Path | None, out: Path, teacher_path: Path | None) -> None:
+def train(recipe: Recipe, seed: int, data: Path | None, out: Path) -> None:
     """Train one model, write it to `out`, and print its accuracy in validation and, once, on the test digits."""
+    started = time.monotonic()
     digits = Digits.load("train", data)
     training, validation = digits[:-VALIDATION_DIGITS], digits[-VALIDATION_DIGITS:]
     console = Console()
     with Progress(console=console) as progress:
-        teacher = trained_teacher(training, progress, teacher_path)
-        started = time.monotonic()
         torch.manual_seed(seed)
         model = recipe.build()
-        loss = distillation(teacher, recipe.sharpness)
-        Trainer(model, recipe, training, loss, seed).run(progress, f"seed {seed}")
+        Trainer(model, recipe, training, seed).run(progress, f"seed {seed}")
     save_packed(model, out)
     console.print(f"{out}: seed {seed}, {time.monotonic() - started:.0f} s")
-    test = Digits.load("test", data)
-    for name, network, held_out in (
-        ("teacher, validation", teacher, validation),
-        ("validation", model, validation),
-        ("test", model, test),
-    ):
-        correct = count_correct(network, held_out)
+    for name, held_out in (("validation", validation), ("test", Digits.load("test", data))):
+        correct = count_correct(model, held_out)
         console.print(f"{name}: {correct} of {len(held_out)} digits are right ({correct / len(held_out):.2%})")
 
 
@@ -270,7 +227,6 @@ def main(
     epochs: Annotated[int | None, typer.Option(min=1, help="else the recipe's number")] = None,
     threads: Annotated[int, typer.Option(min=1, help="CPU cores to use")] = 1,
     out: Annotated[Path | None, typer.Option(help="else the example's own checkpoint is replaced")] = None,
-    teacher: Annotated[Path | None, typer.Option(help="file to keep the float teacher in, for the next run")] = None,
 ) -> None:
     """Train an MNIST example and write its packed checkpoint."""
     if name not in RECIPES:
@@ -280,7 +236,7 @@ def main(
         recipe = replace(recipe, epochs=epochs)
     torch.set_num_threads(threads)
     try:
-        train(recipe, seed, data, out or recipe.checkpoint, teacher)
+        train(recipe, seed, data, out or recipe.checkpoint)
     except (FileNotFoundError, ValueError) as error:
         raise SystemExit(f"error: {error}") from error
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nnhw.flow.pipeline import build
     from nnhw.flow.running import open
-    from nnhw.reference import reference
+    from nnhw.frontend.reference import reference
 
 __all__ = ["__version__", "build", "open", "reference"]
 
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "build": "nnhw.flow.pipeline",
     "open": "nnhw.flow.running",
-    "reference": "nnhw.reference",
+    "reference": "nnhw.frontend.reference",
 }
 
 

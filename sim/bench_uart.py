@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class SerialLine:
     def __init__(self, dut: Any, divisor: int) -> None:
         self._dut, self._bit_ns = dut, divisor * CLOCK_NS
         self.frames: list[Frame] = []
+        self.taken = 0
         self.last_ns = 0.0
         cocotb.start_soon(self._receive())
 
@@ -67,16 +68,28 @@ class SerialLine:
             if byte:
                 received.append(byte)
             else:
-                self.frames.append(Frame.from_bytes(cobs.decode(bytes(received))))
+                frame = Frame.from_bytes(cobs.decode(bytes(received)))
                 received.clear()
+                if frame.command == Command.TAKEN:
+                    self.taken = frame.sequence
+                else:
+                    self.frames.append(frame)
 
     async def wait(self, count: int) -> None:
-        """Wait until `count` frames came in all, or nothing came for a while."""
+        """Wait until `count` frames came in all."""
+        await self._until(lambda: len(self.frames) >= count, f"answer {count}")
+
+    async def wait_taken(self, sequence: int) -> None:
+        """Wait until the device has taken the DATA frame of a sequence number."""
+        await self._until(lambda: self.taken == (sequence + 1) % 256, f"TAKEN of DATA {sequence}")
+
+    async def _until(self, done: Callable[[], bool], what: str) -> None:
+        """Wait for something, as long as anything comes."""
         begin = get_sim_time("ns")
-        while len(self.frames) < count:
+        while not done():
             await Timer(self._bit_ns * 10, unit="ns")
             if get_sim_time("ns") - max(begin, self.last_ns) > QUIET_BITS * self._bit_ns:
-                raise BenchFailure(f"tx: {len(self.frames)} of {count} answers came, then nothing more")
+                raise BenchFailure(f"tx: {what} did not come, {len(self.frames)} answers came before")
 
 
 @cocotb.test()
@@ -94,6 +107,7 @@ async def device_answers_at_its_pins(dut: Any) -> None:
     await line.wait(2)
     for frame in data_frames(images.tobytes()):
         await line.send(frame)
+        await line.wait_taken(frame.sequence)
     per_image = -(-outputs.shape[1] // PAYLOAD_LIMIT_BYTES)
     await line.wait(2 + per_image * len(images))
     await Timer(40 * 10 * plan["divisor"] * CLOCK_NS, unit="ns")  # for answers that nobody expects

@@ -23,21 +23,26 @@ def main(path: Path) -> int:
     runner = get_runner(job["simulator"])
     if job["simulator"] == "icarus":  # Verilator's program is in its place already
         runner.build(sources=[job["source"]], hdl_toplevel="top", build_dir="build", timescale=TIMESCALE, always=True)
-    return max(run_once(runner, job, number, environment) for number, environment in enumerate(job["environments"]))
+    statuses = [run_once(runner, job, number, environment) for number, environment in enumerate(job["environments"])]
+    return max(statuses, default=1)
 
 
 def run_once(runner: Runner, job: dict[str, Any], number: int, environment: dict[str, str]) -> int:
     """Run the bench with one environment; return the exit status."""
-    results = runner.test(
-        test_module=job["module"],
-        hdl_toplevel="top",
-        hdl_toplevel_lang="verilog",
-        build_dir="build",
-        test_dir=".",
-        results_xml=str(Path(f"results-{number}.xml").resolve()),
-        extra_env=environment,
-        timescale=None if job["simulator"] == "verilator" else TIMESCALE,
-    )
+    try:
+        results = runner.test(
+            test_module=job["module"],
+            hdl_toplevel="top",
+            hdl_toplevel_lang="verilog",
+            build_dir="build",
+            test_dir=".",
+            results_xml=str(Path(f"results-{number}.xml").resolve()),
+            extra_env=environment,
+            timescale=None if job["simulator"] == "verilator" else TIMESCALE,
+        )
+    except SystemExit as failure:  # the runner's way to say that a test failed; the other environments still run
+        print(failure, file=sys.stderr)
+        return 1
     ran, failed = get_results(results)
     return 0 if ran and not failed else 1
 

@@ -24,22 +24,21 @@ KNOWS: dict[str, set[str]] = {
     "accelerator": {"ir", "engines"},
     "frontend": {"ir", "nn"},
     "passes": {"ir"},
-    "reference": {"ir", "frontend"},
     "mapping": {"ir", "engines", "accelerator"},
     "hdl": {"ir", "engines", "accelerator", "protocol", "boards"},
     "driver": {"ir", "accelerator", "protocol"},
     "flow": {
-        *("ir", "engines", "accelerator", "protocol", "boards", "frontend", "passes", "reference", "mapping", "hdl"),
+        *("ir", "engines", "accelerator", "protocol", "boards", "frontend", "passes", "mapping", "hdl"),
         "driver",
     },
     "cli": {"flow", "boards"},
     "__main__": {"cli"},
-    "__init__": {"flow", "reference"},
+    "__init__": {"flow", "frontend"},
 }
 
 # Third-party package --> where it may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
-    "torch": ("nn/", "frontend/", "reference.py", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
+    "torch": ("nn/", "frontend/", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
     "amaranth": ("hdl/", "flow/"),
     "amaranth_boards": ("hdl/", "flow/"),
     "cocotb": ("../sim/",),

@@ -125,13 +125,15 @@ class Device:
         """
         accelerator = self.accelerator
         codes = _check_codes(np.asarray(codes), accelerator)
+        if not len(codes):
+            return _unpack(np.zeros((0, 0), np.uint8), accelerator)
         frames = accelerator.input_format.pack(codes)
         try:
             outputs = self._session.run(frames, accelerator.output_format.frame_bytes, self.pace, progress)
         except BatchError as error:
-            error.results = accelerator.output_format.unpack(error.results)
+            error.results = _unpack(error.results, accelerator)
             raise
-        return accelerator.output_format.unpack(outputs)
+        return _unpack(outputs, accelerator)
 
     def __call__(self, images: Any, progress: Progress = lambda finished, total: None) -> Any:
         """Run the whole model.
@@ -234,6 +236,12 @@ def _check_codes(codes: np.ndarray, accelerator: Accelerator) -> np.ndarray:
             "quantize as the model's first quantizer does, or call the device with images instead"
         )
     return codes.astype(np.int64)
+
+
+def _unpack(outputs: np.ndarray, accelerator: Accelerator) -> np.ndarray:
+    if not len(outputs):
+        return np.zeros((0, *accelerator.output_format.shape), np.int64)
+    return accelerator.output_format.unpack(outputs)
 
 
 def _check_finite(array: np.ndarray) -> None:

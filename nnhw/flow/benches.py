@@ -81,7 +81,6 @@ def run_bench(
     environments: Sequence[Mapping[str, str]],
     folder: Path,
     simulator: Simulator | None = None,
-    cache: Path | None = None,
 ) -> Simulator:
     """Build Verilog once, and run a bench on it once for each environment.
 
@@ -90,8 +89,7 @@ def run_bench(
     verilog: its top module is `top`.
     module: name of the bench, without its package.
     environments: variables that the bench reads.
-    folder: for everything that is written but the compiled bench.
-    cache: folder of compiled benches.
+    folder: for everything that is written; a compiled bench goes to the user's cache.
 
     Returns
     -------
@@ -106,7 +104,7 @@ def run_bench(
     (folder / "top.v").write_text(verilog, encoding="utf-8")
     if simulator.compiler is not None:
         sources = {"top.v": verilog, "ports.vlt": PUBLIC_PORTS}
-        program = compile_product(bench_product(), sources, cache or library_cache(), simulator.compiler)
+        program = compile_product(bench_product(), sources, library_cache(folder), simulator.compiler)
         (folder / "build").mkdir(exist_ok=True)
         shutil.copy(program, folder / "build" / "top")
     job = {

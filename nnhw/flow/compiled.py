@@ -142,12 +142,12 @@ def compile_library(verilog: str, tap_bits: Sequence[int], cache: Path, compiler
     return compile_product(LIBRARY, {"top.v": verilog, "taps.h": taps_header(tap_bits)}, cache, compiler)
 
 
-def library_cache() -> Path:
-    """Return the folder of everything compiled: below `NNHW_CACHE`, or where the system keeps caches."""
-    import platformdirs
+def library_cache(scratch: Path) -> Path:
+    """Return the folder of everything compiled: in the user's cache, or `scratch` where that is switched off."""
+    from nnhw.flow.cache import Cache
 
-    root = os.environ.get("NNHW_CACHE") or platformdirs.user_cache_dir("nnhw", appauthor=False)
-    return Path(root) / "compiled"
+    kept = Cache.default().folder
+    return scratch if kept is None else kept / "virtual"
 
 
 def compile_product(

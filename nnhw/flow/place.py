@@ -163,7 +163,7 @@ def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterat
         # nextpnr packs before it places: so this is how it says that the logic cells do not suffice.
         if any("no BELs remaining" in line or "nable to find legal placement" in line for line in failure.lines):
             raise BuildError(
-                f"the design does not fit '{board.name}': {failure.lines[0]}; "
+                f"the design does not fit '{board.name}': {failure.lines[0].removeprefix('ERROR: ')}; "
                 "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
             ) from failure
         raise

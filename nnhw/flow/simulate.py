@@ -118,6 +118,47 @@ def simulate_accelerator(
     return _collect(found, simulator, len(codes))
 
 
+def simulate_uart_pins(
+    accelerator: Accelerator,
+    codes: np.ndarray,
+    outputs: np.ndarray,
+    clock_hz: int,
+    baud: int,
+    folder: Path,
+    simulator: Simulator | None = None,
+) -> Comparison:
+    """Run codes through the serial pins of a device, bit by bit, by the protocol.
+
+    Parameters
+    ----------
+    codes: int [N, *shape].
+    outputs: int [N, *shape], what has to come.
+    clock_hz, baud: of the device; `clock_hz / baud` is a whole number.
+    folder: for everything that is written.
+
+    Raises
+    ------
+    ToolError: no simulator; or the device broke the protocol, with the bench's words.
+    """
+    from nnhw.flow.device import make_uart_device
+    from nnhw.flow.toolchain import run_yosys
+    from nnhw.hdl.link.uart import clocks_per_bit
+    from nnhw.hdl.verilog import to_verilog
+
+    arrays, result = folder / "arrays.npz", folder / "result.json"
+    packed = accelerator.input_format.pack(codes), accelerator.output_format.pack(outputs)
+    np.savez(arrays, input=packed[0], output=packed[1])
+    plan = {"arrays": str(arrays), "divisor": clocks_per_bit(clock_hz, baud), "result": str(result)}
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    verilog = to_verilog(make_uart_device(accelerator, clock_hz, baud), run_yosys)
+    try:
+        run_bench(verilog, "bench_uart", [{"NNHW_PLAN": str(folder / "plan.json")}], folder, simulator)
+    except ToolFailure:
+        if not result.exists():
+            raise
+    return Comparison("uart", len(codes), json.loads(result.read_text(encoding="utf-8"))["mismatches"])
+
+
 def engine_verilog(accelerator: Accelerator, taps: bool = True) -> str:
     """Return the Verilog of an accelerator, by default with outputs that show every layer boundary."""
     from nnhw.flow.toolchain import run_yosys

@@ -12,12 +12,14 @@ from pathlib import Path
 from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
 from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.processes import ToolFailure
 from nnhw.flow.toolchain import Note, find_tool, run_yosys, silent
 
 NETLIST = "design.json"
 LOG = "yosys.log"
 _CELLS, _MEMORIES = "cells.json", "memories.txt"
 _BLOCK_RAM = "SB_RAM40_4K"
+_MEMORY_REMEDY = "its read port must be registered, without a reset or an initial value of the register"
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,22 @@ def synthesize(
     key = cache_key(stage="synthesis", rtlil=rtlil, commands=commands, tool=find_tool("yosys").title)
     if not cache.fetch(key, folder):
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
-        run_yosys(commands, folder, note, LOG)
+        _run(commands, folder, note)
         cache.store(key, folder, (NETLIST, LOG, _CELLS, _MEMORIES))
     netlist = read_netlist(folder)
     check_memories(netlist, planned_ebr)
     check_size(netlist, board)
     return netlist
+
+
+def _run(commands: list[str], folder: Path, note: Note) -> None:
+    """Run yosys; see `synthesize`."""
+    try:
+        run_yosys(commands, folder, note, LOG)
+    except ToolFailure as failure:
+        if any("no valid mapping found for memory" in line for line in failure.lines):
+            raise BuildError(f"a memory cannot be block RAM as planned: {failure.lines[0]}; {_MEMORY_REMEDY}") from failure
+        raise
 
 
 def synthesis_commands(board: Board, dsp: bool) -> list[str]:
@@ -111,6 +123,9 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     synth = f"synth_{board.family} -device {device} -top top -abc9{' -dsp' if dsp else ''}"
     return [
         "read_rtlil design.il",
+        # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its ports
+        # promise the old word, which costs an iCE40 block RAM a second register and a comparator for each bit.
+        "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:COLLISION_X_MASK=1'0 %i",
         f"{synth} -run begin:map_ram",
         f"tee -q -o {_MEMORIES} dump t:$mem_v2",
         f"{synth} -run map_ram:",
@@ -167,7 +182,7 @@ def check_memories(netlist: Netlist, planned_ebr: int | None) -> None:
         names = ", ".join(f"'{memory.name}' ({memory.depth} x {memory.bits} bits)" for memory in in_logic)
         raise BuildError(
             f"synthesis put memory into logic that was planned as block RAM: {names}; "
-            "its read port must be registered, without a reset or an initial value of the register"
+            f"{_MEMORY_REMEDY}"
         )
     used = netlist.resources.ebr
     if planned_ebr is not None and used != planned_ebr:

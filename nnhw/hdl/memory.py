@@ -11,11 +11,12 @@ from amaranth.lib.memory import Memory
 def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
     """Return a memory that synthesis must put into block RAM.
 
-    No engine reads a word in the cycle in which it is written, so the logic that would order the two is left out.
+    No engine reads a word in the cycle in which it is written; synthesis leaves out the logic that would order the two
+    (`nnhw.flow.synthesis.synthesis_commands`).
 
-    Source: yosys `memory_libmap`, attributes `ram_style` and `no_rw_check`.
+    Source: yosys `memory_libmap`, attribute `ram_style`.
     """
-    return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={"ram_style": "block", "no_rw_check": 1})
+    return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={"ram_style": "block"})
 
 
 def logic_rom(depth: int, bits: int, init: Sequence[int]) -> Memory:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from amaranth.build import Platform
-from amaranth.hdl import ClockDomain, ClockSignal, Const, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Const, DomainRenamer, Instance, Module, ResetSignal, Signal
 from amaranth.lib import cdc, io, wiring
+from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import Board
 from nnhw.errors import BoardError
@@ -27,8 +28,40 @@ class TopDesign:
     pcf: str
 
 
+class StartReset(wiring.Component):
+    """Holds a reset until a clock has been good for a while.
+
+    Parameters
+    ----------
+    cycles: of the clock, at least.
+
+    Members
+    -------
+    lock: In(1), not synchronous: the clock is good.
+    reset: Out(1), a register.
+
+    Timing: the reset ends `cycles` to `2 * cycles` cycles after `lock`, and begins again 4 cycles after `lock` is lost.
+    """
+
+    def __init__(self, cycles: int) -> None:
+        # A power of two, so that the end is one bit and not a comparison.
+        self.cycles_log2 = max(1, (cycles - 1).bit_length())
+        super().__init__({"lock": In(1), "reset": Out(1, init=1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        locked, waited = Signal(), Signal(self.cycles_log2 + 1)
+        m.submodules.synchronizer = cdc.FFSynchronizer(self.lock, locked)
+        with m.If(~locked):
+            m.d.sync += waited.eq(0)
+        with m.Elif(~waited[-1]):
+            m.d.sync += waited.eq(waited + 1)
+        m.d.sync += self.reset.eq(~waited[-1])
+        return m
+
+
 class ClockGenerator(wiring.Component):
-    """PLL and reset of the `sync` domain, which it adds.
+    """PLL and reset, which drive the `sync` domain.
 
     nextpnr derives the clock's constraint from the input clock's and the PLL's parameters.
 
@@ -44,24 +77,19 @@ class ClockGenerator(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        clock, lock, locked = Signal(name="pll_clock"), Signal(name="pll_lock"), Signal()
+        clock, lock = Signal(name="pll_clock"), Signal(name="pll_lock")
         pin = platform.request(self.board.input_clock.resource, dir="-")
         self._pll(m, pin, clock, lock)
 
-        m.domains.sync = ClockDomain()
-        # The counter runs on the same clock without a reset of its own; the lock holds it at zero.
+        # The same clock, for the register that makes the reset.
         m.domains.start = ClockDomain(reset_less=True, local=True)
-        m.d.comb += [ClockSignal("sync").eq(clock), ClockSignal("start").eq(clock)]
-        m.submodules.lock = cdc.FFSynchronizer(lock, locked, o_domain="start")
-        # A power of two, so that the end is one bit and not a comparison.
-        waited = Signal(range(_power_of_two(_SETTLE_S * self.settings.output_hz) + 1))
-        done = Signal()
-        with m.If(~locked):
-            m.d.start += waited.eq(0)
-        with m.Elif(~waited[-1]):
-            m.d.start += waited.eq(waited + 1)
-        m.d.start += done.eq(waited[-1])
-        m.d.comb += ResetSignal("sync").eq(~done)
+        m.submodules.start = start = DomainRenamer("start")(StartReset(math.ceil(_SETTLE_S * self.settings.output_hz)))
+        m.d.comb += [
+            ClockSignal("sync").eq(clock),
+            ClockSignal("start").eq(clock),
+            start.lock.eq(lock),
+            ResetSignal("sync").eq(start.reset),
+        ]
         return m
 
     def _pll(self, m: Module, pin: io.PortLike, clock: Signal, lock: Signal) -> None:
@@ -108,6 +136,7 @@ class Top(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
+        m.domains.sync = ClockDomain()
         m.submodules.clock = ClockGenerator(self.board, self.settings)
         m.submodules.device = device = self.device
         name = self.board.uart.resource
@@ -133,10 +162,6 @@ def make_top(make_device: Callable[[int], wiring.Component], board: Board, setti
     platform = load_platform(board)
     plan = platform.prepare(Top(make_device(settings.output_hz), board, settings), name="top", emit_src=False)
     return TopDesign(rtlil=plan.files["top.il"], pcf=plan.files["top.pcf"])
-
-
-def _power_of_two(value: float) -> int:
-    return 1 << (math.ceil(value) - 1).bit_length()
 
 
 def load_platform(board: Board) -> Platform:

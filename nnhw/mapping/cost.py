@@ -29,7 +29,9 @@ class Cost:
 
 
 def block_rams(depth: int, bits: int) -> int:
-    """Return the block RAMs of a memory, at the aspect ratio that takes fewest."""
+    """Return the block RAMs of a memory, at the aspect ratio that takes fewest; a single word is a constant, not a RAM."""
+    if depth == 1:
+        return 0
     return min(-(-depth // mode_depth) * -(-bits // mode_bits) for mode_depth, mode_bits in EBR_MODES)
 
 

@@ -10,9 +10,7 @@ import numpy as np
 
 from nnhw.errors import LoweringError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, IntType, Node, Operand, TensorType, run
-from nnhw.ir.ops import Dequantize, Flatten, Input, MaxPool2d, Quantize, Reshape
-
-LAYOUT_OPS = (Flatten, Reshape, MaxPool2d)
+from nnhw.ir.ops import BatchNorm, Dequantize, Input, Quantize
 
 
 @dataclass(frozen=True)
@@ -99,11 +97,12 @@ class Chain:
 
     def _per_channel(self, node: Node, array: np.ndarray) -> np.ndarray:
         rank = len(self.source.type.shape)
+        # Parameters of batch norm are lists of channels; everything else broadcasts from the right.
+        if array.ndim == 1 and (rank == 1 or isinstance(node.op, BatchNorm)):
+            return array
         if array.size == 1:
             return array.reshape(())
-        # Parameters of batch norm are lists of channels; everything else broadcasts from the right.
-        is_list = array.ndim == 1 and (rank == 1 or node.op.name == "batch_norm")
-        if is_list or array.shape == (self.channels,) + (1,) * (rank - 1):
+        if array.shape == (self.channels,) + (1,) * (rank - 1):
             return array.reshape(-1)
         raise LoweringError(
             f"{node} has a constant of shape {list(array.shape)}, which differs from position to position; "

@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import io
 import jsonschema
 import numpy as np
 import pytest
@@ -86,7 +85,15 @@ def test_report_of_a_whole_build_follows_the_schema() -> None:
     assert report["tools"] == {"torch": "2.13.0", "cocotb": "2.1.0", "yosys": "0.70"}
     assert report["layers"] == [
         {
-            **{"name": "fc", "engine": "matmul", "pe": 4, "simd": 8, "cycles": 32, "products": 1024, "utilization": 1.0},
+            **{
+                "name": "fc",
+                "engine": "matmul",
+                "pe": 4,
+                "simd": 8,
+                "cycles": 32,
+                "products": 1024,
+                "utilization": 1.0,
+            },
             **{"weight_bits": 1024, "accumulator": {"low": -64, "high": 64, "bits": 8}},
         }
     ]

@@ -80,7 +80,8 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
     "untrained_observer": (
         layers(Int(4, "observed"), QuantLinear(64, 4)),
         (
-            "quantize '1' needs scales that are positive and finite, got nan; a quantizer with scale='observed' has to see "
+            "quantize '1' needs scales that are positive and finite, got nan; a quantizer with scale='observed' "
+            "has to see "
             "data in training mode first, and weights must not hold NaN"
         ),
     ),
@@ -118,14 +119,16 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
     "conv1d": (
         nn.Sequential(nn.Flatten(2), Sign(), QuantConv1d(1, 3, 3)),
         (
-            "conv1d '2': operator aten.conv1d.default is not supported; use nnhw.nn.QuantConv2d, with a kernel of height 1 "
+            "conv1d '2': operator aten.conv1d.default is not supported; use nnhw.nn.QuantConv2d, with a kernel "
+            "of height 1 "
             "for one dimension"
         ),
     ),
     "linear_on_images": (
         nn.Sequential(Sign(), QuantLinear(8, 4)),
         (
-            "linear '1' needs an input of shape [batch, inputs], and makes the shape [batch, 1, 8, 4]; put nn.Flatten() in "
+            "linear '1' needs an input of shape [batch, inputs], and makes the shape [batch, 1, 8, 4]; put "
+            "nn.Flatten() in "
             "front"
         ),
     ),
@@ -260,7 +263,8 @@ def test_capture_rejects_a_program_in_training_mode() -> None:
         capture(program)
     assert str(caught.value) == (
         "2 problems:\n"
-        "  1. batch_norm '3' uses the statistics of the batch (training mode); call model.eval() before export, and use "
+        "  1. batch_norm '3' uses the statistics of the batch (training mode); call model.eval() before export, "
+        "and use "
         "track_running_stats=True\n"
         "  2. dropout '4' is in training mode; call model.eval() before export"
     )

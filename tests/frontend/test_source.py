@@ -84,7 +84,10 @@ def test_load_source_takes_another_name_and_notes_where_layers_were_made(folder:
 def test_load_source_prefers_the_line_of_the_users_forward(folder: Path) -> None:
     graph = load_source(folder / "my-net.py").capture()
     location = graph.node("layers.2").location
-    assert (location.module, location.line) == ("layers.2", MODEL.splitlines().index("        return self.layers(x)") + 1)
+    assert (location.module, location.line) == (
+        "layers.2",
+        MODEL.splitlines().index("        return self.layers(x)") + 1,
+    )
     sys.modules.pop("helper")
 
 
@@ -137,9 +140,7 @@ def test_load_source_names_the_line_at_which_a_file_fails(tmp_path: Path, text: 
 
 def test_load_source_rejects_files_that_do_not_exist(folder: Path) -> None:
     near = folder / "my-net.py"
-    assert message_of(folder / "mynet.py") == (
-        f"model file {folder / 'mynet.py'} does not exist; did you mean {near}?"
-    )
+    assert message_of(folder / "mynet.py") == (f"model file {folder / 'mynet.py'} does not exist; did you mean {near}?")
     assert message_of(folder / "zzz.py") == f"model file {folder / 'zzz.py'} does not exist"
     absent = folder / "absent" / "my-net.py"
     assert message_of(absent) == f"model file {absent} does not exist, nor does its folder {absent.parent}"

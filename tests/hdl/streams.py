@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ def run_stream(
     pattern: tuple[str, str] = ("none", "none"),
     model: CycleModel | None = None,
     limit_cycles: int = 50_000,
+    watch: Callable[[Any], str] = lambda ctx: "",
 ) -> Result:
     """Push words through a component until all results and `IDLE_CYCLES` more cycles have passed.
 
@@ -53,6 +54,7 @@ def run_stream(
     pattern: stall patterns of the source and of the sink.
     model: stepped beside the hardware; ready and valid must be equal in every cycle.
     limit_cycles: where waiting ends; what is missing is then missing in the result.
+    watch: called in each settled cycle; what it returns, unless empty, is a problem.
     """
     result = Result()
     source, sink = stalls(pattern[0], 1), stalls(pattern[1], 2)
@@ -62,6 +64,8 @@ def run_stream(
         idle = 0
         for cycle in range(limit_cycles):
             _check_cycle(ctx, component, state, model, result, cycle)
+            if found := watch(ctx):
+                result.problems.append(f"cycle {cycle}: {found}")
             finished = not state.words and len(result.outputs) >= expected_beats
             idle = idle + 1 if finished else 0
             if idle > IDLE_CYCLES or len(result.problems) > 10:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnhw import ir
+from nnhw.engines.timing import run_pipeline
 from nnhw.hdl.engine import Engine
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import FRAMES

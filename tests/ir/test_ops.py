@@ -97,9 +97,11 @@ def test_linear_equals_python_integers(outputs: int, inputs: int, seed: int) -> 
     assert result.dtype == np.int64
 
 
-def test_linear_is_exact_where_float64_is_not() -> None:
-    x = np.array([[2**53, 1]])
-    assert Linear().evaluate(x, np.array([[1, 1]])).tolist() == [[2**53 + 1]]
+@pytest.mark.parametrize("bits", [24, 53])
+def test_linear_is_exact_where_float32_and_float64_are_not(bits: int) -> None:
+    x = np.array([[2**bits, 1]])
+    assert Linear().evaluate(x, np.array([[1, 1]])).tolist() == [[2**bits + 1]]
+    assert Conv2d().evaluate(x.reshape(1, 2, 1, 1), np.ones((1, 2, 1, 1), int)).tolist() == [[[[2**bits + 1]]]]
 
 
 CODES = [IntType(0, 3), IntType(-2, 1), BIPOLAR, IntType(1, 2)]

@@ -118,7 +118,7 @@ def test_train_mnist_pools_before_signs_and_computes_the_same(monkeypatch: pytes
     model = importlib.import_module("mnist_cnn").model
     twin = script.pool_before_sign(model)
     kinds = [type(module).__name__ for module in twin]
-    assert kinds[1:5] == ["QuantConv2d", "MaxPool2d", "BatchNorm2d", "Sign"]
+    assert kinds[1:6] == ["QuantConv2d", "ChannelsLast", "MaxPool2d", "BatchNorm2d", "Sign"]
     images = importlib.import_module("mnist_cnn").example_input
     assert torch.equal(twin(images), model(images))
 

@@ -28,7 +28,7 @@ class Link(wiring.Component):
 
     Timing
     ------
-    A byte per cycle on each stream, framing apart: for DATA frames of n bytes n bytes in n + 11 cycles.
+    A byte per cycle on each stream, framing apart: for DATA frames of n bytes n bytes in n + 12 cycles.
     """
 
     def __init__(self, identity: DeviceIdentity) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+
 from amaranth.hdl import Cat, Const, Module, Signal, unsigned
-from amaranth.lib import cdc, enum, stream, wiring
+from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.errors import InputError
@@ -75,7 +77,7 @@ class UartTransmitter(wiring.Component):
         return m
 
 
-class _Phase(enum.Enum, shape=2):
+class _Phase(enum.IntEnum):
     IDLE = 0
     START = 1
     DATA = 2

@@ -13,7 +13,7 @@ from nnhw.ir.types import IntType, TensorType
 
 from .base import Array, Op, Operand, Pair, int_operand
 
-_FLOAT64_EXACT = 2**53
+_EXACT_BELOW: tuple[tuple[int, type[np.generic]], ...] = ((2**24, np.float32), (2**53, np.float64))
 
 
 @dataclass(frozen=True)
@@ -74,23 +74,24 @@ class Conv2d(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 [N, outputs, height', width'], exact."""
         x, weight = inputs
-        top, left = self.padding
-        padded = np.pad(x, ((0, 0), (0, 0), (top, top), (left, left)))
         outputs, per_group = weight.shape[0] // self.groups, weight.shape[1]
+        rows = weight.reshape(weight.shape[0], -1)
+        dtype = _exact_dtype(x, rows.T)
+        top, left = self.padding
+        padded = np.pad(x.astype(dtype), ((0, 0), (0, 0), (top, top), (left, left)))
         sums = []
         for group in range(self.groups):
             channels = padded[:, group * per_group : (group + 1) * per_group]
             taps = windows(channels, _pair(weight.shape[2:]), self.stride, self.dilation)
-            rows = weight[group * outputs : (group + 1) * outputs].reshape(outputs, -1)
-            sums.append(self._product(taps, rows))
+            sums.append(self._product(taps, rows[group * outputs : (group + 1) * outputs].astype(dtype)))
         return np.concatenate(sums, axis=1)
 
     def _product(self, taps: Array, rows: Array) -> Array:
         count, _, height, width, _, _ = taps.shape
-        outputs, inputs = rows.shape
-        # [N, C, H, W, KH, KW] --> [N * H * W, C * KH * KW]: one row of taps per output position.
-        columns = taps.transpose(0, 2, 3, 1, 4, 5).reshape(count * height * width, inputs)
-        return _matmul(columns, rows.T).reshape(count, height, width, outputs).transpose(0, 3, 1, 2)
+        # [N, C, H, W, KH, KW] --> [N, C * KH * KW, H * W]: one column of taps per output position.
+        columns = taps.transpose(0, 1, 4, 5, 2, 3).reshape(count, rows.shape[1], height * width)
+        product: Array = rows @ columns
+        return product.reshape(count, len(rows), height, width).astype(np.int64)
 
     def _check(self, x: Operand, weight: Array) -> None:
         if len(x.type.shape) != 3 or weight.ndim != 4:
@@ -118,16 +119,20 @@ def windows(x: Array, kernel: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Ar
 
 
 def _matmul(x: Array, weight: Array) -> Array:
-    """[N, K] x [K, M] --> [N, M] int64, exact.
+    """[N, K] x [K, M] --> [N, M] int64, exact."""
+    dtype = _exact_dtype(x, weight)
+    product: Array = x.astype(dtype) @ weight.astype(dtype)
+    return product.astype(np.int64)
 
-    Range: in float64 every product and every partial sum is an integer; below 2**53 all of them are exact,
-    in whatever order and with or without fused multiply-add. Where the bound could be passed, int64 is used.
+
+def _exact_dtype(x: Array, weight: Array) -> type[np.generic]:
+    """Return the fastest dtype in which the product of x and weight [K, M] is exact.
+
+    Range: in floating point every product and every partial sum is an integer; below 2**24 (float32) or 2**53
+    (float64) all of them are exact, in whatever order and with or without fused multiply-add.
     """
     bound = int(np.abs(x).max(initial=0)) * int(np.abs(weight).sum(axis=0).max(initial=0))
-    if bound < _FLOAT64_EXACT:
-        product = x.astype(np.float64) @ weight.astype(np.float64)
-        return product.astype(np.int64)
-    return np.asarray(x, dtype=np.int64) @ np.asarray(weight, dtype=np.int64)
+    return next((dtype for limit, dtype in _EXACT_BELOW if bound < limit), np.int64)
 
 
 def _pair(sizes: tuple[int, ...]) -> Pair:

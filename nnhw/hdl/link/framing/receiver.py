@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, signed, unsigned
+from amaranth.hdl import Module, Mux, Signal, ValueLike, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -12,6 +12,7 @@ from nnhw.hdl.link.crc import Crc32, initial_before
 from nnhw.protocol import CRC_BYTES, HEADER_BYTES, Command, Reason
 
 COMMAND_BITS = 3
+_KNOWN = (Command.IDENTIFY, Command.RESET, Command.DATA, Command.STATUS)
 _COMMAND_AT = CobsDecoder.FIRST + 1
 _SEQUENCE_AT = _COMMAND_AT + 1
 _PAYLOAD_AT = CobsDecoder.FIRST + 1 + HEADER_BYTES
@@ -38,7 +39,7 @@ class FrameReceiver(wiring.Component):
 
     Timing
     ------
-    A byte per cycle in and out. `i` pauses three cycles after each frame, and longer while the frame has to wait:
+    A byte per cycle in and out. `i` pauses four cycles after each frame, and longer while the frame has to wait:
     DATA until the payload before it has left, a question until `answered`.
     """
 
@@ -86,14 +87,14 @@ class FrameReceiver(wiring.Component):
         long_enough, known = Signal(), Signal()
         shortest = CobsDecoder.FIRST + HEADER_BYTES + CRC_BYTES
         position, decoded = self._cobs.position, self._cobs.decoded
-        # One bit tells: the shortest frame ends at a power of two.
-        assert shortest & shortest - 1 == 0
-        m.d.comb += long_enough.eq(position >= shortest)
+        # The upper bits tell: the shortest frame ends at a power of two.
+        assert shortest == 8
+        m.d.comb += long_enough.eq(position[3:].any())
         early = self._cobs.strobe & ~long_enough
         with m.If(early & (position[:3] == _COMMAND_AT)):
             m.d.sync += [
                 self.command.eq(decoded),
-                known.eq((decoded >= Command.IDENTIFY) & (decoded <= Command.STATUS)),
+                known.eq(decoded.matches(*(f"{command:08b}" for command in _KNOWN))),
             ]
         with m.If(early & (position[:3] == _SEQUENCE_AT)):
             m.d.sync += self.token.eq(decoded)
@@ -110,6 +111,7 @@ class FrameReceiver(wiring.Component):
     def _dispatch(self, m: Module, long_enough: Signal, known: Signal) -> None:
         """Receive a frame, check it, act on it."""
         inside, lost = Signal(), Signal()
+        is_data, is_reset, in_order = Signal(), Signal(), Signal()
         delimiter = self.i.payload == 0
         with m.FSM():
             with m.State("RECEIVE"):
@@ -119,24 +121,37 @@ class FrameReceiver(wiring.Component):
                     with m.If(delimiter & inside):
                         m.next = "CHECK"
             with m.State("CHECK"):
-                m.d.sync += self._good.eq(self._crc.match & self._cobs.closed & long_enough)
+                m.d.sync += [
+                    self._good.eq(self._crc.match & self._cobs.closed & long_enough),
+                    is_data.eq(self.command == Command.DATA),
+                    is_reset.eq(self.command == Command.RESET),
+                    in_order.eq(self.token == self.taken_count),
+                ]
                 m.next = "ACT"
             with m.State("ACT"):
+                # Only choices here: the states behind it act, so that what they drive depends on the state alone.
                 with m.If(~self._good | lost):
-                    self._drop(m, Reason.DAMAGED)
-                    with m.If(lost):
-                        m.d.comb += self.reason.eq(Reason.OVERRUN)
+                    self._drop(m, Mux(lost, Reason.OVERRUN, Reason.DAMAGED))
                     m.d.sync += lost.eq(0)
                 with m.Elif(~known):
                     self._drop(m, Reason.COMMAND)
-                with m.Elif(self.command != Command.DATA):
-                    m.d.comb += self.reset.eq(self.command == Command.RESET)
+                with m.Elif(is_reset):
+                    m.next = "RESET"
+                with m.Elif(~is_data):
                     m.next = "ASK"
-                with m.Elif(self.token != self.taken_count):
+                with m.Elif(~in_order):
                     self._drop(m, Reason.SEQUENCE)
                 with m.Elif(self._idle):
-                    m.d.comb += [self._hand_over.eq(1), self._restart.eq(1)]
-                    m.next = "RECEIVE"
+                    m.next = "HAND_OVER"
+            with m.State("DROP"):
+                m.d.comb += [self.error.eq(1), self._restart.eq(1)]
+                m.next = "RECEIVE"
+            with m.State("RESET"):
+                m.d.comb += self.reset.eq(1)
+                m.next = "ASK"
+            with m.State("HAND_OVER"):
+                m.d.comb += [self._hand_over.eq(1), self._restart.eq(1)]
+                m.next = "RECEIVE"
             with m.State("ASK"):
                 m.d.comb += self.ask.eq(1)
                 with m.If(self.answered):
@@ -145,16 +160,17 @@ class FrameReceiver(wiring.Component):
         with m.If(self.overrun):
             m.d.sync += lost.eq(1)
 
-    def _drop(self, m: Module, reason: Reason) -> None:
-        m.d.comb += [self.error.eq(1), self.reason.eq(reason), self._restart.eq(1)]
-        m.next = "RECEIVE"
+    def _drop(self, m: Module, reason: ValueLike) -> None:
+        m.d.sync += self.reason.eq(reason)
+        m.next = "DROP"
 
     def _store(self, m: Module) -> None:
         """Write frames into one half of the memory, read payloads from the other; the memory's output is `o`."""
-        m.submodules.memory = memory = Memory(shape=unsigned(8), depth=512, init=[], attrs={"no_rw_check": 1})
+        m.submodules.memory = memory = Memory(shape=unsigned(8), depth=512, init=[], attrs={"ram_style": "block"})
         write, read = memory.write_port(), memory.read_port()
-        bank, position = Signal(), Signal(8)
-        left, more = Signal(signed(9), init=-1), Signal()  # payload bytes after the next one; below zero: none
+        bank, busy = Signal(), Signal()
+        position, end = Signal(8), Signal(8)
+        at_end = Signal()
         m.d.comb += [
             write.addr.eq(self._cobs.position | bank << 8),
             write.data.eq(self._cobs.decoded),
@@ -162,18 +178,22 @@ class FrameReceiver(wiring.Component):
             read.addr.eq(position | ~bank << 8),
             read.en.eq(~self.o.valid | self.o.ready),
             self.o.payload.eq(read.data),
-            more.eq(~left[-1]),
-            self._idle.eq(~more),
+            at_end.eq(position == end),
+            self._idle.eq(~busy),
         ]
         with m.If(read.en):
-            m.d.sync += self.o.valid.eq(more)
-            with m.If(more):
-                m.d.sync += [position.eq(position + 1), left.eq(left - 1)]
+            m.d.sync += self.o.valid.eq(busy & ~at_end)
+            # At the end it goes one too far, which nobody sees; so it does not wait for the comparison.
+            with m.If(busy):
+                m.d.sync += position.eq(position + 1)
+        with m.If(at_end):
+            m.d.sync += busy.eq(0)
         with m.If(self._hand_over):
             m.d.sync += [
                 bank.eq(~bank),
+                busy.eq(1),
                 position.eq(_PAYLOAD_AT),
-                left.eq(self._cobs.position - CRC_BYTES - _PAYLOAD_AT),
+                end.eq(self._cobs.position + 1 - CRC_BYTES),
             ]
         with m.If(self.reset):
-            m.d.sync += [left.eq(-1), self.o.valid.eq(0)]
+            m.d.sync += [busy.eq(0), self.o.valid.eq(0)]

@@ -214,45 +214,51 @@ class FrameTransmitter(wiring.Component):
 
     def _select(self, m: Module, reason: Signal) -> None:
         """Let the byte of this step into `_data`: each source behind its own gate, all of them joined by OR."""
-        at, counters, index = self._at, self._counters, self._index
-        result, status = self._kind == RESULT, at.table & (self._kind == Command.STATUS)
-        behind_ring = Signal()
-        m.d.comb += behind_ring.eq(index[:4] > PERIOD)
+        at, table = self._at, self._table(m, reason)
+        m.d.sync += self._data.eq(
+            table
+            | Mux(at.command, self._kind | ANSWER, 0)
+            | Mux(at.result, self.i.payload, 0)
+            | Mux(at.crc.any(), self._crc.low, 0)
+        )
+
+    def _table(self, m: Module, reason: Signal) -> Signal:
+        """Return the byte of this step where it is the sequence or not a result's; it is chosen a cycle before."""
+        counters, index, kind = self._counters, self._index, self._kind
+        head, body = self._at.command, (self._at.sequence | self._at.table)
+        status = body & (kind == Command.STATUS)
+        tail = index[:4] >= PERIOD
         gates = [
-            (at.command, self._kind | ANSWER),
-            (at.sequence & ~result & (self._kind != TAKEN), self.token),
-            (at.sequence & (self._kind == TAKEN), self.taken_count),
-            ((at.sequence & result) | (status & behind_ring & ~index[1]), counters.results[:8]),
-            (status & behind_ring & ~index[0], counters.results[8:]),
-            (status & behind_ring & index[0] & index[1], counters.bad_frames),
-            (status & ~behind_ring, counters.ring),
-            (at.table & (self._kind == ERROR), reason),
-            (at.table, self._identity_byte(m)),
-            (at.result, self.i.payload),
-            (at.crc.any(), self._crc.low),
+            (head & (kind != RESULT) & (kind != TAKEN), self.token),
+            (head & (kind == TAKEN), self.taken_count),
+            ((head & (kind == RESULT)) | (status & tail & (index[:2] == 0)), counters.results[:8]),
+            (status & tail & index[0], counters.results[8:]),
+            (status & tail & index[1], counters.bad_frames),
+            (status & ~tail, counters.ring),
+            (body & (kind == ERROR), reason),
+            (body & (kind == Command.IDENTIFY), self._identity_byte()),
         ]
         selected: Value = Const(0, 8)
         for number, (gate, source) in enumerate(gates):
             open_ = Signal(name=f"gate_{number}")
             m.d.comb += open_.eq(gate)
             selected = selected | (source & open_.replicate(8))
-        m.d.sync += self._data.eq(selected)
+        table = Signal(8)
+        m.d.sync += table.eq(selected)
+        return table
 
-    def _identity_byte(self, m: Module) -> Signal:
-        """Look the identity's byte up one cycle ahead; zero in any other answer."""
-        byte = Signal(8)
+    def _identity_byte(self) -> Value:
+        """Return the byte of the identity that `_index` points at.
+
+        A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes.
+        """
         content = self._identity.pack().ljust(32, b"\0")
-        # A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes.
-        for bit in range(8):
-            column = sum((value >> bit & 1) << number for number, value in enumerate(content))
-            m.d.sync += byte[bit].eq(Const(column, 32).bit_select(self._index[:5], 1))
-        with m.If(self._kind != Command.IDENTIFY):
-            m.d.sync += byte.eq(0)
-        return byte
+        columns = [sum((value >> bit & 1) << number for number, value in enumerate(content)) for bit in range(8)]
+        return Cat(Const(column, 32).bit_select(self._index[:5], 1) for column in columns)
 
     def _send(self, m: Module) -> None:
         """Send one half of the memory, up to the delimiter, which is its only zero byte."""
-        m.submodules.memory = memory = Memory(shape=unsigned(8), depth=512, init=[], attrs={"no_rw_check": 1})
+        m.submodules.memory = memory = Memory(shape=unsigned(8), depth=512, init=[], attrs={"ram_style": "block"})
         write, read = memory.write_port(), memory.read_port()
         bank, busy = Signal(), Signal()
         position = Signal(8)

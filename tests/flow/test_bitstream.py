@@ -1,0 +1,80 @@
+"""From a device to a bitstream: whole or not at all, and the same bytes for the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.flow.designs import RomDevice
+
+from nnhw.boards import Board, load_board
+from nnhw.errors import BuildError, TimingError
+from nnhw.flow import bitstream
+from nnhw.flow.bitstream import NAMES, Request, build_bitstream
+from nnhw.flow.cache import Cache
+
+BOARDS = [load_board(name) for name in ("icebreaker", "hx8k")]
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_build_bitstream_is_whole_and_the_same_each_time(board: Board, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("first", "second", "third")]
+    caches = [Cache(None), Cache(tmp_path / "cache"), Cache(tmp_path / "cache")]
+    results = [
+        build_bitstream(lambda hz: RomDevice(), board, out, Request(planned_ebr=1, seeds=2, jobs=jobs), cache=cache)
+        for out, cache, jobs in zip(folders, caches, (1, 2, 1), strict=True)
+    ]
+    contents = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+    assert set(contents[0]) == set(NAMES)
+    assert contents[0] == contents[1] == contents[2]
+    facts = [result.facts() for result in results]
+    assert facts[0] == facts[1] == facts[2]
+    assert facts[0]["clock_hz"] == board.target_clock_hz
+    assert facts[0]["fmax_hz"] >= board.target_clock_hz
+    assert facts[0]["resources"]["ebr"] == 1
+    assert {memory["name"] for memory in facts[0]["memories"]} == {"device.rom"}
+
+
+def test_build_bitstream_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    build_bitstream(lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", Request())
+    for name in NAMES:
+        content = (tmp_path / "out" / name).read_bytes()
+        assert str(tmp_path).encode() not in content, name
+        assert str(Path(__file__).parents[2]).encode() not in content, name
+        assert b"site-packages" not in content, name
+
+
+def test_build_bitstream_keeps_logs_of_all_it_tried(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    with pytest.raises(TimingError, match="270 MHz is needed"):
+        build_bitstream(
+            lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", Request(clock_hz=270e6, seeds=2), logs=logs
+        )
+    assert sorted(path.relative_to(logs).as_posix() for path in logs.rglob("*.log")) == [
+        "270000000/seed1.log",
+        "270000000/seed2.log",
+        "270000000/yosys.log",
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+def test_build_bitstream_rejects_other_plan(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="the mapping planned 3 block RAMs, but synthesis used 1"):
+        build_bitstream(lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", Request(planned_ebr=3))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("step", ["synthesize", "place_seeds", "pack", "_move"])
+def test_build_bitstream_leaves_nothing_on_ctrl_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str) -> None:
+    def interrupt(*arguments: object, **options: object) -> Iterator[None]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bitstream, step, interrupt)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(KeyboardInterrupt):
+        build_bitstream(lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", Request())
+    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "scratch").iterdir()) == []

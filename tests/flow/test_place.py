@@ -1,0 +1,139 @@
+"""Place and route: seeds in order, the report, a design that does not fit, and the bitstream."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flow.designs import RomDevice, ShiftDevice, top_of
+
+from nnhw.boards import Resources, load_board
+from nnhw.errors import BuildError
+from nnhw.flow import place
+from nnhw.flow.cache import Cache
+from nnhw.flow.place import Hop, describe_path, hops_of, pack, place_seeds, read_placement
+from nnhw.flow.synthesis import Netlist, synthesize
+
+BOARD = load_board("icebreaker")
+CLOCK_HZ = 48_000_000
+
+
+@pytest.fixture(scope="module")
+def pcf() -> str:
+    return top_of(RomDevice(), BOARD).pcf
+
+
+@pytest.fixture
+def netlist(tmp_path: Path) -> Netlist:
+    return synthesize(top_of(RomDevice(), BOARD).rtlil, BOARD, tmp_path)
+
+
+def test_place_seeds_come_in_order_whatever_runs_at_once(netlist: Netlist, pcf: str) -> None:
+    results = []
+    for jobs in (1, 3):
+        placements = list(place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (3, 1, 2), jobs=jobs))
+        assert [placement.seed for placement in placements] == [3, 1, 2]
+        results.append([placement.file("asc").read_bytes() for placement in placements])
+    assert results[0] == results[1]
+    assert len(set(results[0])) == 3
+
+
+def test_place_seeds_measure_resources_and_clock(netlist: Netlist, pcf: str) -> None:
+    (placement,) = place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (1,))
+    assert placement.resources.lc >= netlist.resources.lc
+    assert dataclasses.replace(placement.resources, lc=0) == Resources(lc=0, ebr=1, spram=0, dsp=0)
+    assert placement.clock_hz == CLOCK_HZ
+    assert placement.holds
+    assert sum(hop.delay_ns for hop in placement.path) == pytest.approx(1e9 / placement.fmax_hz, rel=1e-3)
+    assert [hop.kind for hop in placement.path][0] == "clk-to-q"
+    assert json.dumps(hops_of(placement))
+
+
+def test_place_seeds_take_what_is_in_the_cache(
+    netlist: Netlist, pcf: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache = Cache(tmp_path / "cache")
+    first = list(place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (1, 2), cache=cache))
+    ran: list[int] = []
+    monkeypatch.setattr(place, "_succeed", lambda commands, *rest: iter(ran.extend(commands) or commands))
+    assert list(place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (2, 1), cache=cache)) == first[::-1]
+    assert ran == []
+
+
+def test_place_seeds_rejects_clock_that_the_design_does_not_have(netlist: Netlist, pcf: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        next(place_seeds(netlist, pcf, BOARD, 50_000_000, (1,)))
+    assert str(caught.value) == (
+        "the design should run at 50 MHz, but place and route found clocks of 48.00 MHz; "
+        "this is a mistake in nnhw: please report it"
+    )
+
+
+def test_place_seeds_rejects_design_that_does_not_fit(tmp_path: Path) -> None:
+    # The netlist is within the device; what nextpnr adds to it is not.
+    design = top_of(ShiftDevice(5250), BOARD)
+    netlist = synthesize(design.rtlil, BOARD, tmp_path)
+    with pytest.raises(BuildError) as caught:
+        next(place_seeds(netlist, design.pcf, BOARD, CLOCK_HZ, (1,)))
+    message = str(caught.value)
+    assert message.startswith("the design does not fit 'icebreaker': Unable to")
+    assert message.endswith(
+        "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
+    )
+
+
+def test_pack_makes_a_bitstream(netlist: Netlist, pcf: str) -> None:
+    (placement,) = place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (1,))
+    content = pack(placement, "design.bin").read_bytes()
+    # The preamble that the device looks for. Source: Project IceStorm, "Bitstream file format".
+    assert bytes.fromhex("7eaa997e") in content[:64]
+    assert len(content) == 104_090
+
+
+def hop(kind: str, delay_ns: float, cells: tuple[str, str]) -> dict[str, Any]:
+    return {"type": kind, "delay": delay_ns, "from": {"cell": cells[0]}, "to": {"cell": cells[1]}}
+
+
+def write_report(folder: Path, achieved_mhz: float, paths: list[dict[str, Any]]) -> None:
+    utilization = {"ICESTORM_LC": {"used": 7, "available": 5280}}
+    report = {
+        "fmax": {"clk": {"achieved": achieved_mhz, "constraint": 48.0031}},
+        "utilization": utilization,
+        "critical_paths": paths,
+    }
+    (folder / "seed4.json").write_text(json.dumps(report))
+
+
+def test_read_placement_takes_the_path_between_registers(tmp_path: Path) -> None:
+    inner = [hop("clk-to-q", 1.0, ("a", "a")), hop("routing", 2.0, ("a", "b")), hop("setup", 0.5, ("b", "b"))]
+    slow_input = [hop("source", 50.0, ("pin", "b"))]
+    paths = [
+        {"from": "<async>", "to": "posedge clk", "path": slow_input},
+        {"from": "posedge clk", "to": "posedge clk", "path": inner},
+    ]
+    write_report(tmp_path, 47.9, paths)
+    placement = read_placement(tmp_path, 4, CLOCK_HZ)
+    assert not placement.holds
+    assert placement.fmax_hz == pytest.approx(47.9e6)
+    assert placement.resources == Resources(7, 0, 0, 0)
+    assert describe_path(placement.path) == "3.50 ns from 'a' to 'b' (0 cells, 2.00 ns of it in wires)"
+
+
+def test_read_placement_holds_at_exactly_the_clock(tmp_path: Path) -> None:
+    write_report(tmp_path, 48.0, [])
+    placement = read_placement(tmp_path, 4, CLOCK_HZ)
+    assert placement.holds
+    assert describe_path(placement.path) == "no path between registers"
+
+
+def test_describe_path_counts_cells_and_wires() -> None:
+    path = (
+        Hop("clk-to-q", 1, "a", "a"),
+        Hop("routing", 2, "a", "b"),
+        Hop("logic", 1, "b", "b"),
+        Hop("setup", 0, "c", "c"),
+    )
+    assert describe_path(path) == "4.00 ns from 'a' to 'c' (1 cells, 2.00 ns of it in wires)"

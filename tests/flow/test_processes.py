@@ -1,0 +1,114 @@
+"""Running tools: logs, failures, order, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nnhw.errors import ToolError
+from nnhw.flow.processes import Command, ToolFailure, error_lines, run, run_each
+
+
+def python(code: str, folder: Path, log: str = "tool.log") -> Command:
+    return Command("python", (sys.executable, "-c", code), folder, log)
+
+
+def is_running(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{number}/stat").read_text().split()[2] != "Z" if Path("/proc").exists() else True
+
+
+def wait_for(path: Path) -> str:
+    for _ in range(1000):
+        if path.exists() and path.read_text():
+            return path.read_text()
+        time.sleep(0.01)
+    raise AssertionError(f"{path} did not appear")
+
+
+def test_run_keeps_the_log_and_the_folder(tmp_path: Path) -> None:
+    run(python("import os, sys; print(os.getcwd()); print('two', file=sys.stderr)", tmp_path))
+    assert sorted((tmp_path / "tool.log").read_text().split()) == sorted([str(tmp_path.resolve()), "two"])
+
+
+def test_run_gives_no_standard_input(tmp_path: Path) -> None:
+    run(python("import sys; assert sys.stdin.read() == ''", tmp_path))
+
+
+def test_run_rejects_failure_with_the_tools_own_lines(tmp_path: Path) -> None:
+    with pytest.raises(ToolFailure) as caught:
+        run(python("print('fine'); print('ERROR: no such cell'); print('bye'); raise SystemExit(3)", tmp_path))
+    assert str(caught.value) == "python failed with exit status 3:\n  ERROR: no such cell"
+
+
+def test_run_rejects_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ToolError) as caught:
+        run(Command("yosys 0.70", ("/nowhere/yosys", "x"), tmp_path, "tool.log"))
+    assert str(caught.value) == (
+        "yosys 0.70 cannot be started: '/nowhere/yosys': No such file or directory; run 'nnhw doctor'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ("a\nERROR: x\nb\n", ("ERROR: x",)),
+        ("\n".join(map(str, range(20))), tuple(map(str, range(12, 20)))),
+        ("", ("(it printed nothing)",)),
+    ],
+)
+def test_error_lines_are_the_telling_ones(log: str, expected: tuple[str, ...]) -> None:
+    assert error_lines(log) == expected
+
+
+def test_run_each_runs_all_and_no_more_at_once(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, time; p = pathlib.Path('{0}.on'); p.touch(); time.sleep(0.2); "
+        "print(len(list(pathlib.Path().glob('*.on')))); p.unlink()"
+    )
+    commands = [python(code.format(index), tmp_path, f"{index}.log") for index in range(5)]
+    finished = list(run_each(commands, 2))
+    assert sorted(command.log for command in finished) == [f"{index}.log" for index in range(5)]
+    assert max(int((tmp_path / f"{index}.log").read_text()) for index in range(5)) == 2
+
+
+SLEEP = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
+
+
+def test_run_each_ends_the_others_when_one_fails(tmp_path: Path) -> None:
+    fail = "import pathlib, time\nwhile not pathlib.Path('pid').exists(): time.sleep(0.01)\nraise SystemExit(1)"
+    with pytest.raises(ToolFailure):
+        list(run_each([python(SLEEP, tmp_path, "a.log"), python(fail, tmp_path, "b.log")], 2))
+    assert not is_running(int(wait_for(tmp_path / "pid")))
+
+
+def test_run_each_ends_the_others_when_the_caller_leaves(tmp_path: Path) -> None:
+    done = "import pathlib, time\nwhile not pathlib.Path('pid').exists(): time.sleep(0.01)"
+    commands = run_each([python(SLEEP, tmp_path, "a.log"), python(done, tmp_path, "b.log")], 2)
+    assert next(commands).log == "b.log"
+    commands.close()  # type: ignore[attr-defined]
+    assert not is_running(int(wait_for(tmp_path / "pid")))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
+def test_run_ends_the_tool_on_ctrl_c(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from nnhw.flow.processes import Command, run; "
+        f"run(Command('t', (sys.executable, '-c', {SLEEP!r}), pathlib.Path({str(tmp_path)!r}), 'tool.log'))"
+    )
+    root = Path(__file__).parents[2]
+    outer = subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.PIPE, text=True)
+    inner = int(wait_for(tmp_path / "pid"))
+    outer.send_signal(signal.SIGINT)
+    _, errors = outer.communicate(timeout=20)
+    assert "KeyboardInterrupt" in errors
+    assert not is_running(inner)

@@ -1,0 +1,172 @@
+"""A finished build: its device over interpreter and compiled hardware, files through it, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import nnhw
+from nnhw.cli import app
+from nnhw.driver import BatchError, Device
+from nnhw.errors import BuildError, InputError, LinkError
+from nnhw.flow.build_folder import MANIFEST, read_json, write_json
+from nnhw.flow.options import Options
+from nnhw.flow.pipeline import Build, build_file
+from nnhw.flow.progress import SilentProgress
+from nnhw.flow.running import load_images, run_file, simulate_build
+from nnhw.frontend import Source, load_source
+from tests.conftest import SMALL_NET
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    path = tmp_path_factory.mktemp("net") / "small.py"
+    path.write_text(SMALL_NET.format(seed=1), encoding="utf-8")
+    return load_source(path)
+
+
+@pytest.fixture(scope="module")
+def small_build(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    assert isinstance(source.model, torch.nn.Module)
+    assert source.example_input is not None
+    out = tmp_path_factory.mktemp("build") / "b"
+    return nnhw.build(source.model, source.example_input, name="small", out=out, stop_at="elaborate")
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return (np.random.default_rng(3).random((9, 1, 4, 4)) - 0.5).astype(np.float32)
+
+
+@pytest.mark.parametrize("link", ["model", "sim"])
+def test_running_device_equals_the_reference(source: Source, small_build: Build, images: np.ndarray, link: str) -> None:
+    expected = nnhw.reference(source.model)(images)
+    with nnhw.open(small_build, link=link) as device:
+        assert (device(images) == expected).all()
+        as_torch = device(torch.from_numpy(images))
+        assert isinstance(as_torch, torch.Tensor)
+        assert (as_torch.numpy() == expected).all()
+
+
+def test_running_needs_neither_torch_nor_amaranth(small_build: Build, images: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", images)
+    for link in ("model", "sim"):
+        script = (
+            f"import sys, numpy, nnhw\nwith nnhw.open({str(small_build.path)!r}, link={link!r}) as device:\n"
+            f"    device(numpy.load({str(tmp_path / 'x.npy')!r}))\n"
+            "print(sorted({'torch', 'amaranth', 'serial'} & set(sys.modules)))"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]"
+
+
+def test_running_file_saves_what_it_prints(
+    small_build: Build, source: Source, images: np.ndarray, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", images)
+    command = ["run", str(small_build.path), str(tmp_path / "x.npy"), "--link", "sim", "--out", str(tmp_path / "y.npy")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "Results: 9 of shape [4]" in result.output
+    assert (np.load(tmp_path / "y.npy") == nnhw.reference(source.model)(images)).all()
+
+
+def test_running_simulation_compares_every_boundary(small_build: Build) -> None:
+    result = CliRunner().invoke(app, ["sim", str(small_build.path), "--frames", "2", "--stalls", "alternating"])
+    assert result.exit_code == 0, result.output
+    assert "2 frames equal, without stalls and with 'alternating' on both sides" in result.output
+    assert "output" in result.output
+
+
+def test_running_simulation_stops_at_a_difference(small_build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnhw.flow import simulate as module
+
+    honest = module.boundary_values
+
+    def wrong(*arguments: object) -> dict[str, np.ndarray]:
+        values = honest(*arguments)  # type: ignore[arg-type]
+        name = next(name for name in values if name.startswith("quantize_4"))
+        return {**values, name: -values[name]}
+
+    monkeypatch.setattr(module, "boundary_values", wrong)
+    with pytest.raises(BuildError, match=r"^the RTL differs from the IR in quantize_4 \(2\), of 2 frames \(0 broken"):
+        simulate_build(small_build.path, 2, "none", SilentProgress())
+
+
+def test_running_a_batch_that_breaks_keeps_what_was_finished(
+    small_build: Build, images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", images)
+
+    def breaks(self: Device, images: np.ndarray, progress: object) -> np.ndarray:
+        raise BatchError("the link went away", 2, np.ones((2, 4)))
+
+    monkeypatch.setattr(Device, "__call__", breaks)
+    with pytest.raises(LinkError, match="the link went away"):
+        run_file(small_build.path, tmp_path / "x.npy", "model", tmp_path / "y.npy")
+    assert np.load(tmp_path / "y.npy").shape == (2, 4)
+
+
+def test_running_rejects_a_build_of_another_version(small_build: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "b"
+    copy.mkdir()
+    for path in small_build.path.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    write_json(copy / MANIFEST, {**read_json(copy / MANIFEST), "nnhw": "9.9"})
+    with pytest.raises(BuildError) as error:
+        nnhw.open(copy)
+    assert str(error.value) == (
+        f"build folder '{copy}' was made by nnhw 9.9, this is nnhw {nnhw.__version__}; run 'nnhw build' again"
+    )
+
+
+def test_running_rejects_a_build_that_is_not_mapped(small_net: str, tmp_path: Path) -> None:
+    build = build_file(small_net, "icebreaker", Options(frames=0), out=tmp_path / "b", stop_at="lower")
+    with pytest.raises(BuildError) as error:
+        nnhw.open(build, link="model")
+    assert str(error.value) == f"build folder '{tmp_path / 'b'}' does not have stage 'map'; run 'nnhw build' again"
+
+
+def test_running_rejects_to_program_without_a_bitstream(small_build: Build) -> None:
+    result = CliRunner().invoke(app, ["program", str(small_build.path)])
+    assert result.exit_code == 1
+    assert "does not have stage 'build'; run 'nnhw build' again" in result.output
+
+
+def test_running_rejects_images_of_another_shape(small_build: Build, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 5, 5)))
+    result = CliRunner().invoke(app, ["run", str(small_build.path), str(tmp_path / "x.npy"), "--link", "model"])
+    assert result.exit_code == 1
+    assert "needs an array of shape [N, 1, 4, 4], got [2, 1, 5, 5]" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.zeros((0, 3)), "needs numbers of shape [images, ...], at least one image, given float64 of shape [0, 3]"),
+        (np.zeros(3), "needs numbers of shape [images, ...], at least one image, given float64 of shape [3]"),
+        (np.array([["a"]]), "needs numbers of shape [images, ...], at least one image, given <U1 of shape [1, 1]"),
+    ],
+)
+def test_running_rejects_image_files(tmp_path: Path, content: np.ndarray, message: str) -> None:
+    np.save(tmp_path / "x.npy", content)
+    with pytest.raises(InputError) as error:
+        load_images(tmp_path / "x.npy")
+    assert str(error.value) == f"images file '{tmp_path / 'x.npy'}' {message}"
+
+
+def test_running_rejects_files_that_are_no_arrays(tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_text("no", encoding="utf-8")
+    np.savez(tmp_path / "y.npz", a=np.zeros(1))
+    np.save(tmp_path / "z.npy", np.array([object()]), allow_pickle=True)
+    for name in ("x.npy", "z.npy", "missing.npy"):
+        with pytest.raises(InputError, match=r"cannot be read as \.npy: .*; save them with numpy\.save$"):
+            load_images(tmp_path / name)
+    with pytest.raises(InputError, match=r"is an archive of several arrays; save the images alone with numpy\.save$"):
+        load_images(tmp_path / "y.npz")

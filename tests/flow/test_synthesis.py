@@ -1,0 +1,147 @@
+"""Synthesis: counts, memories against the plan, size against the device, and the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from tests.flow.designs import RomDevice, top_of
+
+from nnhw.boards import load_board
+from nnhw.errors import BuildError
+from nnhw.flow import synthesis
+from nnhw.flow.cache import Cache
+from nnhw.flow.synthesis import Memory, Netlist, check_memories, check_size, parse_memories, synthesize
+
+BOARD = load_board("icebreaker")
+ROM = Memory("device.rom", 512, 8, planned=True, ebr=1)
+
+
+@pytest.fixture(scope="module")
+def netlist(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
+    folder = tmp_path_factory.mktemp("synthesis")
+    return synthesize(top_of(RomDevice(), BOARD).rtlil, BOARD, folder, planned_ebr=1)
+
+
+def test_synthesize_counts_cells(netlist: Netlist) -> None:
+    taken = netlist.resources
+    assert (taken.ebr, taken.spram, taken.dsp) == (1, 0, 0)
+    # At the least the counter, the registers of the reset, and the parity.
+    assert 20 < taken.lc < 60
+    assert netlist.cells["SB_PLL40_PAD"] == 1
+
+
+def test_synthesize_finds_memories(netlist: Netlist) -> None:
+    assert netlist.memories == (ROM,)
+
+
+def test_synthesize_names_no_folder_of_this_machine(netlist: Netlist) -> None:
+    text = (netlist.folder / "design.json").read_text()
+    assert '"src"' not in text
+    for part in (str(Path(__file__).parents[2]), str(Path(synthesis.__file__).parent), "/share/", str(netlist.folder)):
+        assert part not in text
+
+
+def test_synthesize_gives_the_same_bytes(netlist: Netlist, tmp_path: Path) -> None:
+    synthesize(top_of(RomDevice(), BOARD).rtlil, BOARD, tmp_path)
+    assert (tmp_path / "design.json").read_bytes() == (netlist.folder / "design.json").read_bytes()
+
+
+def test_synthesize_takes_what_is_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cache, rtlil = Cache(tmp_path / "cache"), top_of(RomDevice(), BOARD).rtlil
+    folders = [tmp_path / name for name in ("first", "second", "third")]
+    for folder in folders:
+        folder.mkdir()
+    first = synthesize(rtlil, BOARD, folders[0], cache=cache)
+    monkeypatch.setattr(synthesis, "run_yosys", lambda *arguments: pytest.fail("yosys ran"))
+    second = synthesize(rtlil, BOARD, folders[1], cache=cache)
+    assert (second.cells, second.memories) == (first.cells, first.memories)
+    with pytest.raises(pytest.fail.Exception):
+        synthesize(rtlil, BOARD, folders[2], dsp=True, cache=cache)
+
+
+class Product(wiring.Component):
+    """A device that multiplies."""
+
+    def __init__(self) -> None:
+        super().__init__({"rx": In(1), "tx": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        left, right, product = Signal(8), Signal(8, init=1), Signal(16)
+        m.d.sync += [left.eq(left + self.rx), right.eq(right * 3), product.eq(left * right), self.tx.eq(product.xor())]
+        return m
+
+
+def test_synthesize_uses_dsp_blocks_when_asked(tmp_path: Path) -> None:
+    rtlil = top_of(Product(), BOARD).rtlil
+    assert synthesize(rtlil, BOARD, tmp_path).resources.dsp == 0
+    assert synthesize(rtlil, BOARD, tmp_path, dsp=True).resources.dsp == 1
+
+
+def test_synthesize_rejects_memory_that_cannot_be_block_ram(tmp_path: Path) -> None:
+    with pytest.raises(BuildError) as caught:
+        synthesize(top_of(RomDevice(registered=False), BOARD).rtlil, BOARD, tmp_path)
+    assert str(caught.value) == (
+        "a memory cannot be block RAM as planned: ERROR: no valid mapping found for memory top.device.rom; "
+        "its read port must be registered, without a reset or an initial value of the register"
+    )
+
+
+def test_synthesize_rejects_other_count_of_block_rams(netlist: Netlist) -> None:
+    with pytest.raises(BuildError) as caught:
+        check_memories(netlist, planned_ebr=2)
+    assert str(caught.value) == (
+        "the mapping planned 2 block RAMs, but synthesis used 1 ('device.rom' 1); "
+        "this is a mistake in nnhw's cost model: please report it with the model"
+    )
+
+
+def test_check_memories_rejects_memory_in_logic(tmp_path: Path) -> None:
+    lost = (ROM, Memory("a.b", 16, 4, planned=True, ebr=0), Memory("a.c", 16, 4, planned=False, ebr=0))
+    with pytest.raises(BuildError) as caught:
+        check_memories(Netlist(tmp_path, {"SB_RAM40_4K": 1}, lost), planned_ebr=1)
+    assert str(caught.value) == (
+        "synthesis put memory into logic that was planned as block RAM: 'a.b' (16 x 4 bits); "
+        "its read port must be registered, without a reset or an initial value of the register"
+    )
+
+
+def test_check_size_rejects_each_resource_that_is_exceeded(tmp_path: Path) -> None:
+    cells = {"SB_LUT4": 5281, "SB_RAM40_4K": 20, "SB_RAM40_4KNR": 11, "SB_SPRAM256KA": 4, "SB_MAC16": 9}
+    with pytest.raises(BuildError) as caught:
+        check_size(Netlist(tmp_path, cells, ()), BOARD)
+    assert str(caught.value) == (
+        "the design needs 5281 logic cells of 5280, 31 block RAMs of 30, 9 DSP blocks of 8 that 'icebreaker' has; "
+        "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
+    )
+
+
+def test_check_size_takes_a_full_device(tmp_path: Path) -> None:
+    cells = {"SB_DFFE": 5280, "SB_RAM40_4K": 30, "SB_SPRAM256KA": 4, "SB_MAC16": 8}
+    check_size(Netlist(tmp_path, cells, ()), BOARD)
+
+
+DUMP = r"""
+  attribute \ram_style "block"
+  cell $mem_v2 \b.rom
+    parameter \SIZE 512
+    parameter \WIDTH 10
+    connect \RD_DATA \x
+  end
+  cell $mem_v2 \a.rom
+    parameter \SIZE 4
+    parameter \WIDTH 3
+  end
+"""
+
+
+def test_parse_memories_reads_a_dump() -> None:
+    assert parse_memories(DUMP, {"b.rom": 2}) == (
+        Memory("a.rom", 4, 3, planned=False, ebr=0),
+        Memory("b.rom", 512, 10, planned=True, ebr=2),
+    )
+    assert parse_memories("", {}) == ()

@@ -1,0 +1,141 @@
+"""The top: reset, PLL, pins, and boards that amaranth-boards does not have."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+
+from nnhw.boards import InputClock, Uart, list_boards, load_board
+from nnhw.errors import BoardError
+from nnhw.hdl.pll import nearest_at_most
+from nnhw.hdl.top import StartReset, TopDesign, load_platform, make_top
+
+
+class Echo(wiring.Component):
+    """A device that registers its input."""
+
+    def __init__(self) -> None:
+        super().__init__({"rx": In(1), "tx": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.sync += self.tx.eq(self.rx)
+        return m
+
+
+def top_of(name: str) -> TopDesign:
+    board = load_board(name)
+    return make_top(lambda clock_hz: Echo(), board, nearest_at_most(board.input_clock.hz, board.target_clock_hz))
+
+
+def parameters(design: TopDesign, cell: str) -> dict[str, str]:
+    """Return the parameters of the one cell of a kind."""
+    (text,) = re.findall(rf"cell \\{cell} .*?\n((?:.*\n)*?) *end\n", design.rtlil)
+    return dict(re.findall(r"parameter \\(\w+) (.+)", text))
+
+
+def test_top_makes_its_clock_from_the_pad_of_the_icebreaker() -> None:
+    design = top_of("icebreaker")
+    given = parameters(design, "SB_PLL40_PAD")
+    assert given["FEEDBACK_PATH"] == '"SIMPLE"'
+    assert given["DIVR"] == "4'0000"
+    assert given["DIVF"] == "7'0111111"
+    assert given["DIVQ"] == "3'100"
+    assert given["FILTER_RANGE"] == "3'001"
+    lines = design.pcf.splitlines()
+    assert {"set_io clk12_0__io 35", "set_io uart_0__rx__io 6", "set_io uart_0__tx__io 9"} < set(lines)
+    assert "set_frequency clk12_0__io 12.0" in lines
+
+
+def test_top_makes_its_clock_in_the_core_of_the_hx8k() -> None:
+    design = top_of("hx8k")
+    board = load_board("hx8k")
+    settings = nearest_at_most(board.input_clock.hz, board.target_clock_hz)
+    assert int(parameters(design, "SB_PLL40_CORE")["DIVF"].split("'")[1], 2) == settings.divf
+    pins = [line.split()[1:] for line in design.pcf.splitlines() if line.startswith("set_io")]
+    # The serial port's pins for flow control are not among them.
+    assert pins == [["clk12_0__io", "J3"], ["uart_0__rx__io", "B10"], ["uart_0__tx__io", "B12"]]
+
+
+@pytest.mark.parametrize("name", ["icebreaker", "hx8k"])
+def test_top_is_the_same_text_every_time(name: str) -> None:
+    design = top_of(name)
+    assert design == top_of(name)
+    assert "attribute \\src" not in design.rtlil
+    assert str(Path(__file__).parents[2]) not in design.rtlil
+
+
+def test_top_tells_the_device_its_clock() -> None:
+    board = load_board("icebreaker")
+    told: list[int] = []
+
+    def make(clock_hz: int) -> Echo:
+        told.append(clock_hz)
+        return Echo()
+
+    make_top(make, board, nearest_at_most(board.input_clock.hz, 40.6e6))
+    assert told == [40_500_000]
+
+
+@pytest.mark.parametrize("board", list_boards(), ids=lambda board: board.name)
+def test_boards_are_known_to_amaranth_boards(board: object) -> None:
+    assert load_platform(board)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cycles", [2, 5, 16])
+def test_start_reset_waits_for_the_lock_and_then_some(cycles: int) -> None:
+    reset = StartReset(cycles)
+    held: list[int] = []
+
+    async def bench(ctx: object) -> None:
+        for lock, duration in ((0, 40), (1, 4 * cycles + 8), (0, 8), (1, 4 * cycles + 8)):
+            ctx.set(reset.lock, lock)  # type: ignore[attr-defined]
+            count = 0
+            for _ in range(duration):
+                await ctx.tick()  # type: ignore[attr-defined]
+                count += ctx.get(reset.reset)  # type: ignore[attr-defined]
+            held.append(count)
+
+    simulator = Simulator(reset)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    before, first, lost, second = held
+    assert before == 40
+    assert cycles <= first - 2 <= 2 * cycles
+    assert lost == 8 - 3
+    assert cycles <= second - 2 <= 2 * cycles
+
+
+def test_load_platform_rejects_unknown_class() -> None:
+    board = dataclasses.replace(load_board("icebreaker"), platform="amaranth_boards.icebreaker:Nothing")
+    with pytest.raises(BoardError) as caught:
+        load_platform(board)
+    assert str(caught.value) == (
+        "board 'icebreaker' needs 'amaranth_boards.icebreaker:Nothing' of amaranth-boards, which cannot be loaded: "
+        "module 'amaranth_boards.icebreaker' has no attribute 'Nothing'; install a newer amaranth-boards, "
+        "or correct the field 'platform' of the board file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"uart": Uart("usb", 1)}, "board 'icebreaker': field 'uart.resource': Resource usb#0 does not exist"),
+        (
+            {"input_clock": InputClock("clk99", 12_000_000, "pad")},
+            "board 'icebreaker': field 'input_clock.resource': Resource clk99#0 does not exist",
+        ),
+    ],
+)
+def test_load_platform_rejects_unknown_resource(change: dict[str, object], message: str) -> None:
+    with pytest.raises(BoardError) as caught:
+        load_platform(dataclasses.replace(load_board("icebreaker"), **change))  # type: ignore[arg-type]
+    assert str(caught.value) == message

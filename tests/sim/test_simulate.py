@@ -1,0 +1,114 @@
+"""Whole accelerators through cocotb: every boundary equals the IR, cycles equal the prediction, mutants are caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnhw.accelerator import Accelerator
+from nnhw.engines.matmul import MatmulConfig, Thresholds
+from nnhw.errors import InputError
+from nnhw.flow.boundaries import compare
+from nnhw.flow.progress import SilentProgress
+from nnhw.flow.simulate import (
+    SimulationResult,
+    boundary_values,
+    simulate,
+    simulate_accelerator,
+    simulate_uart_pins,
+)
+from tests.sim.networks import NETWORKS, SMALL, accelerator_of, mlp, random_codes
+from tests.sim.test_benches import pytestmark as needs_simulator
+
+PATTERNS = [("none", "none"), ("random", "random"), ("none", "rare")]
+FRAMES = 6
+
+
+def run(name: str, folder: Path, mutate: dict[str, MatmulConfig] | None = None) -> SimulationResult:
+    """Simulate a network; `mutate` puts other engines into its accelerator."""
+    body = NETWORKS[name]()
+    accelerator = accelerator_of(body, SMALL)
+    stages = tuple(replace(stage, config=(mutate or {}).get(stage.name, stage.config)) for stage in accelerator.stages)
+    codes = random_codes(body, FRAMES)
+    return simulate_accelerator(
+        replace(accelerator, stages=stages), codes, boundary_values(body, codes), PATTERNS, folder, SilentProgress()
+    )
+
+
+def engine_of(accelerator: Accelerator, name: str) -> MatmulConfig:
+    """Return the configuration of a stage."""
+    (config,) = (stage.config for stage in accelerator.stages if stage.name == name)
+    assert isinstance(config, MatmulConfig)
+    return config
+
+
+@needs_simulator
+@pytest.mark.parametrize("name", NETWORKS)
+def test_simulate_accelerator_equals_ir_and_prediction(name: str, tmp_path: Path) -> None:
+    schedule = accelerator_of(NETWORKS[name](), SMALL).schedule
+    result = run(name, tmp_path)
+    assert result.equal
+    assert result.facts()["mismatches"] == 0
+    assert set(result.facts()["layers"].values()) == {0}
+    assert (result.latency_cycles, result.interval_cycles) == (schedule.latency_cycles, schedule.interval_cycles)
+
+
+@needs_simulator
+def test_simulate_accelerator_catches_a_wrong_weight(tmp_path: Path) -> None:
+    config = engine_of(accelerator_of(mlp(), SMALL), "fc2.matmul")
+    weights = config.weights.copy()
+    weights[3] *= -1
+    result = run("mlp", tmp_path, {"fc2.matmul": replace(config, weights=weights)})
+    layers = result.facts()["layers"]
+    assert layers["fc1.code"] == 0
+    assert layers["fc2.code"] > 0
+    assert not result.equal
+
+
+@needs_simulator
+def test_simulate_accelerator_catches_thresholds_off_by_one(tmp_path: Path) -> None:
+    config = engine_of(accelerator_of(mlp(), SMALL), "fc1.matmul")
+    assert config.thresholds is not None
+    late = Thresholds(config.thresholds.steps + 1, config.thresholds.descending, config.thresholds.code)
+    result = run("mlp", tmp_path, {"fc1.matmul": replace(config, thresholds=late)})
+    assert result.facts()["layers"]["fc1.code"] > 0
+    assert not result.equal
+
+
+def test_simulate_rejects_an_unknown_stall_pattern(tmp_path: Path) -> None:
+    message = "a stall pattern is one of none, alternating, random, bursts, rare; given 'often'"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        simulate(tmp_path, stalls="often")
+
+
+def test_compare_asks_for_what_is_missing_and_extra() -> None:
+    expected = np.zeros((6, 1), np.uint32)  # what is missing reads as zero
+    assert compare("x", expected, expected, frames=3, came=6).equal
+    assert compare("x", expected, expected, frames=3, came=0).mismatches == 3
+    assert compare("x", expected, expected, frames=3, came=5).mismatches == 1
+    assert compare("x", expected, expected, frames=3, came=7).extra == 1
+    assert not compare("x", expected, expected, frames=3, came=7).equal
+    assert compare("x", expected + np.eye(6, 1, -2, dtype=np.uint32), expected, frames=3, came=6).mismatches == 1
+
+
+@needs_simulator
+def test_simulate_uart_pins_answers_frames_back_to_back(tmp_path: Path) -> None:
+    body = mlp()
+    codes = random_codes(body, 20)
+    values = boundary_values(body, codes)["fc3.sum"]
+    found = simulate_uart_pins(accelerator_of(body, SMALL), codes, values, 8_000_000, 1_000_000, tmp_path)
+    assert found.equal
+    assert found.frames == 20
+
+
+@needs_simulator
+def test_simulate_uart_pins_counts_wrong_outputs(tmp_path: Path) -> None:
+    body = mlp()
+    codes = random_codes(body, 6)
+    values = boundary_values(body, codes)["fc3.sum"]
+    values[4, 0] += 2
+    found = simulate_uart_pins(accelerator_of(body, SMALL), codes, values, 8_000_000, 1_000_000, tmp_path)
+    assert (found.frames, found.mismatches) == (6, 1)

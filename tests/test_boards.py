@@ -1,0 +1,131 @@
+"""Boards: the files that ship, names and aliases, and mistakes in a user's own file."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnhw.boards import BOARD_NAMES, Board, list_boards, load_board
+from nnhw.errors import BoardError
+
+FOLDER = Path(__file__).parents[1] / "boards"
+
+
+def write_board(folder: Path, **changes: str | None) -> Path:
+    """Write the file of the iCEBreaker with lines changed (or, for None, left out); return its path."""
+    lines = (FOLDER / "icebreaker.toml").read_text(encoding="utf-8").splitlines()
+    for name, value in changes.items():
+        matching = [index for index, line in enumerate(lines) if re.match(rf"{name} *=", line)]
+        assert matching, name
+        lines[matching[0]] = "" if value is None else f"{name} = {value}"
+    path = folder / "mine.toml"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_boards_have_a_row_for_each_file() -> None:
+    assert sorted(BOARD_NAMES) == sorted(path.stem for path in FOLDER.glob("*.toml"))
+    assert [board.name for board in list_boards()] == list(BOARD_NAMES)
+
+
+def test_boards_have_names_of_their_own() -> None:
+    names = [name for board in list_boards() for name in (board.name, *board.aliases)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("icebreaker", "icebreaker"), ("ice40", "icebreaker"), ("hx8k", "ice40_hx8k_b_evn")]
+)
+def test_load_board_knows_aliases(name: str, expected: str) -> None:
+    assert load_board(name).name == expected
+
+
+def test_load_board_reads_all_fields() -> None:
+    board = load_board("icebreaker")
+    assert (board.family, board.device, board.package) == ("ice40", "up5k", "sg48")
+    assert (board.resources.lc, board.resources.ebr, board.resources.spram, board.resources.dsp) == (5280, 30, 4, 8)
+    assert (board.input_clock.resource, board.input_clock.hz, board.input_clock.pll) == ("clk12", 12_000_000, "pad")
+    assert (board.uart.resource, board.uart.baud) == ("uart", 3_000_000)
+
+
+def test_load_board_rejects_unknown_name() -> None:
+    with pytest.raises(BoardError) as caught:
+        load_board("icebraker")
+    assert str(caught.value) == (
+        "board 'icebraker' is not known; near it are 'icebreaker'; 'nnhw boards' lists all, "
+        "and a board of your own is a file: --board PATH.toml"
+    )
+
+
+def test_load_board_rejects_name_without_any_near() -> None:
+    with pytest.raises(BoardError, match="near it are 'hx8k', 'ice40', 'ice40_hx8k_b_evn', 'icebreaker', 'up5k'"):
+        load_board("qqqq")
+
+
+def test_load_board_takes_a_file(tmp_path: Path) -> None:
+    board = load_board(str(write_board(tmp_path, name='"mine"', baud="1_000_000")))
+    assert isinstance(board, Board)
+    assert (board.name, board.uart.baud) == ("mine", 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"title": None}, "field 'title' (a text) is missing"),
+        ({"ebr": None}, "field 'resources.ebr' (a whole number of 0 or more) is missing"),
+        ({"lc": '"many"'}, "field 'resources.lc' must be a whole number of 0 or more, but is 'many'"),
+        ({"hz": "true"}, "field 'input_clock.hz' must be a whole number of 0 or more, but is True"),
+        ({"hz": "0"}, "field 'input_clock.hz' must be more than 0"),
+        ({"aliases": "[1]"}, "field 'aliases' must be a list of texts, but is [1]"),
+        ({"pll": '"none"'}, "field 'input_clock.pll' must be one of 'pad', 'core', but is 'none'"),
+        ({"family": '"xc7"'}, "field 'family' must be one of 'ice40', but is 'xc7'"),
+        ({"platform": '"module"'}, "field 'platform' must be 'module:Class', but is 'module'"),
+        ({"name": '"a/b"'}, "field 'name' must serve as a folder's name, but is 'a/b'"),
+    ],
+)
+def test_load_board_rejects_mistake(tmp_path: Path, changes: dict[str, str | None], message: str) -> None:
+    with pytest.raises(BoardError) as caught:
+        load_board(write_board(tmp_path, **changes))
+    assert str(caught.value) == f"board file 'mine.toml': {message}"
+
+
+def test_load_board_rejects_unknown_field(tmp_path: Path) -> None:
+    path = write_board(tmp_path, package='"sg48"\ntitel = "x"')
+    with pytest.raises(BoardError) as caught:
+        load_board(path)
+    assert str(caught.value) == "board file 'mine.toml': field 'titel' is not known; did you mean 'title'?"
+
+
+def test_load_board_rejects_table_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = (FOLDER / "icebreaker.toml").read_text(encoding="utf-8").split("[uart]")[0]
+    path.write_text(f"uart = 3\n{text}", encoding="utf-8")
+    with pytest.raises(BoardError) as caught:
+        load_board(path)
+    assert str(caught.value) == "board file 'mine.toml': field 'uart' must be a table, but is 3"
+
+
+def test_load_board_lists_all_mistakes(tmp_path: Path) -> None:
+    path = write_board(tmp_path, title=None, lc='"many"', dsp="-1")
+    with pytest.raises(Exception, match="3 problems") as caught:
+        load_board(path)
+    assert all(name in str(caught.value) for name in ("'title'", "'resources.lc'", "'resources.dsp'"))
+
+
+@pytest.mark.parametrize("content", [None, "name = ", "\udcff"])
+def test_load_board_rejects_unreadable_file(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(BoardError, match="board file 'mine.toml' cannot be read: "):
+        load_board(path)
+
+
+def test_boards_need_neither_torch_nor_amaranth() -> None:
+    code = "import sys, nnhw.boards as b; b.load_board('ice40'); print({'torch', 'amaranth', 'amaranth_boards'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=FOLDER.parent, check=True)
+    assert done.stdout.strip() == "set()"
