@@ -121,11 +121,12 @@ def test_load_board_rejects_unreadable_file(tmp_path: Path, content: str | None)
     path = tmp_path / "mine.toml"
     if content is not None:
         path.write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(BoardError, match="board file 'mine.toml' cannot be read: "):
+    with pytest.raises(BoardError, match=r"board file 'mine\.toml' cannot be read: "):
         load_board(path)
 
 
 def test_boards_need_neither_torch_nor_amaranth() -> None:
-    code = "import sys, nnhw.boards as b; b.load_board('ice40'); print({'torch', 'amaranth', 'amaranth_boards'} & set(sys.modules))"
+    heavy = "{'torch', 'amaranth', 'amaranth_boards'}"
+    code = f"import sys, nnhw.boards as boards; boards.load_board('ice40'); print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=FOLDER.parent, check=True)
     assert done.stdout.strip() == "set()"

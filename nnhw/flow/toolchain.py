@@ -29,6 +29,9 @@ Note = Callable[[str], None]
 """Takes a line that a person should see."""
 
 
+_TEMPORARY = ("TMPDIR", "TEMP", "TMP")
+
+
 def silent(text: str) -> None:
     """Say nothing."""
 
@@ -56,8 +59,8 @@ class Tool:
         return f"{self.name} {self.version} ({self.source})"
 
     def command(self, arguments: Sequence[str], folder: Path, log: str) -> Command:
-        """Return a run of the tool; see `Command`."""
-        return Command(self.title, (*self.argv, *arguments), folder, log)
+        """Return a run of the tool; see `Command`. Temporary files go to its folder: they leave with it."""
+        return Command(self.title, (*self.argv, *arguments), folder, log, dict.fromkeys(_TEMPORARY, str(folder)))
 
 
 @dataclass(frozen=True)

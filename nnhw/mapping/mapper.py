@@ -107,7 +107,7 @@ def place_thresholds(layers: Sequence[Layer], chosen: Sequence[Folding], budget:
             moved = replace(folding, logic_thresholds=False)
             before, after = layer_cost(layer, folding), layer_cost(layer, moved)
             more = after.ebr - before.ebr
-            if more <= left and before.lc - after.lc >= EBR_WEIGHT_LC * more:
+            if 0 < more <= left and before.lc - after.lc >= EBR_WEIGHT_LC * more:
                 moves.append(((after.lc - before.lc) / more, index, moved, more))
         if not moves:
             return placed

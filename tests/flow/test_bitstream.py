@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.flow.designs import RomDevice
 
 from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, TimingError
 from nnhw.flow import bitstream
 from nnhw.flow.bitstream import NAMES, Request, build_bitstream
 from nnhw.flow.cache import Cache
+from tests.flow.designs import RomDevice
 
 BOARDS = [load_board(name) for name in ("icebreaker", "hx8k")]
 

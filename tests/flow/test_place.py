@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.flow.designs import RomDevice, ShiftDevice, top_of
 
 from nnhw.boards import Resources, load_board
 from nnhw.errors import BuildError
@@ -16,6 +15,7 @@ from nnhw.flow import place
 from nnhw.flow.cache import Cache
 from nnhw.flow.place import Hop, describe_path, hops_of, pack, place_seeds, read_placement
 from nnhw.flow.synthesis import Netlist, synthesize
+from tests.flow.designs import RomDevice, ShiftDevice, top_of
 
 BOARD = load_board("icebreaker")
 CLOCK_HZ = 48_000_000
@@ -73,13 +73,15 @@ def test_place_seeds_rejects_clock_that_the_design_does_not_have(netlist: Netlis
 
 
 def test_place_seeds_rejects_design_that_does_not_fit(tmp_path: Path) -> None:
-    # The netlist is within the device; what nextpnr adds to it is not.
-    design = top_of(ShiftDevice(5250), BOARD)
-    netlist = synthesize(design.rtlil, BOARD, tmp_path)
+    # The netlist is within the device (a small one, to be quick); with what nextpnr adds it is not.
+    hx8k = load_board("hx8k")
+    board = dataclasses.replace(hx8k, device="hx1k", package="tq144", resources=Resources(1280, 16, 0, 0))
+    netlist = synthesize(top_of(ShiftDevice(1250), hx8k).rtlil, board, tmp_path)
+    pcf = "set_io clk12_0__io 21\nset_io uart_0__rx__io 9\nset_io uart_0__tx__io 8\nset_frequency clk12_0__io 12\n"
     with pytest.raises(BuildError) as caught:
-        next(place_seeds(netlist, design.pcf, BOARD, CLOCK_HZ, (1,)))
+        next(place_seeds(netlist, pcf, board, CLOCK_HZ, (1,)))
     message = str(caught.value)
-    assert message.startswith("the design does not fit 'icebreaker': Unable to")
+    assert message.startswith("the design does not fit 'ice40_hx8k_b_evn': Unable to")
     assert message.endswith(
         "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
     )

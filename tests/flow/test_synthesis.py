@@ -8,13 +8,13 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from tests.flow.designs import RomDevice, top_of
 
 from nnhw.boards import load_board
 from nnhw.errors import BuildError
 from nnhw.flow import synthesis
 from nnhw.flow.cache import Cache
 from nnhw.flow.synthesis import Memory, Netlist, check_memories, check_size, parse_memories, synthesize
+from tests.flow.designs import RomDevice, top_of
 
 BOARD = load_board("icebreaker")
 ROM = Memory("device.rom", 512, 8, planned=True, ebr=1)

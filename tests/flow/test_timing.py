@@ -74,8 +74,8 @@ def test_close_timing_rejects_requested_clock_that_is_missed() -> None:
         close_timing(tries(lambda seed, mhz: 44 + seed / 10, []), CLOCKS, at(48), requested=True)
     assert str(caught.value) == (
         "timing: 48 MHz is needed, but the best of 3 seeds reaches 44.30 MHz (seed 3); the slowest path takes "
-        "21.50 ns from 'a' to 'b' (0 cells, 20.00 ns of it in wires); the nearest clock that holds is 42.75 MHz: "
-        "--clock 42.75, or try more --seeds, or a smaller folding"
+        "21.50 ns from 'a' to 'b' (0 cells, 20.00 ns of it in wires); the nearest clock that holds is 44.25 MHz: "
+        "--clock 44.25, or try more --seeds, or a smaller folding"
     )
 
 

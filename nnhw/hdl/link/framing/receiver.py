@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, ValueLike, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +16,9 @@ _KNOWN = (Command.IDENTIFY, Command.RESET, Command.DATA, Command.STATUS)
 _COMMAND_AT = CobsDecoder.FIRST + 1
 _SEQUENCE_AT = _COMMAND_AT + 1
 _PAYLOAD_AT = CobsDecoder.FIRST + 1 + HEADER_BYTES
+
+
+_STEPS = data.StructLayout({name: 1 for name in ("receive", "check", "judge", "drop", "reset", "wait", "ask")})
 
 
 class FrameReceiver(wiring.Component):
@@ -66,10 +69,8 @@ class FrameReceiver(wiring.Component):
         m.submodules.cobs = self._cobs = CobsDecoder()
         # The placeholder byte that leads each decoded frame brings the register to the true initial content.
         m.submodules.crc = self._crc = Crc32(initial_before(0))
-        self._good = Signal()
-        self._hand_over = Signal()
-        self._idle = Signal()
-        self._restart = Signal()
+        self._at = Signal(_STEPS, init={"receive": 1})
+        self._lost, self._idle, self._restart = Signal(), Signal(), Signal()
         m.d.comb += [
             self._cobs.data.eq(self.i.payload),
             self._cobs.clear.eq(self._restart),
@@ -78,11 +79,11 @@ class FrameReceiver(wiring.Component):
             self._crc.clear.eq(self._restart),
         ]
         self._store(m)
-        self._sequence(m)
-        self._dispatch(m, *self._header(m))
+        self._count_taken(m)
+        self._walk(m)
         return m
 
-    def _header(self, m: Module) -> tuple[Signal, Signal]:
+    def _note_header(self, m: Module) -> tuple[Signal, Signal]:
         """Note command and sequence as they pass; return: frame is long enough, command is known."""
         long_enough, known = Signal(), Signal()
         shortest = CobsDecoder.FIRST + HEADER_BYTES + CRC_BYTES
@@ -92,77 +93,65 @@ class FrameReceiver(wiring.Component):
         m.d.comb += long_enough.eq(position[3:].any())
         early = self._cobs.strobe & ~long_enough
         with m.If(early & (position[:3] == _COMMAND_AT)):
-            m.d.sync += [
-                self.command.eq(decoded),
-                known.eq(decoded.matches(*(f"{command:08b}" for command in _KNOWN))),
-            ]
+            m.d.sync += [self.command.eq(decoded), known.eq(decoded.matches(*(f"{command:08b}" for command in _KNOWN)))]
         with m.If(early & (position[:3] == _SEQUENCE_AT)):
             m.d.sync += self.token.eq(decoded)
         return long_enough, known
 
-    def _sequence(self, m: Module) -> None:
+    def _judge(self, m: Module) -> Signal:
+        """Check a frame in step `check`; return: it may pass. A byte lost since then still stops it."""
+        long_enough, known = self._note_header(m)
+        whole, fits, in_order, lost = Signal(), Signal(), Signal(), self._lost
+        m.d.comb += in_order.eq((self.token == self.taken_count) | (self.command != Command.DATA))
+        with m.If(self._at.check):
+            m.d.sync += [
+                whole.eq(self._crc.match & self._cobs.closed & long_enough),
+                fits.eq(known & in_order),
+            ]
+        with m.If(self._at.judge | self._at.wait):
+            why_not = Mux(known, Reason.SEQUENCE, Reason.COMMAND)
+            m.d.sync += self.reason.eq(Mux(lost, Reason.OVERRUN, Mux(whole, why_not, Reason.DAMAGED)))
+        passes = Signal()
+        m.d.comb += passes.eq(whole & fits & ~lost)
+        return passes
+
+    def _walk(self, m: Module) -> None:
+        """Go through the steps of a frame, one register each."""
+        at, passes = self._at, self._judge(m)
+        is_data, is_reset = self.command == Command.DATA, self.command == Command.RESET
+        delimiter, inside, closes = self.i.payload == 0, Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(at.receive),
+            self._cobs.enable.eq(at.receive & self.i.valid & ~delimiter),
+            closes.eq(at.receive & self.i.valid & delimiter & inside),
+            self.taken.eq(at.wait & self._idle & ~self._lost),
+            self.reset.eq(at.reset),
+            self.error.eq(at.drop),
+            self.ask.eq(at.ask),
+            self._restart.eq(at.drop | self.taken | (at.ask & self.answered)),
+        ]
+        with m.If(at.receive & self.i.valid):
+            m.d.sync += inside.eq(~delimiter)
+        m.d.sync += [
+            at.receive.eq((at.receive & ~closes) | self._restart),
+            at.check.eq(closes),
+            at.judge.eq(at.check),
+            at.drop.eq((at.judge & ~passes) | (at.wait & self._lost)),
+            at.reset.eq(at.judge & passes & is_reset),
+            at.wait.eq((at.judge & passes & is_data) | (at.wait & ~self._idle & ~self._lost)),
+            at.ask.eq((at.judge & passes & ~is_data & ~is_reset) | at.reset | (at.ask & ~self.answered)),
+        ]
+        with m.If(self.overrun):
+            m.d.sync += self._lost.eq(1)
+        with m.Elif(at.drop):
+            m.d.sync += self._lost.eq(0)
+
+    def _count_taken(self, m: Module) -> None:
         """Count the DATA frames taken."""
-        m.d.comb += self.taken.eq(self._hand_over)
-        with m.If(self._hand_over):
+        with m.If(self.taken):
             m.d.sync += self.taken_count.eq(self.taken_count + 1)
         with m.If(self.reset):
             m.d.sync += self.taken_count.eq(0)
-
-    def _dispatch(self, m: Module, long_enough: Signal, known: Signal) -> None:
-        """Receive a frame, check it, act on it."""
-        inside, lost = Signal(), Signal()
-        is_data, is_reset, in_order = Signal(), Signal(), Signal()
-        delimiter = self.i.payload == 0
-        with m.FSM():
-            with m.State("RECEIVE"):
-                m.d.comb += [self.i.ready.eq(1), self._cobs.enable.eq(self.i.valid & ~delimiter)]
-                with m.If(self.i.valid):
-                    m.d.sync += inside.eq(~delimiter)
-                    with m.If(delimiter & inside):
-                        m.next = "CHECK"
-            with m.State("CHECK"):
-                m.d.sync += [
-                    self._good.eq(self._crc.match & self._cobs.closed & long_enough),
-                    is_data.eq(self.command == Command.DATA),
-                    is_reset.eq(self.command == Command.RESET),
-                    in_order.eq(self.token == self.taken_count),
-                ]
-                m.next = "ACT"
-            with m.State("ACT"):
-                # Only choices here: the states behind it act, so that what they drive depends on the state alone.
-                with m.If(~self._good | lost):
-                    self._drop(m, Mux(lost, Reason.OVERRUN, Reason.DAMAGED))
-                    m.d.sync += lost.eq(0)
-                with m.Elif(~known):
-                    self._drop(m, Reason.COMMAND)
-                with m.Elif(is_reset):
-                    m.next = "RESET"
-                with m.Elif(~is_data):
-                    m.next = "ASK"
-                with m.Elif(~in_order):
-                    self._drop(m, Reason.SEQUENCE)
-                with m.Elif(self._idle):
-                    m.next = "HAND_OVER"
-            with m.State("DROP"):
-                m.d.comb += [self.error.eq(1), self._restart.eq(1)]
-                m.next = "RECEIVE"
-            with m.State("RESET"):
-                m.d.comb += self.reset.eq(1)
-                m.next = "ASK"
-            with m.State("HAND_OVER"):
-                m.d.comb += [self._hand_over.eq(1), self._restart.eq(1)]
-                m.next = "RECEIVE"
-            with m.State("ASK"):
-                m.d.comb += self.ask.eq(1)
-                with m.If(self.answered):
-                    m.d.comb += self._restart.eq(1)
-                    m.next = "RECEIVE"
-        with m.If(self.overrun):
-            m.d.sync += lost.eq(1)
-
-    def _drop(self, m: Module, reason: ValueLike) -> None:
-        m.d.sync += self.reason.eq(reason)
-        m.next = "DROP"
 
     def _store(self, m: Module) -> None:
         """Write frames into one half of the memory, read payloads from the other; the memory's output is `o`."""
@@ -188,7 +177,7 @@ class FrameReceiver(wiring.Component):
                 m.d.sync += position.eq(position + 1)
         with m.If(at_end):
             m.d.sync += busy.eq(0)
-        with m.If(self._hand_over):
+        with m.If(self.taken):
             m.d.sync += [
                 bank.eq(~bank),
                 busy.eq(1),

@@ -1,0 +1,34 @@
+# `make` prints what there is. Every target works in an environment of its own, .venv; nothing else is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BOARD ?= ice40
+EXAMPLE ?= mnist_mlp
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint benchmarks clean
+
+help: ## print this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.installed ## build the example for BOARD (ice40) and run real digits on the virtual board
+	$(BIN)/nnhw build --board $(BOARD) examples/$(EXAMPLE).py
+	$(BIN)/python examples/demo.py --board $(BOARD) $(EXAMPLE)
+
+test: $(VENV)/.installed ## run all tests, lint and types among them
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed ## run ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+benchmarks: $(VENV)/.installed ## list the benchmarks
+	$(BIN)/python -m benchmarks --list
+
+clean: ## remove the environment and the builds
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""What the product is measured by: `python -m benchmarks NAME`."""

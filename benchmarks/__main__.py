@@ -1,0 +1,74 @@
+"""`python -m benchmarks NAME [--board BOARD] [--json]`, `python -m benchmarks --list`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import mnist, speed
+from nnhw.errors import NnhwError
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark.
+
+    Parameters
+    ----------
+    about: one line.
+    run: board name --> one row, its keys those of `report.json` where they mean the same.
+    show: prints a row for people.
+    """
+
+    about: str
+    run: Callable[[str], Row]
+    show: Callable[[Row], None]
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "mnist_mlp": Benchmark("784-64-64-64-10, 1 bit: all test images, equality at every boundary", mnist.mlp, mnist.show),
+    "mnist_cnn": Benchmark("convolutional network, 1 bit: the same, 1,000 images in RTL", mnist.cnn, mnist.show),
+    "speed": Benchmark("seconds to build, cold and warm, from nothing; cycles/s of the virtual board", speed.run, speed.show),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="which one")
+    parser.add_argument("--board", default="icebreaker", help="name or alias of a board")
+    parser.add_argument("--json", action="store_true", help="one object on one line")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    options = parser.parse_args(arguments)
+    if options.list:
+        show_list(options.json)
+        return 0
+    if options.name is None:
+        parser.error("a name is needed; --list shows them")
+    chosen = BENCHMARKS[options.name]
+    try:
+        row = {"benchmark": options.name, **chosen.run(options.board)}
+    except NnhwError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(row))
+    else:
+        chosen.show(row)
+    return 0
+
+
+def show_list(as_json: bool) -> None:
+    """Print the names, each with a line about it."""
+    for name, benchmark in BENCHMARKS.items():
+        print(json.dumps({"benchmark": name, "about": benchmark.about}) if as_json else f"{name:12} {benchmark.about}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

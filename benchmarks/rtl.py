@@ -1,0 +1,127 @@
+"""RTL against the IR on many images: compiled hardware, every layer boundary, frames back to back, with stalls."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnhw import ir
+from nnhw.accelerator import Accelerator
+from nnhw.flow.boundaries import Boundary, Comparison, boundaries, compare, expected_beats
+from nnhw.flow.compiled import library_cache
+from nnhw.flow.simulate import cycle_limit
+from nnhw.flow.virtual import CompiledHardware, StreamPlan, StreamRun, compile_component
+from nnhw.hdl.engine import Engine
+
+PATTERNS = (("none", "none"), ("random", "random"), ("bursts", "rare"))
+"""Stalls of source and sink. The last starves the input in runs and holds up the output, back to the first layer."""
+CHUNK = 250
+"""Images that the IR computes at a time."""
+
+
+@dataclass(frozen=True)
+class Equality:
+    """What one pair of stall patterns gave.
+
+    Parameters
+    ----------
+    pattern: of source and sink.
+    streams: each boundary, then the output.
+    run: what the hardware did.
+    seconds: that it took.
+    """
+
+    pattern: tuple[str, str]
+    streams: tuple[Comparison, ...]
+    run: StreamRun
+    seconds: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything arrived everywhere, equal, by the rules, and nothing else did."""
+        clean = self.run.i_left == 0 and self.run.broken_rules == 0
+        return clean and all(stream.equal for stream in self.streams)
+
+    def row(self) -> dict[str, Any]:
+        """Return the result under names of `report.json` where they mean the same."""
+        return {
+            "stalls": list(self.pattern),
+            "rtl_samples": self.streams[-1].frames,
+            "ir_rtl": self.streams[-1].mismatches,
+            "layers": {stream.name: stream.mismatches for stream in self.streams[:-1]},
+            "extra": sum(stream.extra for stream in self.streams),
+            "broken_rules": self.run.broken_rules,
+            "cycles": self.run.cycles,
+            "cycles_per_second": round(self.run.cycles / self.seconds),
+            "latency_cycles": self.run.latency_cycles,
+            "interval_cycles": self.run.interval_cycles,
+            "equal": self.equal,
+        }
+
+
+def check_equality(
+    accelerator: Accelerator, body: ir.Graph, codes: np.ndarray, patterns: Sequence[tuple[str, str]] = PATTERNS
+) -> list[Equality]:
+    """Compare hardware and IR in every value of every boundary.
+
+    Parameters
+    ----------
+    body: the integer graph that the accelerator was mapped from.
+    codes: int [N, *shape], one frame or more.
+    patterns: stall patterns of source and sink; the first without stalls measures the schedule.
+    """
+    taps = boundaries(accelerator)
+    expected, outputs = expected_streams(accelerator, body, codes)
+    frames = accelerator.input_format.pack(codes)
+    bits = [tap.beat_bits for tap in taps]
+    results = []
+    with tempfile.TemporaryDirectory() as scratch:
+        library = compile_component(Engine(accelerator, taps=True), bits, library_cache(Path(scratch)))
+        for pattern in patterns:
+            hardware = CompiledHardware(library, bits)
+            plan = StreamPlan(
+                o_bytes=accelerator.output_format.frame_bytes,
+                tap_beats=tuple(tap.beats for tap in taps),
+                limit_cycles=cycle_limit(accelerator, len(codes)),
+                i_pattern=pattern[0],
+                o_pattern=pattern[1],
+            )
+            start = time.monotonic()
+            run = hardware.stream(frames, plan)
+            seconds = time.monotonic() - start
+            hardware.close()
+            results.append(Equality(pattern, _compare(taps, expected, outputs, run, len(codes)), run, seconds))
+    return results
+
+
+def expected_streams(
+    accelerator: Accelerator, body: ir.Graph, codes: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the beats of each boundary and the output bytes [N, bytes], computed by the IR."""
+    names = [tap.node for tap in boundaries(accelerator)]
+    beats: list[list[np.ndarray]] = [[] for _ in names]
+    outputs = []
+    for start in range(0, len(codes), CHUNK):
+        values: dict[str, np.ndarray] = {}
+        ir.run(body, codes[start : start + CHUNK], observe=values.__setitem__)
+        for kept, part in zip(beats, expected_beats(accelerator, values), strict=True):
+            kept.append(part)
+        outputs.append(accelerator.output_format.pack(values[names[-1]]))
+    return [np.concatenate(parts) for parts in beats], np.concatenate(outputs)
+
+
+def _compare(
+    taps: Sequence[Boundary], expected: Sequence[np.ndarray], outputs: np.ndarray, run: StreamRun, frames: int
+) -> tuple[Comparison, ...]:
+    """Compare each boundary and the output."""
+    found = [
+        compare(tap.node, seen, wanted, frames, came)
+        for tap, seen, wanted, came in zip(taps, run.taps, expected, run.tap_beats, strict=True)
+    ]
+    return (*found, compare("output", run.outputs.reshape(-1), outputs.reshape(-1), frames, run.o_count))
