@@ -17,8 +17,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/.installed ## build the example for BOARD (ice40) and run real digits on the virtual board
-	$(BIN)/nnhw build --board $(BOARD) examples/$(EXAMPLE).py
-	$(BIN)/python examples/demo.py --board $(BOARD) $(EXAMPLE)
+	$(BIN)/nnhw build --board $(BOARD) --out build/demo-$(EXAMPLE)-$(BOARD) examples/$(EXAMPLE).py
+	$(BIN)/python examples/demo.py build/demo-$(EXAMPLE)-$(BOARD)
 
 test: $(VENV)/.installed ## run all tests, lint and types among them
 	$(BIN)/python -m pytest

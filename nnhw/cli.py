@@ -76,9 +76,13 @@ def options(
 @app.command()
 def doctor() -> None:
     """Say which tools are there, which version, and what a missing one costs."""
-    from nnhw.flow.doctor import diagnose, render
+    from nnhw.flow.doctor import diagnose
+    from nnhw.flow.terminal import render_doctor
 
-    OUT.print(render(diagnose()))
+    checks = diagnose()
+    OUT.print(render_doctor(checks))
+    if any(check.required and not check.found for check in checks):
+        raise typer.Exit(EXIT_ERROR)
 
 
 @app.command()

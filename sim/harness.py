@@ -11,7 +11,7 @@ from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge, RisingEdge
+from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
 CLOCK_NS = 10
 
@@ -197,7 +197,9 @@ class Tap:
 
 async def start(dut: Any) -> Cycles:
     """Start the clock of a design whose registers have their initial values; return the count of cycles."""
+    dut.clk.value = 0
     dut.rst.value = 0
+    await Timer(CLOCK_NS, unit="ns")  # an edge from an undefined clock, with an undefined reset, would count
     cocotb.start_soon(Clock(dut.clk, CLOCK_NS, unit="ns").start())
     return Cycles(dut)
 

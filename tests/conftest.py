@@ -41,3 +41,9 @@ def write_net(tmp_path: Path) -> WriteNet:
 def small_net(write_net: WriteNet) -> str:
     """The path of the network's file."""
     return write_net(1)
+
+
+@pytest.fixture(scope="session")
+def compiled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for compiled hardware, so that Verilator's runtime is compiled once for all tests."""
+    return tmp_path_factory.mktemp("compiled")

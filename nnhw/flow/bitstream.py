@@ -148,6 +148,7 @@ class Trial:
         folder.mkdir()
         design = make_top(self.make_device, self.board, settings)
         (folder / "design.il").write_text(design.rtlil, encoding="utf-8")
+        self.note(f"synthesis for {clock_hz / 1e6:g} MHz")
         netlist = synthesize(
             design.rtlil,
             self.board,
@@ -160,7 +161,10 @@ class Trial:
         self.netlists[clock_hz] = netlist
         seeds = range(1, request.seeds + 1)
         options: dict[str, Any] = {"jobs": request.jobs, "cache": self.cache, "note": self.note}
-        yield from place_seeds(netlist, design.pcf, self.board, clock_hz, seeds, **options)
+        self.note(f"place and route for {clock_hz / 1e6:g} MHz, up to {request.seeds} seeds, {request.jobs} at a time")
+        for placement in place_seeds(netlist, design.pcf, self.board, clock_hz, seeds, **options):
+            self.note(f"seed {placement.seed} holds {placement.fmax_hz / 1e6:.2f} MHz")
+            yield placement
 
 
 def _move(files: list[Path], out: Path) -> None:

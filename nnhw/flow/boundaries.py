@@ -133,5 +133,6 @@ def _patterns(accelerator: Accelerator, boundary: Boundary, values: np.ndarray) 
         return encode(stream_order(values), boundary.element)
     format_ = accelerator.output_format
     parts = format_.pack(values).reshape(len(values), -1, format_.element_bytes).astype(np.int64)
-    whole = (parts << (8 * np.arange(format_.element_bytes))).sum(axis=2)
-    return whole & ((1 << boundary.bits) - 1)
+    whole: np.ndarray = (parts << (8 * np.arange(format_.element_bytes))).sum(axis=2)
+    patterns: np.ndarray = whole & ((1 << boundary.bits) - 1)
+    return patterns

@@ -13,7 +13,7 @@ from nnhw.ir import Graph
 from nnhw.mapping.cost import Cost, cost
 from nnhw.mapping.mapper import MARGIN, Budget, map_body
 
-LINK_COST = Cost(lc=650, ebr=2)
+LINK_COST = Cost(lc=750, ebr=2)
 """UART, framing, CRC, identity, counters, reset: measured, see `benchmarks/`."""
 
 

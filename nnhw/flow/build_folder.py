@@ -116,16 +116,15 @@ class BuildFolder:
         """Name of the board."""
         return str(self.manifest["board"])
 
-    def files(self, stage: str) -> dict[str, str]:
-        """Return {file name: SHA-256} of a stage; empty where it has not run."""
+    def files(self, stage: str) -> dict[str, str | None]:
+        """Return {file name: SHA-256, None for a log} of a stage; empty where it has not run."""
         return dict(self.manifest["stages"].get(stage, {}).get("files", {}))
 
     def is_intact(self, stage: str) -> bool:
         """Return whether a stage has run and its files are as it left them."""
-        files = self.files(stage)
-        paths = {self.path / name: digest for name, digest in files.items()}
         return stage in self.manifest["stages"] and all(
-            path.is_file() and file_hash(path) == digest for path, digest in paths.items()
+            (self.path / name).is_file() and _hash(self.path / name) == digest
+            for name, digest in self.files(stage).items()
         )
 
     def is_current(self, stage: str, key: str) -> bool:
@@ -183,8 +182,13 @@ class BuildFolder:
         write_json(self.path / MANIFEST, self.manifest)
 
 
-def _hashes(folder: Path) -> dict[str, str]:
-    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+def _hashes(folder: Path) -> dict[str, str | None]:
+    return {path.name: _hash(path) for path in sorted(folder.iterdir())}
+
+
+def _hash(path: Path) -> str | None:
+    """Return the hash of an artefact; a log has none, as it holds times and folders."""
+    return None if path.suffix == ".log" else file_hash(path)
 
 
 def remove_partial(path: Path) -> None:

@@ -199,25 +199,30 @@ def runtime_objects(names: Sequence[str], compiler: Compiler, cache: Path) -> li
 
 
 def _compile(product: Product, compiler: Compiler, folder: Path, runtime: list[Path]) -> Path:
-    """Compile the sources in a folder; return the product in it.
-
-    What runs in every cycle is compiled well, the rest quickly and as one unit.
-    """
+    """Compile the sources in a folder; return the product in it."""
     program = compiler.verilator_root / "bin" / "verilator_bin"
     environment = {"VERILATOR_ROOT": str(compiler.verilator_root)}
     designs = sorted(path.name for path in folder.iterdir() if path.suffix in (".v", ".vlt"))
     argv = (str(program), *VERILATOR_FLAGS, *product.flags, *designs)
     run(Command("verilator", argv, folder, "verilator.log", environment))
-    sources = sorted(folder.glob("Vtop*.cpp"))
-    hot = [path for path in sources if "___024root" in path.name and "__Slow" not in path.name]
-    rest = [path.name for path in sources if path not in hot]
-    lines = [f'#include "{name}"' for name in (*rest, product.harness.as_posix())]
-    (folder / "rest.cpp").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    units = {f"{path.stem}.o": (path, product.effort) for path in hot} | {"rest.o": (folder / "rest.cpp", "-O1")}
+    units = {}
+    for name, (effort, files) in _units(product, folder).items():
+        (folder / f"{name}.cpp").write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
+        units[f"{name}.o"] = (folder / f"{name}.cpp", effort)
     _compile_units(compiler, folder, units)
     link = (*compiler.cxx, *units, *map(str, runtime), *product.link, "-pthread", "-o", "product")
     run(Command("C++ linker", link, folder, "link.log"))
     return folder / "product"
+
+
+def _units(product: Product, folder: Path) -> dict[str, tuple[str, list[str]]]:
+    """Return what is compiled together, and with which effort: what runs in every cycle well, the rest quickly."""
+    sources = sorted(path.name for path in folder.glob("Vtop*.cpp"))
+    slow = [name for name in sources if "__Slow" in name]
+    hot = [name for name in sources if "___024root" in name and name not in slow]
+    rest = [name for name in sources if name not in (*slow, *hot)]
+    units = {f"hot_{number}": (product.effort, [name]) for number, name in enumerate(hot)}
+    return units | {"slow": ("-O0", slow), "rest": ("-O1", [*rest, product.harness.as_posix()])}
 
 
 def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:

@@ -187,8 +187,7 @@ def _mapped(build: Build | Path | str) -> BuildFolder:
 
 def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None]) -> Hardware:
     """Return the compiled device of a build, or Amaranth's simulator where no compiler is."""
-    from nnhw.flow.cache import Cache
-    from nnhw.flow.compiled import Compiler, compile_library
+    from nnhw.flow.compiled import Compiler, compile_library, library_cache
     from nnhw.flow.virtual import CompiledHardware, SimulatedHardware
 
     folder.require("elaborate")
@@ -200,8 +199,5 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
     verilog = (folder.path / "device.v").read_text(encoding="utf-8")
-    kept = Cache.default().folder
-    if kept is not None:
-        return CompiledHardware(compile_library(verilog, (), kept / "virtual", compiler))
     with tempfile.TemporaryDirectory() as scratch:
-        return CompiledHardware(compile_library(verilog, (), Path(scratch), compiler))
+        return CompiledHardware(compile_library(verilog, (), library_cache(Path(scratch)), compiler))

@@ -18,6 +18,7 @@ from nnhw.flow.benches import Simulator, find_simulator, run_bench
 from nnhw.flow.boundaries import Comparison, boundaries, expected_beats
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.progress import Progress, SilentProgress
+from nnhw.ir.files import pack_arrays
 
 STALLS = ("none", "alternating", "random", "bursts", "rare")
 SEED = 2
@@ -212,7 +213,7 @@ def _write_plan(
             "input": accelerator.input_format.pack(codes).reshape(-1),
             "output": accelerator.output_format.pack(output).reshape(-1),
         }
-        np.savez(arrays, **packed, **beats)
+        arrays.write_bytes(pack_arrays(packed | beats))
     path, result = folder / f"plan-{number}.json", folder / f"result-{number}.json"
     plan = {
         "arrays": str(arrays),

@@ -112,7 +112,8 @@ def _run(commands: list[str], folder: Path, note: Note) -> None:
         run_yosys(commands, folder, note, LOG)
     except ToolFailure as failure:
         if any("no valid mapping found for memory" in line for line in failure.lines):
-            raise BuildError(f"a memory cannot be block RAM as planned: {failure.lines[0]}; {_MEMORY_REMEDY}") from failure
+            line = failure.lines[0].removeprefix("ERROR: ")
+            raise BuildError(f"a memory cannot be block RAM as planned: {line}; {_MEMORY_REMEDY}") from failure
         raise
 
 
@@ -123,8 +124,8 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     synth = f"synth_{board.family} -device {device} -top top -abc9{' -dsp' if dsp else ''}"
     return [
         "read_rtlil design.il",
-        # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its ports
-        # promise the old word, which costs an iCE40 block RAM a second register and a comparator for each bit.
+        # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its
+        # ports promise the old word, which costs an iCE40 block RAM a second register and a comparator for each bit.
         "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:COLLISION_X_MASK=1'0 %i",
         f"{synth} -run begin:map_ram",
         f"tee -q -o {_MEMORIES} dump t:$mem_v2",
@@ -180,10 +181,7 @@ def check_memories(netlist: Netlist, planned_ebr: int | None) -> None:
     in_logic = [memory for memory in netlist.memories if memory.planned and not memory.ebr]
     if in_logic:
         names = ", ".join(f"'{memory.name}' ({memory.depth} x {memory.bits} bits)" for memory in in_logic)
-        raise BuildError(
-            f"synthesis put memory into logic that was planned as block RAM: {names}; "
-            f"{_MEMORY_REMEDY}"
-        )
+        raise BuildError(f"synthesis put memory into logic that was planned as block RAM: {names}; {_MEMORY_REMEDY}")
     used = netlist.resources.ebr
     if planned_ebr is not None and used != planned_ebr:
         listed = ", ".join(f"'{memory.name}' {memory.ebr}" for memory in netlist.memories if memory.ebr)

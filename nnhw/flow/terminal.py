@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from rich.text import Text
 from nnhw.boards import Board
 
 if TYPE_CHECKING:
+    from nnhw.flow.doctor import Check
     from nnhw.flow.running import Run
     from nnhw.flow.simulate import SimulationResult
 
@@ -34,6 +35,27 @@ def render_boards(boards: Iterable[Board]) -> Table:
         counts = (_count(has.lc), _count(has.ebr), _count(has.spram), _count(has.dsp))
         table.add_row(board.name, ", ".join(board.aliases), board.title, f"{board.device}-{board.package}", *counts)
     return table
+
+
+def render_doctor(checks: Sequence[Check]) -> RenderableType:
+    """Return what `nnhw doctor` says: what is there, and for what is missing, what that costs and what to do."""
+    table = _table("What nnhw finds here", "", "found", "for")
+    for check in checks:
+        found = Text(check.found or "missing", style="green" if check.found else "red" if check.required else "yellow")
+        table.add_row(check.name, found, check.purpose)
+    table.columns[1].justify = table.columns[2].justify = "left"
+    notes = [Text(line) for check in checks for line in _advice(check)]
+    missing = [check.name for check in checks if check.required and not check.found]
+    verdict = f"needed and missing: {', '.join(missing)}" if missing else "everything that a build needs is here"
+    return Group(table, *notes, Text(verdict))
+
+
+def _advice(check: Check) -> Iterator[str]:
+    """Yield what is to be said about a tool below the table."""
+    if check.found is None:
+        yield f"{check.name} is missing: {check.remedy}. Without it works: {check.without}."
+    if check.detail:
+        yield f"{check.name}: {check.detail}"
 
 
 def render_simulation(result: SimulationResult, stalls: str) -> RenderableType:

@@ -16,6 +16,7 @@ _COMMANDS = (
     "read_rtlil design.il",
     "proc",
     "memory_collect",
+    "opt_clean",  # moves initial values to the names under which registers are written
     "attrmap -remove src -remove generator -remove top",
     "attrmap -modattr -remove src -remove generator -remove top",
     "write_verilog -norename design.v",

@@ -142,7 +142,9 @@ def map_body(
     layers = read_layers(body)
     frontiers = [_overridden(layer, (overrides or {}).get(layer.name)) for layer in layers]
     _check_names(layers, overrides or {})
+    fastest = max(min(candidate.cycles for candidate in candidates) for candidates in frontiers)
     intervals = sorted({candidate.cycles for candidates in frontiers for candidate in candidates})
+    intervals = [interval for interval in intervals if interval >= fastest]
     if target_interval is not None:
         reach = [interval for interval in intervals if interval <= target_interval]
         intervals = reach[-1:] or intervals[:1]

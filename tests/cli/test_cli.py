@@ -44,6 +44,25 @@ def test_cli_boards_lists_both() -> None:
     assert "ice40_hx8k_b_evn" in output
 
 
+def test_cli_doctor_names_tools_and_versions() -> None:
+    result = nnhw_command("doctor")
+    assert result.exit_code == 0, result.output
+    for name in ("Python", "torch", "yosys", "nextpnr-ice40", "Verilator", "C++ compiler"):
+        assert name in result.output
+    assert "everything that a build needs is here" in result.output
+
+
+def test_cli_doctor_says_what_a_missing_tool_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnhw.flow.doctor import Check
+
+    missing = Check("yosys", None, "to make a netlist", "the virtual board", "pip install pyosys", required=True)
+    monkeypatch.setattr("nnhw.flow.doctor.diagnose", lambda: (missing,))
+    result = nnhw_command("doctor")
+    assert result.exit_code == 1
+    assert "yosys is missing: pip install pyosys. Without it works: the virtual board." in result.output
+    assert "needed and missing: yosys" in result.output
+
+
 def test_cli_error_is_a_message_and_exit_code_1(tmp_path: Path) -> None:
     result = nnhw_command("report", str(tmp_path))
     assert result.exit_code == 1

@@ -126,3 +126,24 @@ class Noise:
         elif kind == "cut":
             return position + length
         return position + 1
+
+
+class FrameNoise(Noise):
+    """Loses, repeats and swaps whole frames: every CRC holds, only the sequence tells."""
+
+    def __call__(self, data: bytes) -> bytes:
+        frames = [part + b"\0" for part in data.split(b"\0")[:-1]]
+        place = 0
+        while place < len(frames):
+            if self._rng.random() < self._chance:
+                self.count += 1
+                frames[place : place + 2] = self._rng.choice(
+                    [
+                        frames[place + 1 : place + 2],
+                        [frames[place], *frames[place : place + 2]],
+                        frames[place : place + 2][::-1],
+                    ]
+                )
+                place += 1
+            place += 1
+        return b"".join(frames)

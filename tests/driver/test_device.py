@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cobs import cobs
 
 import nnhw.driver
 from nnhw import ir
@@ -73,6 +74,23 @@ def test_device_opens_behind_an_abandoned_batch() -> None:
     link.write(stale + encode_frame(Frame(Command.DATA, 1, bytes(range(1, 100))))[:50])
     codes = make_codes(20)
     assert np.array_equal(open_toy(link, accelerator).infer_codes(codes), golden(codes, 5))
+
+
+def test_device_asks_again_after_a_result_of_another_size() -> None:
+    accelerator = make_accelerator()
+    short = [encode_frame(Frame(Command.RESULT, 0, b"12345"))]
+
+    def inbound(data: bytes) -> bytes:
+        frames = [part + b"\0" for part in data.split(b"\0")[:-1]]
+        results = [frame for frame in frames if cobs.decode(frame[:-1])[0] == Command.RESULT]
+        if results and short:
+            return short.pop()
+        return data
+
+    codes = make_codes(3)
+    device = open_toy(TappedLink(make_board(accelerator), inbound=inbound), accelerator)
+    assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
+    assert not short
 
 
 def test_device_rejects_another_model() -> None:

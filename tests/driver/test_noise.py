@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.driver import BatchError
 from nnhw.errors import LinkError
-from tests.driver.fakes import Noise, TappedLink, golden, make_accelerator, make_board, make_codes, open_toy
+from tests.driver.fakes import FrameNoise, Noise, TappedLink, golden, make_accelerator, make_board, make_codes, open_toy
 
 
 @settings(max_examples=150, deadline=None)
@@ -18,13 +19,16 @@ from tests.driver.fakes import Noise, TappedLink, golden, make_accelerator, make
     count=st.integers(1, 300),
     inputs=st.sampled_from([1, 12, 241, 700]),
     outputs=st.sampled_from([1, 5, 130]),
+    kind=st.sampled_from([Noise, FrameNoise]),
 )
-def test_device_is_right_or_reports_an_error(seed: int, chance: float, count: int, inputs: int, outputs: int) -> None:
+def test_device_is_right_or_reports_an_error(
+    seed: int, chance: float, count: int, inputs: int, outputs: int, kind: type[Noise]
+) -> None:
     count = max(1, min(count, 20_000 // inputs, 20_000 // outputs))
     accelerator = make_accelerator(inputs, outputs)
     codes = make_codes(count, inputs, seed % 1000)
     expected = golden(codes, outputs)
-    link = TappedLink(make_board(accelerator), Noise(seed, chance), Noise(seed + 1, chance))
+    link = TappedLink(make_board(accelerator), kind(seed, chance), kind(seed + 1, chance))
     try:
         device = open_toy(link, accelerator)
     except LinkError:
@@ -41,11 +45,12 @@ def test_device_is_right_or_reports_an_error(seed: int, chance: float, count: in
     assert link.now() < 60
 
 
-def test_device_gets_through_moderate_noise() -> None:
+@pytest.mark.parametrize(("kind", "chance"), [(Noise, 2e-4), (FrameNoise, 2e-3)])
+def test_device_gets_through_moderate_noise(kind: type[Noise], chance: float) -> None:
     """Proof that the retries work: faults there are, and all images come."""
     accelerator = make_accelerator()
     codes = make_codes(2000)
-    outbound, inbound = Noise(7, 2e-4), Noise(8, 2e-4)
+    outbound, inbound = kind(7, chance), kind(8, chance)
     device = open_toy(TappedLink(make_board(accelerator), outbound, inbound), accelerator)
     assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
     assert outbound.count > 3

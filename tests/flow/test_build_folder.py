@@ -161,3 +161,15 @@ def test_build_folder_manifest_bytes_do_not_depend_on_the_place(tmp_path: Path) 
         commit(BuildFolder.create(tmp_path / name, "net", "board"), "lower", a="1")
     assert (tmp_path / "one" / MANIFEST).read_bytes() == (tmp_path / "two" / MANIFEST).read_bytes()
     assert str(tmp_path) not in json.dumps(read_json(tmp_path / "one" / MANIFEST))
+
+
+def test_build_folder_logs_have_no_hash_but_belong_to_their_stage(tmp_path: Path) -> None:
+    folder = BuildFolder.create(tmp_path / "b", "net", "board")
+    with folder.staging("build") as staged:
+        (staged / "yosys.log").write_text("12:00", encoding="utf-8")
+        folder.commit("build", "k", staged)
+    assert folder.files("build") == {"yosys.log": None}
+    (tmp_path / "b" / "yosys.log").write_text("13:00", encoding="utf-8")
+    assert folder.is_current("build", "k")
+    folder.drop("build")
+    assert visible(tmp_path / "b") == [MANIFEST]

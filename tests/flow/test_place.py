@@ -48,7 +48,7 @@ def test_place_seeds_measure_resources_and_clock(netlist: Netlist, pcf: str) -> 
     assert placement.clock_hz == CLOCK_HZ
     assert placement.holds
     assert sum(hop.delay_ns for hop in placement.path) == pytest.approx(1e9 / placement.fmax_hz, rel=1e-3)
-    assert [hop.kind for hop in placement.path][0] == "clk-to-q"
+    assert placement.path[0].kind == "clk-to-q"
     assert json.dumps(hops_of(placement))
 
 

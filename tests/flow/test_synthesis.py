@@ -86,7 +86,7 @@ def test_synthesize_rejects_memory_that_cannot_be_block_ram(tmp_path: Path) -> N
     with pytest.raises(BuildError) as caught:
         synthesize(top_of(RomDevice(registered=False), BOARD).rtlil, BOARD, tmp_path)
     assert str(caught.value) == (
-        "a memory cannot be block RAM as planned: ERROR: no valid mapping found for memory top.device.rom; "
+        "a memory cannot be block RAM as planned: no valid mapping found for memory top.device.rom; "
         "its read port must be registered, without a reset or an initial value of the register"
     )
 

@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cobs import cobs
-from sim.stalls import PATTERNS as PYTHON_PATTERNS
-from tests.hdl.streams import run_stream
-from tests.sim.networks import SMALL, accelerator_of, mlp, random_codes
 
 from benchmarks.rtl import check_equality
 from nnhw import ir
@@ -22,6 +19,9 @@ from nnhw.flow.virtual import PATTERNS, CompiledHardware, SimulatedHardware, Str
 from nnhw.hdl.engine import Engine
 from nnhw.ir import Graph
 from nnhw.protocol import DELIMITER, Command, Frame
+from sim.stalls import PATTERNS as PYTHON_PATTERNS
+from tests.hdl.streams import run_stream
+from tests.sim.networks import SMALL, accelerator_of, mlp, random_codes
 
 FRAMES = 5
 
@@ -39,9 +39,9 @@ needs_compiler = pytest.mark.skipif(bool(compiler_missing()), reason=compiler_mi
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of this module, so that Verilator's runtime is compiled once."""
-    return tmp_path_factory.mktemp("compiled")
+def cache(compiled_cache: Path) -> Path:
+    """Where what these tests compile is kept: where that of the other tests is."""
+    return compiled_cache / "virtual"
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,10 @@ def test_stream_says_what_was_not_taken_and_did_not_come(engine: Path, body: Gra
 
 
 @needs_compiler
-def test_check_equality_finds_nothing_in_the_engine_and_the_wrong_row_in_the_ir(body: Graph) -> None:
+def test_check_equality_finds_nothing_in_the_engine_and_the_wrong_row_in_the_ir(
+    body: Graph, compiled_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNHW_CACHE", str(compiled_cache))
     accelerator, codes = accelerator_of(body, SMALL), random_codes(body, 40)
     good = check_equality(accelerator, body, codes)
     assert [equality.equal for equality in good] == [True, True, True]
@@ -125,8 +128,9 @@ def test_check_equality_finds_nothing_in_the_engine_and_the_wrong_row_in_the_ir(
 def test_device_answers_over_its_byte_streams(device: CompiledHardware, body: Graph) -> None:
     accelerator, codes = accelerator_of(body, SMALL), random_codes(body, 3)
     images = accelerator.input_format.pack(codes)
-    hello = frames_in(device.transfer(on_the_wire(Frame(Command.IDENTIFY, 7), Frame(Command.RESET, 9)), 10_000))
-    assert [(frame.command, frame.sequence) for frame in hello] == [(Command.IDENTITY, 7), (Command.RESET_DONE, 9)]
+    for command, answered in ((Command.IDENTIFY, Command.IDENTITY), (Command.RESET, Command.RESET_DONE)):
+        (hello,) = frames_in(device.transfer(on_the_wire(Frame(command, 9)), 10_000))
+        assert (hello.command, hello.sequence) == (answered, 9)
     answer = device.transfer(on_the_wire(Frame(Command.DATA, 0, images.tobytes())), 100_000)
     results = frames_in(answer)
     assert [frame.command for frame in results] == [Command.RESULT] * 3

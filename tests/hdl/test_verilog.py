@@ -8,6 +8,7 @@ from pathlib import Path
 from sim.cases import CASES
 
 from nnhw.flow.toolchain import run_yosys
+from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.verilog import to_rtlil, to_verilog
 
@@ -35,3 +36,9 @@ def test_verilog_top_has_the_ports_of_the_streams() -> None:
     names = set(re.findall(r"\w+", first.split("(")[1]))
     assert first.startswith("module top(")
     assert names == {"clk", "rst", *(f"{s}__{m}" for s in "io" for m in ("valid", "ready", "payload"))}
+
+
+def test_verilog_keeps_initial_values_of_registers_that_are_ports() -> None:
+    buffer = to_verilog(StreamBuffer(8), run_yosys)
+    assert re.search(r"\breg i__ready = 1'h1;", buffer)
+    assert re.search(r"\breg o__valid = 1'h0;", buffer)

@@ -1,20 +1,13 @@
-"""Compiled hardware of these tests goes to a cache of their own."""
+"""Compiled benches go to a cache of the test session."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set NNHW_CACHE for the session, so that Verilator's runtime is compiled once."""
-    before = os.environ.get("NNHW_CACHE")
-    os.environ["NNHW_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    if before is None:
-        del os.environ["NNHW_CACHE"]
-    else:
-        os.environ["NNHW_CACHE"] = before
+@pytest.fixture(autouse=True)
+def kept_apart(compiled_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep compiled benches out of the user's cache."""
+    monkeypatch.setenv("NNHW_CACHE", str(compiled_cache))

@@ -29,7 +29,7 @@ def simulator_missing() -> str:
 
 pytestmark = pytest.mark.skipif(bool(simulator_missing()), reason=simulator_missing())
 
-STALLS = ["none,none", "alternating,random", "random,alternating", "bursts,bursts"]
+STALLS = ["none,none", "random,alternating"]
 
 
 def environments(case: str, patterns: list[str]) -> list[dict[str, str]]:
@@ -43,9 +43,7 @@ def verilog_of(case: str) -> str:
     return to_verilog(HARDWARE[type(config)](config), run_yosys)
 
 
-@pytest.mark.parametrize(
-    "case", ["matmul_folded", "matmul_code_2", "window_block_odd", "pool_signed", "convert_narrow_3"]
-)
+@pytest.mark.parametrize("case", ["matmul_folded", "window_block_odd", "pool_signed", "convert_narrow_3"])
 def test_bench_engine_passes(case: str, tmp_path: Path) -> None:
     run_bench(verilog_of(case), "bench_engine", environments(case, STALLS), tmp_path)
     assert all((tmp_path / f"results-{number}.xml").exists() for number in range(len(STALLS)))
@@ -55,11 +53,12 @@ class DeadOutput(wiring.Component):
     """Takes everything and says nothing."""
 
     def __init__(self, inner: Any) -> None:
+        self.inner = inner
         super().__init__(inner.signature)
-        inner.elaborate(None)  # else Amaranth warns that it was never used
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        m.submodules.inner = self.inner
         m.d.sync += self.i.ready.eq(1)
         return m
 

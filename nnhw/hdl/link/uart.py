@@ -69,7 +69,9 @@ class UartTransmitter(wiring.Component):
         if self._divisor != 1 << len(elapsed):
             with m.If(tick):
                 m.d.sync += elapsed.eq(0)
-        m.d.comb += [sent.eq(shift == 0), self.i.ready.eq(tick & sent)]
+        # A tick comes long after the last change of `shift`, so this may be a cycle late.
+        m.d.sync += sent.eq(shift == 0)
+        m.d.comb += self.i.ready.eq(tick & sent)
         with m.If(tick):
             m.d.sync += [shift.eq(shift >> 1), self.tx.eq(shift[0] | sent)]
             with m.If(self.i.valid & sent):

@@ -23,7 +23,7 @@ class StatusCounters(wiring.Component):
     -------
     input_waits, output_waits, result, bad_frame: In(1), count in this cycle.
     clear: In(1), sets all counters but `bad_frames` to 0.
-    ready: Out(1), in two cycles from now `ring` shows the first byte of all.
+    ready: Out(1), in three cycles from now `ring` shows the first byte of all.
     ring: Out(8), bytes of cycles, input waits, output waits, the lowest first, a byte per cycle.
     results: Out(16), bad_frames: Out(8): counters.
 
@@ -58,7 +58,7 @@ class StatusCounters(wiring.Component):
             m.d.sync += counter.eq(Mux(counter == WIDE - 1, 0, counter + 1))
         m.d.sync += byte.eq(byte + 1)
         # What is added is chosen a cycle before: the byte that `ring` shows when byte == 1, counter == 0 is the first.
-        m.d.comb += self.ready.eq((byte == _BYTES - 1) & (counter == WIDE - 1))
+        m.d.comb += self.ready.eq((byte == _BYTES - 2) & (counter == WIDE - 1))
         addend, now = self._waiting(m, (byte == 0), counter)
         chosen, carry_in, first = Signal.like(addend), Signal(), Signal()
         m.d.sync += [chosen.eq(addend), carry_in.eq(now), first.eq(byte == 0)]

@@ -18,7 +18,7 @@ _SEQUENCE_AT = _COMMAND_AT + 1
 _PAYLOAD_AT = CobsDecoder.FIRST + 1 + HEADER_BYTES
 
 
-_STEPS = data.StructLayout({name: 1 for name in ("receive", "check", "judge", "drop", "reset", "wait", "ask")})
+_STEPS = data.StructLayout(dict.fromkeys(("receive", "check", "judge", "drop", "reset", "wait", "ask"), 1))
 
 
 class FrameReceiver(wiring.Component):
@@ -182,7 +182,7 @@ class FrameReceiver(wiring.Component):
                 bank.eq(~bank),
                 busy.eq(1),
                 position.eq(_PAYLOAD_AT),
-                end.eq(self._cobs.position + 1 - CRC_BYTES),
+                end.eq(self._cobs.position - (CRC_BYTES - 1)),
             ]
         with m.If(self.reset):
             m.d.sync += [busy.eq(0), self.o.valid.eq(0)]

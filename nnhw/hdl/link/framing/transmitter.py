@@ -24,19 +24,13 @@ from nnhw.protocol import (
 RESULT = Command.RESULT & ~ANSWER
 ERROR = Command.ERROR & ~ANSWER
 TAKEN = Command.TAKEN & ~ANSWER
-# Payload bytes of the frames that have always as many.
-_LENGTHS = {
-    Command.IDENTIFY: IDENTITY_FORMAT.size,
-    Command.STATUS: STATUS_FORMAT.size,
-    Command.RESET: 0,
-    ERROR: 1,
-    TAKEN: 0,
-}
-
-
+# Payload bytes of the frames that have always as many; the other kinds have none.
+_LENGTHS = {"identify": IDENTITY_FORMAT.size, "status": STATUS_FORMAT.size, "error": 1}
+_KINDS = data.StructLayout(dict.fromkeys(("identify", "status", "error", "taken", "result"), 1))
 _STEPS = data.StructLayout(
     {
         "idle": 1,
+        "open": 1,
         "command": 1,
         "sequence": 1,
         "result": 1,
@@ -73,7 +67,7 @@ class FrameTransmitter(wiring.Component):
 
     Timing
     ------
-    A byte per cycle in and out; a frame of n payload bytes takes n + 11 cycles to build and n + 8 to send,
+    A byte per cycle in and out; a frame of n payload bytes takes n + 12 cycles to build and n + 8 to send,
     at the same time as the next is built.
     """
 
@@ -104,7 +98,7 @@ class FrameTransmitter(wiring.Component):
         m.submodules.crc = self._crc = Crc32()
         m.submodules.counters = self._counters = StatusCounters()
         self._at = Signal(_STEPS, init={"idle": 1})
-        self._kind = Signal(COMMAND_BITS)
+        self._number, self._kind = Signal(COMMAND_BITS), Signal(_KINDS)
         # Counts bytes as they enter `_data`; they are written one cycle later, when it has moved on by one.
         self._index = Signal(8, init=CobsEncoder.FIRST)
         self._data, self._strobe = Signal(8), Signal()
@@ -138,15 +132,20 @@ class FrameTransmitter(wiring.Component):
             Mux(self.ask, self._counters.ready, error_due | taken_due | self.i.valid) & self._at.idle
         )
         with m.If(self._at.idle):
-            m.d.sync += answering.eq(self.ask)
-            with m.If(self.ask):
-                m.d.sync += self._kind.eq(self.command)
-            with m.Elif(error_due):
-                m.d.sync += [self._kind.eq(ERROR), error_due.eq(0)]
-            with m.Elif(taken_due):
-                m.d.sync += [self._kind.eq(TAKEN), taken_due.eq(0)]
-            with m.Else():
-                m.d.sync += self._kind.eq(RESULT)
+            due = Mux(error_due, ERROR, Mux(taken_due, TAKEN, RESULT))
+            m.d.sync += [
+                answering.eq(self.ask),
+                self._number.eq(Mux(self.ask, self.command, due)),
+                self._kind.identify.eq(self.ask & (self.command == Command.IDENTIFY)),
+                self._kind.status.eq(self.ask & (self.command == Command.STATUS)),
+                self._kind.error.eq(~self.ask & error_due),
+                self._kind.taken.eq(~self.ask & ~error_due & taken_due),
+                self._kind.result.eq(~self.ask & ~error_due & ~taken_due),
+            ]
+            with m.If(~self.ask):
+                m.d.sync += error_due.eq(0)
+            with m.If(~self.ask & ~error_due):
+                m.d.sync += taken_due.eq(0)
         with m.If(self.error):
             m.d.sync += [error_due.eq(1), reason.eq(self.reason)]
         with m.If(self.taken):
@@ -160,12 +159,11 @@ class FrameTransmitter(wiring.Component):
     def _last(self, m: Module) -> Signal:
         """Return: the payload is complete with `_index` bytes."""
         length, last = Signal(8), Signal()
-        with m.Switch(self._kind):
-            for kind, value in _LENGTHS.items():
-                with m.Case(kind):
-                    m.d.comb += length.eq(value)
-            with m.Default():
-                m.d.comb += length.eq(min(self._identity.output_bytes, PAYLOAD_LIMIT_BYTES))
+        lengths = {**_LENGTHS, "result": min(self._identity.output_bytes, PAYLOAD_LIMIT_BYTES)}
+        for bit in range(len(length)):
+            m.d.comb += length[bit].eq(
+                Cat(self._kind[kind] for kind, value in lengths.items() if value >> bit & 1).any()
+            )
         m.d.comb += last.eq(self._index == length)
         if self._identity.output_bytes <= PAYLOAD_LIMIT_BYTES:
             return last
@@ -180,7 +178,7 @@ class FrameTransmitter(wiring.Component):
 
     def _walk(self, m: Module, last: Signal) -> None:
         """Go through the steps of a frame, one register each."""
-        at, result = self._at, self._kind == RESULT
+        at, result = self._at, self._kind.result
         grows, complete = Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(at.result),
@@ -193,7 +191,8 @@ class FrameTransmitter(wiring.Component):
             # The delimiter takes the place of the zero byte that closed the frame.
             self._strobe.eq(grows | at.delimit),
             at.idle.eq((at.idle & ~self._begins) | self._hand_over),
-            at.command.eq(self._begins),
+            at.open.eq(self._begins),
+            at.command.eq(at.open),
             at.sequence.eq(at.command),
             at.result.eq((at.sequence | at.result) & result & ~complete),
             at.table.eq((at.sequence | at.table) & ~result & ~complete),
@@ -217,35 +216,53 @@ class FrameTransmitter(wiring.Component):
         at, table = self._at, self._table(m, reason)
         m.d.sync += self._data.eq(
             table
-            | Mux(at.command, self._kind | ANSWER, 0)
+            | Mux(at.command, self._number | ANSWER, 0)
             | Mux(at.result, self.i.payload, 0)
             | Mux(at.crc.any(), self._crc.low, 0)
         )
 
     def _table(self, m: Module, reason: Signal) -> Signal:
         """Return the byte of this step where it is the sequence or not a result's; it is chosen a cycle before."""
-        counters, index, kind = self._counters, self._index, self._kind
-        head, body = self._at.command, (self._at.sequence | self._at.table)
-        status = body & (kind == Command.STATUS)
-        tail = index[:4] >= PERIOD
-        gates = [
-            (head & (kind != RESULT) & (kind != TAKEN), self.token),
-            (head & (kind == TAKEN), self.taken_count),
-            ((head & (kind == RESULT)) | (status & tail & (index[:2] == 0)), counters.results[:8]),
-            (status & tail & index[0], counters.results[8:]),
-            (status & tail & index[1], counters.bad_frames),
-            (status & ~tail, counters.ring),
-            (body & (kind == ERROR), reason),
-            (body & (kind == Command.IDENTIFY), self._identity_byte()),
-        ]
-        selected: Value = Const(0, 8)
-        for number, (gate, source) in enumerate(gates):
-            open_ = Signal(name=f"gate_{number}")
-            m.d.comb += open_.eq(gate)
-            selected = selected | (source & open_.replicate(8))
+        gates = self._gates(m)
+        sources = {
+            "token": self.token,
+            "taken": self.taken_count,
+            "results_low": self._counters.results[:8],
+            "results_high": self._counters.results[8:],
+            "bad_frames": self._counters.bad_frames,
+            "ring": self._counters.ring,
+            "reason": reason,
+            "identity": self._identity_byte(),
+        }
         table = Signal(8)
+        selected: Value = Const(0, 8)
+        for name, source in sources.items():
+            selected = selected | (source & gates[name].replicate(8))
         m.d.sync += table.eq(selected)
+        # The gates close two cycles late; nothing of that may reach the CRC's bytes.
+        with m.If(self._at.settle):
+            m.d.sync += table.eq(0)
         return table
+
+    def _gates(self, m: Module) -> dict[str, Signal]:
+        """Return which source the table takes; chosen another cycle before, when `_index` is one less."""
+        at, kind, index = self._at, self._kind, self._index[:4]
+        body = Signal()
+        m.d.comb += body.eq(at.command | at.sequence | at.table)
+        status = body & kind.status
+        chosen = {
+            "token": at.open & ~kind.result & ~kind.taken,
+            "taken": at.open & kind.taken,
+            "results_low": (at.open & kind.result) | (status & (index == PERIOD - 1)),
+            "results_high": status & (index == PERIOD),
+            "bad_frames": status & (index == PERIOD + 1),
+            "ring": status & ((index < PERIOD - 1) | (index == 15)),
+            "reason": body & kind.error,
+            "identity": body & kind.identify,
+        }
+        gates = {name: Signal(name=f"gate_{name}") for name in chosen}
+        m.d.sync += [gates[name].eq(value) for name, value in chosen.items()]
+        return gates
 
     def _identity_byte(self) -> Value:
         """Return the byte of the identity that `_index` points at.

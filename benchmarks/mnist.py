@@ -1,0 +1,160 @@
+"""The two MNIST examples on all test images: equality from PyTorch to the serial pins, clocks over seeds, rates."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.rtl import Equality, check_equality
+from nnhw import ir
+from nnhw.accelerator import Accelerator
+from nnhw.boards import load_board
+from nnhw.flow.bitstream import Request, Trial
+from nnhw.flow.cache import Cache
+from nnhw.flow.device import make_uart_device
+from nnhw.flow.lowering import lower_graph, run_parts
+from nnhw.flow.options import Options
+from nnhw.flow.pipeline import Build, build_file
+from nnhw.flow.progress import Progress, make_progress
+from nnhw.flow.samples import differing_rows, evaluate
+from nnhw.flow.simulate import simulate_uart_pins
+from nnhw.flow.terminal import render_report
+from nnhw.flow.timing import usable_clocks
+from nnhw.frontend import Source, load_source
+from nnhw.passes import Parts
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+SEEDS = 5
+UART_FRAMES = 20
+
+Row = dict[str, Any]
+
+
+def mlp(board: str) -> Row:
+    """Measure `mnist_mlp`; all 10,000 test images in RTL."""
+    return measure("mnist_mlp", board, rtl_images=10_000)
+
+
+def cnn(board: str) -> Row:
+    """Measure `mnist_cnn`; 1,000 test images in RTL."""
+    return measure("mnist_cnn", board, rtl_images=1_000)
+
+
+def measure(name: str, board: str, rtl_images: int) -> Row:
+    """Build an example and compare everything that computes it with its reference.
+
+    Returns
+    -------
+    `report.json` with `exactness` over the test images and `seeds` over all seeds, and `accuracy`, `stalls` (one entry
+    for each pattern) and `uart` besides.
+    """
+    progress = make_progress(Console(stderr=True))
+    file = str(EXAMPLES / f"{name}.py")
+    build = build_file(file, board, Options(seeds=SEEDS), progress=progress)
+    source, accelerator = load_source(file), build.accelerator
+    images, labels = _examples_module("mnist_data").load_mnist("test")
+    with progress.stage(f"{len(images)} images: PyTorch, reference, integer graph"):
+        parts, exactness, logits = compare_graphs(source, images)
+    codes = ir.run_in_chunks(parts.head, images)[0]
+    with progress.stage(f"{rtl_images} images: RTL at every boundary"):
+        found = check_equality(accelerator, parts.body, codes[:rtl_images])
+    with progress.stage(f"{UART_FRAMES} images: through the serial pins"):
+        pins = compare_pins(accelerator, parts, codes[:UART_FRAMES], build)
+    return {
+        **build.report,
+        "seeds": all_seeds(accelerator, build, board, progress),
+        "exactness": {**exactness, **join(found)},
+        "accuracy": float((logits.argmax(axis=1) == labels).mean()),
+        "stalls": [equality.row() for equality in found],
+        "uart": pins,
+    }
+
+
+def compare_graphs(source: Source, images: np.ndarray) -> tuple[Parts, Row, np.ndarray]:
+    """Compare PyTorch in float32 and float64, the reference, and the graph behind every pass.
+
+    Returns
+    -------
+    The parts, `exactness` of the report, and the logits.
+    """
+    answers = {
+        "inputs": images,
+        "torch": evaluate(source.model, images),
+        "torch_float64": evaluate(source.model, images, double=True),
+    }
+    graph = source.capture()
+    parts, facts = lower_graph(graph, answers)
+    reference = ir.run_in_chunks(graph, images)[0]
+    keys = ("samples", "torch_ir", "torch_float64_ir", "passes")
+    exactness = {key: facts[key] for key in keys}
+    exactness["passes"]["all"] = differing_rows(run_parts(parts, images.astype(np.float64)), reference)
+    return parts, exactness, reference
+
+
+def join(found: Sequence[Equality]) -> Row:
+    """Return the worst of all stall patterns, as `exactness` of the report; frames too many count as different."""
+    streams = [equality.streams for equality in found]
+    worst = [max(same, key=lambda stream: stream.mismatches + stream.extra) for same in zip(*streams, strict=True)]
+    counts = {stream.name: stream.mismatches + stream.extra for stream in worst}
+    return {"rtl_samples": worst[-1].frames, "ir_rtl": counts.pop("output"), "layers": counts}
+
+
+def compare_pins(accelerator: Accelerator, parts: Parts, codes: np.ndarray, build: Build) -> Row:
+    """Run frames through the pins of the device as it is on the board."""
+    outputs = ir.run(parts.body, codes)[0]
+    clock_hz, baud = int(build.report["clock_hz"]), build.report["link"]["baud"]
+    with tempfile.TemporaryDirectory() as scratch:
+        result = simulate_uart_pins(accelerator, codes, outputs, clock_hz, baud, Path(scratch))
+    return {"samples": result.frames, "mismatches": result.mismatches}
+
+
+def all_seeds(accelerator: Accelerator, build: Build, board: str, progress: Progress) -> Mapping[str, float]:
+    """Return Fmax by seed at the clock of the build, for all seeds: a build stops at the first that holds."""
+    found = load_board(board)
+    settings = next(clock for clock in usable_clocks(found) if clock.output_hz == build.report["clock_hz"])
+    with progress.stage(f"{SEEDS} seeds"), tempfile.TemporaryDirectory() as scratch:
+        trial = Trial(
+            lambda clock_hz: make_uart_device(accelerator, clock_hz, found.uart.baud),
+            found,
+            Path(scratch),
+            Request(seeds=SEEDS),
+            Cache.default(),
+            progress.note,
+        )
+        return {str(placement.seed): round(placement.fmax_hz) for placement in trial.place(settings)}
+
+
+def show(row: Mapping[str, Any]) -> None:
+    """Print a row for people."""
+    console = Console()
+    console.print(render_report(row))
+    worst, clock_hz = min(row["seeds"].values()), row["clock_hz"]
+    lines = [
+        f"accuracy {row['accuracy']:.2%} on {row['exactness']['samples']} test images",
+        f"worst of {len(row['seeds'])} seeds: {worst / 1e6:.2f} MHz for a clock of {clock_hz / 1e6:g} MHz",
+        f"serial pins: {row['uart']['mismatches']} of {row['uart']['samples']} frames differ",
+        *(
+            f"RTL, stalls {' / '.join(run['stalls'])}: {run['ir_rtl']} of {run['rtl_samples']} frames differ, "
+            f"{run['cycles_per_second']:,} cycles/s"
+            for run in row["stalls"]
+        ),
+    ]
+    for line in lines:
+        console.print(line, highlight=False)
+
+
+def _examples_module(name: str) -> ModuleType:
+    """Return a module of the examples, which are no package."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,102 @@
+"""Engine parameters: what is refused, and how values become bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.encoding import bits_for_range, decode, encode, pack_words, unpack_words
+from nnhw.engines.loops import LoopNest
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.window import WindowConfig
+from nnhw.errors import MappingError
+from nnhw.ir import BIPOLAR, IntType
+
+
+@st.composite
+def typed_values(draw: st.DrawFn) -> tuple[IntType, np.ndarray]:
+    """Return a type and values of it."""
+    if draw(st.booleans()):
+        return BIPOLAR, np.array(draw(st.lists(st.sampled_from([-1, 1]), min_size=1, max_size=40)))
+    low = draw(st.integers(-300, 300))
+    high = draw(st.integers(low, low + 600))
+    return IntType(low, high), np.array(draw(st.lists(st.integers(low, high), min_size=1, max_size=40)))
+
+
+@given(typed_values())
+def test_encoding_round_trips(given_values: tuple[IntType, np.ndarray]) -> None:
+    dtype, values = given_values
+    patterns = encode(values, dtype)
+    assert ((patterns >= 0) & (patterns < 1 << dtype.bits)).all()
+    assert (decode(patterns, dtype) == values).all()
+
+
+@given(st.integers(1, 12), st.integers(1, 9), st.data())
+def test_words_round_trip(bits: int, lanes: int, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.lists(st.integers(0, 2**bits - 1), min_size=lanes, max_size=lanes), min_size=1, max_size=6))
+    assert (unpack_words(pack_words(np.array(rows), bits), lanes, bits) == np.array(rows)).all()
+
+
+@given(st.integers(-5000, 5000), st.integers(0, 5000))
+def test_range_takes_the_fewest_bits(low: int, more: int) -> None:
+    high = low + more
+    bits, signed = bits_for_range(low, high)
+    least = -(1 << (bits - 1)) if signed else 0
+    assert least <= low
+    assert high <= least + (1 << bits) - 1
+    assert bits == 1 or (low < least // 2 if signed else False) or high > (least + (1 << bits) - 1) // 2
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(-9, 9)), min_size=1, max_size=4))
+def test_jumps_lead_through_all_addresses(loops: list[tuple[int, int]]) -> None:
+    nest = LoopNest(tuple(count for count, _ in loops), tuple(stride for _, stride in loops), 8)
+    address, walked, counters = 0, [], [0] * len(loops)
+    for _ in range(nest.length):
+        walked.append(address)
+        level = 0
+        while level < len(loops) and counters[level] == nest.counts[level] - 1:
+            counters[level] = 0
+            level += 1
+        if level < len(loops):
+            counters[level] += 1
+        address = (address + nest.jumps()[level]) % 256
+    assert walked == nest.addresses()
+    assert address == 0
+
+
+def matmul(**changes: int) -> MatmulConfig:
+    parameters = {"pe": 4, "simd": 4, "hop": 2, "drain": 1} | changes
+    return MatmulConfig(
+        weights=np.ones((8, 32), dtype=np.int64), activation=BIPOLAR, weight=BIPOLAR, thresholds=None, vectors=1, **parameters
+    )
+
+
+def test_matmul_rejects_what_does_not_divide() -> None:
+    with pytest.raises(MappingError) as caught:
+        matmul(pe=3, simd=5)
+    assert str(caught.value) == (
+        "matmul engine: pe 3 must divide outputs 8; simd 5 must divide inputs 32; hop 2 must divide pe 3"
+    )
+
+
+def test_matmul_rejects_a_drain_that_is_too_slow() -> None:
+    with pytest.raises(MappingError) as caught:
+        matmul(pe=8, simd=8, hop=1)
+    assert str(caught.value) == (
+        "matmul engine: draining takes 7 + 8 cycles but a fold has only 4; use a larger drain or hop"
+    )
+
+
+def test_convert_rejects_lanes_that_do_not_divide() -> None:
+    with pytest.raises(MappingError) as caught:
+        ConvertConfig(3, 2, 1, 6)
+    assert str(caught.value) == "width converter needs lanes that divide each other, given 3 and 2"
+
+
+def test_window_rejects_a_line_buffer_that_is_too_small() -> None:
+    with pytest.raises(MappingError) as caught:
+        WindowConfig(8, 8, 2, (3, 3), (1, 1), (2, 2), 1, 1, 1, 4, 5)
+    assert str(caught.value) == "window needs a line buffer of 4 rows of 16 words, given 32 words"

@@ -1,0 +1,195 @@
+"""The mapper: what it makes computes what the graph computes, fits, is as fast as it can be, and says why when not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnhw.accelerator import Accelerator, stream_order
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.window import WindowConfig
+from nnhw.errors import MappingError, ProblemList
+from nnhw.ir import BIPOLAR, Graph, IntType, run
+from nnhw.mapping.cost import Cost, cost
+from nnhw.mapping.mapper import Budget, map_body
+from tests.mapping.bodies import LayerSpec, codes_of, make_body
+
+LARGE = Budget(lc=100_000, ebr=1000)
+U4 = IntType(0, 15)
+MLP = [LayerSpec(64), LayerSpec(64), LayerSpec(10, steps=0)]
+
+
+def golden_run(accelerator: Accelerator, codes: np.ndarray) -> dict[str, np.ndarray]:
+    """Send one frame through the golden outputs of all stages; return what passes each boundary, in stream order."""
+    values = stream_order(codes[None])[0]
+    seen = {}
+    for stage in accelerator.stages:
+        config = stage.config
+        if isinstance(config, ConvertConfig):
+            continue
+        if isinstance(config, WindowConfig):
+            values = config.golden(values.reshape(config.height, config.width, config.channels))
+        elif isinstance(config, MatmulConfig):
+            vectors = values.reshape(config.vectors, config.folds, -1)
+            assert (vectors == vectors[:, :1]).all()
+            values = config.golden(vectors[:, 0]).reshape(-1)
+        else:
+            values = config.golden(values.reshape(-1, config.lanes)).reshape(-1)
+        if stage.node:
+            seen[stage.node] = values
+    return seen
+
+
+def check_equal(body: Graph, accelerator: Accelerator, frames: int = 2, seed: int = 1) -> None:
+    """Compare the stages with the interpreter at every boundary, and the byte formats at both ends."""
+    rng = np.random.default_rng(seed)
+    (source,) = body.inputs
+    codes = codes_of(source.type.int_dtype, (frames, *source.type.shape), rng)
+    observed: dict[str, np.ndarray] = {}
+    result = run(body, codes, observe=observed.__setitem__)[0]
+    last = accelerator.boundaries[-1][1]
+    form = accelerator.output_format
+    for frame in range(frames):
+        for node, values in golden_run(accelerator, codes[frame]).items():
+            expected = stream_order(observed[node][frame : frame + 1])[0]
+            if node == last.node:
+                offsets = np.tile(form.offsets, form.elements // len(form.offsets))
+                values = values * form.multiplier + offsets
+            assert (values == expected).all(), node
+    assert (accelerator.input_format.unpack(accelerator.input_format.pack(codes)) == codes).all()
+    assert (form.unpack(form.pack(result)) == result).all()
+    assert form.pack(result).shape == (frames, form.frame_bytes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "element", "specs"),
+    [
+        ((784,), BIPOLAR, MLP),
+        ((13,), IntType(-8, 7), [LayerSpec(7, weight=IntType(-4, 3), steps=3), LayerSpec(3, steps=0)]),
+        (
+            (1, 12, 12),
+            U4,
+            [
+                LayerSpec(8, (3, 3), pool=2),
+                LayerSpec(6, (3, 3)),
+                LayerSpec(5, steps=0),
+            ],
+        ),
+        ((3, 9, 7), IntType(0, 7), [LayerSpec(4, (3, 2), stride=(2, 1), weight=IntType(-1, 1), steps=0)]),
+        ((2, 11, 11), BIPOLAR, [LayerSpec(12, (3, 3), pool=2), LayerSpec(10, (2, 2), steps=3, pool=3)]),
+    ],
+)
+def test_mapping_equals_interpreter_at_every_boundary(
+    shape: tuple[int, ...], element: IntType, specs: list[LayerSpec]
+) -> None:
+    body = make_body(shape, element, specs)
+    check_equal(body, map_body(body, "test", LARGE))
+    check_equal(body, map_body(body, "test", LARGE, target_interval=100_000))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 4),
+    st.integers(5, 9),
+    st.integers(5, 9),
+    st.sampled_from([BIPOLAR, U4, IntType(-2, 1)]),
+    st.lists(st.sampled_from([2, 3, 4, 6]), min_size=1, max_size=2),
+    st.sampled_from([1, 3]),
+    st.integers(1, 5000),
+)
+def test_random_networks_equal_interpreter(
+    channels: int, height: int, width: int, element: IntType, outputs: list[int], steps: int, interval: int
+) -> None:
+    specs = [LayerSpec(count, (2, 2), steps=steps) for count in outputs]
+    body = make_body((channels, height, width), element, [*specs, LayerSpec(3, steps=0)], seed=interval)
+    check_equal(body, map_body(body, "test", LARGE, target_interval=interval), frames=1)
+
+
+def test_mapping_of_mlp_reaches_the_bound_of_its_weight_memory() -> None:
+    body = make_body((784,), BIPOLAR, [LayerSpec(64), LayerSpec(64), LayerSpec(64), LayerSpec(10, steps=0)])
+    accelerator = map_body(body, "icebreaker", Budget(lc=3800, ebr=28))
+    assert accelerator.schedule.interval_cycles == 196
+    first = next(stage.config for stage in accelerator.stages if isinstance(stage.config, MatmulConfig))
+    assert (first.pe, first.simd, first.logic_pe) == (16, 16, 0)
+
+
+def test_mapping_stays_in_its_budget() -> None:
+    body = make_body((1, 28, 28), U4, [LayerSpec(16, (3, 3), pool=2), LayerSpec(32, (3, 3), pool=2), LayerSpec(10, steps=0)])
+    budget = Budget(lc=3800, ebr=12)
+    total = sum((cost(stage.config) for stage in map_body(body, "test", budget).stages), Cost())
+    assert total.ebr <= budget.ebr
+    assert total.lc <= budget.lc * 1.1  # converters are not counted while the mapper chooses
+
+
+def test_mapping_with_target_is_the_smallest_that_reaches_it() -> None:
+    body = make_body((784,), BIPOLAR, MLP)
+    costs = []
+    for interval in (200, 2000, 20_000):
+        accelerator = map_body(body, "test", LARGE, target_interval=interval)
+        assert accelerator.schedule.interval_cycles <= interval
+        costs.append(sum((cost(stage.config) for stage in accelerator.stages), Cost()).lc)
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] > 3 * costs[-1]
+
+
+def test_mapping_is_deterministic_and_survives_saving(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    body = make_body((784,), BIPOLAR, MLP)
+    written = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        map_body(body, "test", LARGE).save(folder)
+        written.append([(folder / file).read_bytes() for file in ("accelerator.json", "accelerator.npz")])
+    assert written[0] == written[1]
+    check_equal(body, Accelerator.load(tmp_path / "one"))
+
+
+def test_overrides_are_taken() -> None:
+    body = make_body((784,), BIPOLAR, MLP)
+    accelerator = map_body(body, "test", LARGE, overrides={"layer0": {"pe": 8, "channel_lanes": 4}})
+    first = next(stage.config for stage in accelerator.stages if isinstance(stage.config, MatmulConfig))
+    assert (first.pe, first.simd) == (8, 4)
+    assert accelerator.schedule.interval_cycles == 64 // 8 * 784 // 4
+    check_equal(body, accelerator)
+
+
+def test_overrides_reject_unknown_layer() -> None:
+    with pytest.raises(MappingError) as caught:
+        map_body(make_body((784,), BIPOLAR, MLP), "test", LARGE, overrides={"fc": {"pe": 8}})
+    assert str(caught.value) == (
+        "the overrides name layer 'fc', which the model does not have; its layers are 'layer0', 'layer1', 'layer2'"
+    )
+
+
+def test_overrides_reject_a_folding_that_does_not_divide() -> None:
+    with pytest.raises(MappingError) as caught:
+        map_body(make_body((784,), BIPOLAR, MLP), "test", LARGE, overrides={"layer0": {"pe": 7}})
+    assert str(caught.value) == (
+        "layer 'layer0' (net.py:10) cannot be folded as {'pe': 7}: pe must divide its 64 outputs, "
+        "channel_lanes its 784 channels, row_lanes be 1 or 1"
+    )
+
+
+def test_mapper_rejects_a_network_that_does_not_fit() -> None:
+    with pytest.raises(MappingError) as caught:
+        map_body(make_body((784,), BIPOLAR, [LayerSpec(256), LayerSpec(10, steps=0)]), "test", Budget(lc=900, ebr=10))
+    message = str(caught.value)
+    assert message.startswith("the network does not fit: its smallest mapping at ")
+    assert "but the board leaves 900 and 10 to the engines" in message
+    assert "the largest layer is 'layer0' (net.py:10) with 200704 weight bits" in message
+    assert "--target-fps" in message
+    assert "nnhw boards" in message
+
+
+def test_mapper_rejects_everything_at_once() -> None:
+    specs = [LayerSpec(4, (3, 3), padding=(1, 1)), LayerSpec(4, (3, 3), padding=(1, 0)), LayerSpec(3, steps=0)]
+    with pytest.raises(ProblemList) as caught:
+        map_body(make_body((1, 8, 8), U4, specs), "test", LARGE)
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"conv2d 'layer{number}' (net.py:10) has padding {padding}; the convolution engine needs padding (0, 0); "
+        "other values are not supported yet"
+        for number, padding in ((0, (1, 1)), (1, (1, 0)))
+    ]

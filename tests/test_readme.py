@@ -1,0 +1,96 @@
+"""The README's commands and programs run as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# Commands that make an environment of their own; who runs them instead.
+ELSEWHERE = {
+    "make demo": "the commands that it consists of run here",
+    "make test": "runs this",
+    "pip install --constraint constraints.txt .": "tests/test_wheel.py",
+}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [line.partition("#")[0].strip() for block in blocks("console") for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def run(folder: Path, arguments: list[str]) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like a checkout, as far as the commands look at it."""
+    place = tmp_path_factory.mktemp("readme")
+    (place / "examples").symlink_to(ROOT / "examples")
+    with np.load(ROOT / "examples" / "data" / "mnist_300.npz", allow_pickle=False) as samples:
+        np.save(place / "digits.npy", samples["images"][:, np.newaxis].astype(np.float32) / np.float32(255))
+    return place
+
+
+def test_readme_commands_run_in_their_order(folder: Path) -> None:
+    outputs = {}
+    for command in commands():
+        words = shlex.split(command)
+        if words[0] == "nnhw":
+            outputs[words[1]] = run(folder, ["-m", *words])
+        else:
+            assert command in ELSEWHERE
+    assert "everything that a build needs is here" in outputs["doctor"]
+    assert outputs["build"].rstrip().endswith("in build/mnist_mlp-icebreaker")
+    assert "frames equal" in outputs["sim"]
+    assert "300 images in" in outputs["run"]
+    assert "mnist_mlp" in outputs["report"]
+    assert "equality: 300 of 300" in run(folder, ["examples/demo.py", "build/mnist_mlp-icebreaker"])
+
+
+def test_readme_python_runs(folder: Path) -> None:
+    programs = blocks("python")
+    assert len(programs) == 2
+    for program in programs:
+        run(folder, ["-c", program])
+
+
+def test_readme_links_exist() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_readme_names_every_build_option_that_exists() -> None:
+    from typer.testing import CliRunner
+
+    from nnhw.cli import app
+
+    shown = CliRunner().invoke(app, ["build", "--help"], env={"COLUMNS": "200"}).output
+    named = re.findall(r"`(--[a-z-]+)", README)
+    unknown = {option for option in named if option not in shown} - {"--link", "--stage"}
+    assert unknown == set()
+
+
+def test_make_prints_its_targets() -> None:
+    done = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
+    for target in ("demo", "test", "lint", "benchmarks", "clean"):
+        assert re.search(rf"^{target} ", done.stdout, re.MULTILINE)
