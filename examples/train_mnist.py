@@ -20,7 +20,19 @@ from nnhw.nn import QuantConv2d, QuantLinear, save_packed
 
 VALIDATION_DIGITS = 5000  # the last of the 60,000 training digits
 EVALUATION_BATCH = 1000
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 GAMMA_MIN = 0.05  # a positive gamma lets signs be pooled: sign(max(x)) = max(sign(x))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some epochs in which the first blocks (a layer, its norm and its sign) stay as they are.
+
+    A sign that flips changes the input of all layers behind it. Those learn the rest once the ones before them rest.
+    """
+
+    epochs: int
+    frozen_blocks: int
 
 
 @dataclass(frozen=True)
@@ -29,31 +41,26 @@ class Recipe:
 
     Members
     -------
-    rotation: largest angle, in radians; zoom, shear: largest relative change; shift: largest, in pixels.
+    rotation: largest angle, in radians; zoom: largest relative change of size; shift: largest, in pixels.
     """
 
     build: Callable[[], nn.Sequential]
     checkpoint: Path
-    epochs: int
+    phases: tuple[Phase, ...]
     learning_rate: float
-    batch: int = 256
-    rotation: float = 0.0
-    zoom: float = 0.0
-    shear: float = 0.0
-    shift: float = 0.0
-
-    @property
-    def moves_digits(self) -> bool:
-        """Whether images are augmented."""
-        return any((self.rotation, self.zoom, self.shear, self.shift))
+    batch: int
+    rotation: float
+    zoom: float
+    shift: float
 
 
 RECIPES = {
     "mlp": Recipe(
         mnist_mlp.build_model,
         mnist_mlp.CHECKPOINT,
-        epochs=100,
+        phases=(Phase(100, 0),),
         learning_rate=0.005,
+        batch=256,
         rotation=0.05,
         zoom=0.04,
         shift=0.3,
@@ -61,12 +68,12 @@ RECIPES = {
     "cnn": Recipe(
         mnist_cnn.build_model,
         mnist_cnn.CHECKPOINT,
-        epochs=40,
-        learning_rate=0.005,
-        rotation=0.1,
-        zoom=0.08,
-        shear=0.05,
-        shift=1.0,
+        phases=(Phase(36, 0), Phase(12, 2)),
+        learning_rate=0.004,
+        batch=64,
+        rotation=0.06,
+        zoom=0.05,
+        shift=0.5,
     ),
 }
 
@@ -116,6 +123,13 @@ def pool_before_sign(model: nn.Sequential) -> nn.Sequential:
     return nn.Sequential(*modules)
 
 
+def split_after_block(model: nn.Sequential, blocks: int) -> tuple[nn.Sequential, nn.Sequential]:
+    """Split `model` behind the sign that ends its block number `blocks`; both parts share its modules."""
+    norms = (position for position, module in enumerate(model) if isinstance(module, NORMS))
+    ends = [0, *(position + 2 for position in norms)]  # a sign stands right behind each norm
+    return model[: ends[blocks]], model[ends[blocks] :]
+
+
 def augment(images: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     """Move each image by its own random affine map; shape and dtype stay."""
     count = len(images)
@@ -123,11 +137,10 @@ def augment(images: Tensor, recipe: Recipe, generator: torch.Generator) -> Tenso
     def uniform(limit: float) -> Tensor:
         return (torch.rand(count, generator=generator) * 2 - 1) * limit
 
-    angle, shear = uniform(recipe.rotation), uniform(recipe.shear)
-    zoom_x, zoom_y = 1 + uniform(recipe.zoom), 1 + uniform(recipe.zoom)
-    shift = 2 / images.shape[-1]  # one pixel in the coordinates of affine_grid, which run from -1 to 1
-    row_x = torch.stack([zoom_x * angle.cos(), -zoom_x * (angle.sin() + shear), uniform(recipe.shift) * shift], dim=1)
-    row_y = torch.stack([zoom_y * angle.sin(), zoom_y * angle.cos(), uniform(recipe.shift) * shift], dim=1)
+    angle, zoom_x, zoom_y = uniform(recipe.rotation), 1 + uniform(recipe.zoom), 1 + uniform(recipe.zoom)
+    pixel = 2 / images.shape[-1]  # in the coordinates of affine_grid, which run from -1 to 1
+    row_x = torch.stack([zoom_x * angle.cos(), -zoom_x * angle.sin(), uniform(recipe.shift) * pixel], dim=1)
+    row_y = torch.stack([zoom_y * angle.sin(), zoom_y * angle.cos(), uniform(recipe.shift) * pixel], dim=1)
     grid = functional.affine_grid(torch.stack([row_x, row_y], dim=1), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, align_corners=False)
 
@@ -138,17 +151,18 @@ def clip_latent_weights(model: nn.Module) -> None:
         for module in model.modules():
             if isinstance(module, QuantLinear | QuantConv2d):
                 module.weight.clamp_(-1, 1)
-            elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            elif isinstance(module, NORMS):
                 module.weight.clamp_(min=GAMMA_MIN)
 
 
 def settle_batch_norms(model: nn.Module, digits: Digits) -> None:
     """Replace the running statistics, which lag behind the last steps, by those of all `digits`."""
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
+    norms = [module for module in model.modules() if isinstance(module, NORMS)]
     momentums = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # a plain average over all batches
+    model.train()
     with torch.no_grad():
         for batch in digits.images.split(EVALUATION_BATCH):
             model(batch)
@@ -164,43 +178,51 @@ def count_correct(model: nn.Module, digits: Digits) -> int:
 
 
 class Trainer:
-    """One training run: Adam with a cosine schedule that ends at 0.
+    """One training run: in each phase Adam, with a cosine schedule that ends at 0.
 
     Source: latent weights: Courbariaux et al., "Binarized Neural Networks", arXiv:1602.02830.
     """
 
     def __init__(self, model: nn.Sequential, recipe: Recipe, digits: Digits, seed: int) -> None:
-        self.recipe, self.digits = recipe, digits
+        self.model, self.recipe, self.digits = model, recipe, digits
         self.generator = torch.Generator().manual_seed(seed)
-        self.model = model
         self.twin = pool_before_sign(model)
-        self.optimizer = torch.optim.Adam(model.parameters(), recipe.learning_rate)
-        self.steps = recipe.epochs * (len(digits) // recipe.batch)
-        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, self.steps)
+        self.steps_per_epoch = len(digits) // recipe.batch
 
     def run(self, progress: Progress, name: str) -> None:
-        """Show the training digits `epochs` times, each time in a new order."""
-        task = progress.add_task(name, total=self.steps)
-        self.twin.train()
-        full = len(self.digits) // self.recipe.batch * self.recipe.batch
-        for _ in range(self.recipe.epochs):
-            order = torch.randperm(len(self.digits), generator=self.generator)
-            for index in order[:full].split(self.recipe.batch):
-                self._step(self.digits[index])
-                progress.advance(task)
-        settle_batch_norms(self.twin, self.digits)
+        """Train `model` through all phases; it ends in eval mode."""
+        epochs = sum(phase.epochs for phase in self.recipe.phases)
+        task = progress.add_task(name, total=epochs * self.steps_per_epoch)
+        for phase in self.recipe.phases:
+            self._run_phase(phase, lambda: progress.advance(task))
         self.model.eval()
 
-    def _step(self, batch: Digits) -> None:
-        images = augment(batch.images, self.recipe, self.generator) if self.recipe.moves_digits else batch.images
+    def _run_phase(self, phase: Phase, after_step: Callable[[], None]) -> None:
+        frozen, trained = split_after_block(self.twin, phase.frozen_blocks)
+        frozen.eval()
+        trained.train()
+        optimizer = torch.optim.Adam(trained.parameters(), self.recipe.learning_rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, phase.epochs * self.steps_per_epoch)
+        for _ in range(phase.epochs):
+            order = torch.randperm(len(self.digits), generator=self.generator)
+            for index in order.split(self.recipe.batch)[: self.steps_per_epoch]:
+                loss = self._loss(frozen, trained, self.digits[index])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                clip_latent_weights(trained)
+                after_step()
+        settle_batch_norms(self.twin, self.digits)
+
+    def _loss(self, frozen: nn.Sequential, trained: nn.Sequential, batch: Digits) -> Tensor:
+        images = augment(batch.images, self.recipe, self.generator)
         # Sums of signs up to 256 are exact in bfloat16, and gradients need no more than its 8 bits.
         with torch.autocast("cpu", torch.bfloat16):
-            outputs = self.twin(images)
-        self.optimizer.zero_grad()
-        functional.cross_entropy(outputs.float(), batch.labels).backward()
-        self.optimizer.step()
-        self.schedule.step()
-        clip_latent_weights(self.model)
+            with torch.no_grad():
+                features = frozen(images)
+            outputs = trained(features)
+        return functional.cross_entropy(outputs.float(), batch.labels)
 
 
 def train(recipe: Recipe, seed: int, data: Path | None, out: Path) -> None:
@@ -224,7 +246,7 @@ def main(
     name: Annotated[str, typer.Argument(metavar="MODEL", help=f"one of: {', '.join(RECIPES)}")],
     data: Annotated[Path | None, typer.Option(envvar="NNHW_DATA", help="folder that holds mnist/*.gz")] = None,
     seed: Annotated[int, typer.Option(help="start of all random numbers")] = 0,
-    epochs: Annotated[int | None, typer.Option(min=1, help="else the recipe's number")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="of each phase, else the recipe's numbers")] = None,
     threads: Annotated[int, typer.Option(min=1, help="CPU cores to use")] = 1,
     out: Annotated[Path | None, typer.Option(help="else the example's own checkpoint is replaced")] = None,
 ) -> None:
@@ -233,7 +255,7 @@ def main(
         raise typer.BadParameter(f"{name!r} is not one of: {', '.join(RECIPES)}")
     recipe = RECIPES[name]
     if epochs is not None:
-        recipe = replace(recipe, epochs=epochs)
+        recipe = replace(recipe, phases=tuple(replace(phase, epochs=epochs) for phase in recipe.phases))
     torch.set_num_threads(threads)
     try:
         train(recipe, seed, data, out or recipe.checkpoint)

@@ -24,6 +24,9 @@ VERILATOR_FLAGS = (
 )
 CXX_FLAGS = ("-std=c++17", "-fPIC", "-DVERILATOR=1", "-DVM_TRACE=0", "-DVM_COVERAGE=0", "-DVM_SC=0", "-w")
 
+SMALL_BYTES = 250_000
+"""C++ of a design that is compiled in one go."""
+
 
 @dataclass(frozen=True)
 class Compiler:
@@ -216,8 +219,13 @@ def _compile(product: Product, compiler: Compiler, folder: Path, runtime: list[P
 
 
 def _units(product: Product, folder: Path) -> dict[str, tuple[str, list[str]]]:
-    """Return what is compiled together, and with which effort: what runs in every cycle well, the rest quickly."""
+    """Return what is compiled together, and with which effort: what runs in every cycle well, the rest quickly.
+
+    A small design is one unit: reading the headers takes longer than the design itself.
+    """
     sources = sorted(path.name for path in folder.glob("Vtop*.cpp"))
+    if sum((folder / name).stat().st_size for name in sources) < SMALL_BYTES:
+        return {"all": (product.effort, [*sources, product.harness.as_posix()])}
     slow = [name for name in sources if "__Slow" in name]
     hot = [name for name in sources if "___024root" in name and name not in slow]
     rest = [name for name in sources if name not in (*slow, *hot)]

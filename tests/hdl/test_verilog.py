@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sim.cases import CASES
+from amaranth.lib import data
 
 from nnhw.flow.toolchain import run_yosys
 from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.verilog import to_rtlil, to_verilog
+from sim.cases import CASES
 
 
 def verilog_of(case: str) -> str:
@@ -39,6 +40,6 @@ def test_verilog_top_has_the_ports_of_the_streams() -> None:
 
 
 def test_verilog_keeps_initial_values_of_registers_that_are_ports() -> None:
-    buffer = to_verilog(StreamBuffer(8), run_yosys)
+    buffer = to_verilog(StreamBuffer(data.ArrayLayout(8, 1)), run_yosys)
     assert re.search(r"\breg i__ready = 1'h1;", buffer)
     assert re.search(r"\breg o__valid = 1'h0;", buffer)

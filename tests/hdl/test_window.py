@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from amaranth.lib.memory import Memory
-from sim.cases import WINDOWS, make_frames
-from tests.hdl.streams import check, run_stream
 
 from nnhw.hdl import window
 from nnhw.hdl.memory import block_ram
+from sim.cases import WINDOWS, make_frames
+from tests.hdl.streams import check, run_stream
 
 
 @pytest.mark.parametrize("pattern", [("none", "none"), ("random", "alternating"), ("bursts", "bursts")], ids="-".join)

@@ -1,0 +1,28 @@
+"""The stream buffer: a beat in every cycle, two beats held, nothing lost."""
+
+from __future__ import annotations
+
+import pytest
+from amaranth.lib import data
+
+from nnhw.hdl.buffer import StreamBuffer
+from sim.stalls import PATTERNS
+from tests.hdl.streams import check, run_stream
+
+WORDS = [(number * 37) % 256 for number in range(64)]
+
+
+@pytest.mark.parametrize("sink", PATTERNS)
+@pytest.mark.parametrize("source", PATTERNS)
+def test_buffer_passes_everything_in_order(source: str, sink: str) -> None:
+    check(run_stream(StreamBuffer(data.ArrayLayout(8, 1)), WORDS, len(WORDS), (source, sink)), WORDS)
+
+
+def test_buffer_passes_a_beat_in_every_cycle() -> None:
+    result = run_stream(StreamBuffer(data.ArrayLayout(8, 1)), WORDS, len(WORDS))
+    assert result.cycles == list(range(result.first + 1, result.first + 1 + len(WORDS)))
+
+
+def test_buffer_holds_two_beats() -> None:
+    result = run_stream(StreamBuffer(data.ArrayLayout(8, 1)), WORDS, len(WORDS), ("none", "rare"), limit_cycles=5)
+    assert len(WORDS) - result.left == len(result.outputs) + 2
