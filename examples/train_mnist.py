@@ -58,7 +58,7 @@ RECIPES = {
     "mlp": Recipe(
         mnist_mlp.build_model,
         mnist_mlp.CHECKPOINT,
-        phases=(Phase(100, 0),),
+        phases=(Phase(70, 0), Phase(30, 1)),
         learning_rate=0.005,
         batch=256,
         rotation=0.05,

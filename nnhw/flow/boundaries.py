@@ -79,9 +79,7 @@ def boundaries(accelerator: Accelerator) -> tuple[Boundary, ...]:
             element = config.element
             found.append(Boundary(stage.node, stage.layer, config.lanes, element.bits, config.o_beats, element))
         else:
-            raise BuildError(
-                f"stage '{stage.name}' names the IR value '{stage.node}', but it makes none"
-            )
+            raise BuildError(f"stage '{stage.name}' names the IR value '{stage.node}', but it makes none")
     return tuple(found)
 
 

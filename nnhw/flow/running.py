@@ -132,15 +132,14 @@ def program(build: Path, progress: Progress) -> None:
     ------
     BuildError: there is no bitstream. ToolError: openFPGALoader is missing or failed.
     """
-    from nnhw.flow.processes import run
+    from nnhw.driver.program import program as load
     from nnhw.flow.toolchain import find_tool
 
     folder = _mapped(build)
     folder.require("build")
     name = read_json(folder.path / "map.json")["board"]["openfpgaloader"]
-    arguments = ["--board", name, str((folder.path / "design.bin").resolve())]
-    with progress.stage("program"), tempfile.TemporaryDirectory() as scratch:
-        run(find_tool("openFPGALoader").command(arguments, Path(scratch), "openfpgaloader.log"))
+    with progress.stage("program"):
+        load(folder.path, name, find=lambda: list(find_tool("openFPGALoader").argv))
 
 
 def load_images(file: Path) -> np.ndarray:

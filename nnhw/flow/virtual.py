@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -251,22 +251,6 @@ class SimulatedHardware:
 
     def close(self) -> None:
         """Free nothing: the simulator goes with the object."""
-
-
-def open_hardware(component: Any, cache: Path, notice: Callable[[str], None] = lambda text: None) -> Hardware:
-    """Return running hardware of a component with byte streams `i` and `o`.
-
-    Parameters
-    ----------
-    cache: folder of compiled libraries.
-    notice: told what is slow and why.
-    """
-    try:
-        compiler = Compiler.find()
-    except ToolError as error:
-        notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
-        return SimulatedHardware(component)
-    return CompiledHardware(compile_component(component, (), cache, compiler))
 
 
 def compile_component(component: Any, tap_bits: Sequence[int], cache: Path, compiler: Compiler | None = None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,12 @@ import nnhw
 from nnhw.cli import app
 from nnhw.driver import BatchError, Device
 from nnhw.errors import BuildError, InputError, LinkError
-from nnhw.flow.build_folder import MANIFEST, read_json, write_json
+from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, build_file
 from nnhw.flow.progress import SilentProgress
 from nnhw.flow.running import load_images, run_file, simulate_build
+from nnhw.flow.toolchain import find_tool
 from nnhw.frontend import Source, load_source
 from tests.conftest import SMALL_NET
 
@@ -137,6 +139,27 @@ def test_running_rejects_to_program_without_a_bitstream(small_build: Build) -> N
     result = CliRunner().invoke(app, ["program", str(small_build.path)])
     assert result.exit_code == 1
     assert "does not have stage 'build'; run 'nnhw build' again" in result.output
+
+
+def test_running_program_calls_the_loader_with_board_and_bitstream(
+    small_build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = tmp_path / "b"
+    shutil.copytree(small_build.path, build)
+    folder = BuildFolder.open(build)
+    with folder.staging("build") as staged:
+        (staged / "design.bin").write_bytes(b"bits")
+        folder.commit("build", "k", staged)
+    loader = tmp_path / "loader"
+    loader.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n', encoding="utf-8")
+    loader.chmod(0o755)
+    monkeypatch.setenv("NNHW_OPENFPGALOADER", str(loader))
+    find_tool.cache_clear()
+    result = CliRunner().invoke(app, ["program", str(build)])
+    find_tool.cache_clear()
+    assert result.exit_code == 0, result.output
+    called = (tmp_path / "called").read_text(encoding="utf-8")
+    assert called == f"--board ice40_generic {build / 'design.bin'}\n"
 
 
 def test_running_rejects_images_of_another_shape(small_build: Build, tmp_path: Path) -> None:

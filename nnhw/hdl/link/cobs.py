@@ -8,7 +8,7 @@ Source: S. Cheshire, M. Baker, Consistent Overhead Byte Stuffing, IEEE/ACM Trans
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,7 +26,8 @@ class CobsDecoder(wiring.Component):
     decoded: Out(8), decoded byte; zero in place of a code byte.
     strobe: Out(1), `decoded` is new in this cycle.
     position: Out(8), position of `decoded` while `strobe` is set, of the last byte after it.
-    closed: Out(1), a delimiter that came now would end the frame properly.
+    too_long: Out(1), the frame has more than 254 bytes, and `position` means nothing. That a group is cut short by
+        the delimiter is not reported: then a CRC cannot hold, or the bytes are right all the same.
 
     Timing
     ------
@@ -44,7 +45,7 @@ class CobsDecoder(wiring.Component):
                 "decoded": Out(8),
                 "strobe": Out(1),
                 "position": Out(8),
-                "closed": Out(1),
+                "too_long": Out(1),
             }
         )
 
@@ -52,23 +53,17 @@ class CobsDecoder(wiring.Component):
         m = Module()
         position = Signal(8, init=self.FIRST - 1)
         code_position = Signal(8, init=self.FIRST - 1)
-        too_long = Signal()
         is_code = Signal()
-        m.d.comb += [
-            is_code.eq(position == code_position),
-            self.position.eq(position),
-            self.closed.eq(is_code & ~too_long),
-        ]
+        m.d.comb += [is_code.eq(position == code_position), self.position.eq(position)]
         m.d.sync += [self.strobe.eq(self.enable), self.decoded.eq(Mux(is_code, 0, self.data))]
         with m.If(self.enable):
-            wrapped = Signal()
-            m.d.sync += [Cat(position, wrapped).eq(position + 1)]
+            m.d.sync += position.eq(position + 1)
             with m.If(position.all()):
-                m.d.sync += too_long.eq(1)
+                m.d.sync += self.too_long.eq(1)
             with m.If(is_code):
                 m.d.sync += code_position.eq(position + self.data)
         with m.If(self.clear):
-            m.d.sync += [position.eq(self.FIRST - 1), code_position.eq(self.FIRST - 1), too_long.eq(0)]
+            m.d.sync += [position.eq(self.FIRST - 1), code_position.eq(self.FIRST - 1), self.too_long.eq(0)]
         return m
 
 

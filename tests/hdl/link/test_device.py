@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from typing import Any
 
 import pytest
@@ -85,14 +86,14 @@ def test_device_splits_long_outputs(output_bytes: int) -> None:
 
 
 def test_device_takes_input_at_a_byte_per_cycle() -> None:
-    """Three cycles of pause for each frame; the engine gives one byte an image, and takes none in that cycle."""
+    """Four cycles of pause for each frame; the engine gives one byte an image, and takes none in that cycle."""
     engine = SumEngine(240, 1, pause=0)
     batch = images(8, 240)
     sent = b"".join(data_frames(b"".join(batch)))
     frames, cycles = exchange(engine, sent)
     assert frames == results(map(engine.expected, batch))
     # The last frame's payload moves behind its last byte, then its result is built and sent.
-    assert cycles <= len(sent) + 3 * len(batch) + 240 + 30
+    assert cycles <= len(sent) + 4 * len(batch) + 240 + 30
 
 
 def test_device_gives_output_at_a_byte_per_cycle() -> None:
@@ -168,7 +169,7 @@ def test_device_drops_damaged_frames_whole(damage: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("order", [(0, 0), (1,), (0, 2), (0, 1, 1), (0, 255)], ids=str)
+@pytest.mark.parametrize("order", [(0, 0), (1,), (0, 2), (0, 1, 1), (0, 255), (0, 129), (64,)], ids=str)
 def test_device_drops_frames_out_of_sequence(order: tuple[int, ...]) -> None:
     engine = SumEngine(12, 5)
     image = images(1, 12)[0]
@@ -189,9 +190,11 @@ def test_device_rejects_an_unknown_command(command: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("body", [b"", b"\3", b"\0\0\0\0", b"\3\1\0\0\0"], ids=bytes.hex)
+@pytest.mark.parametrize(
+    "body", [b"", b"\3", b"\0\0\0\0", b"\2" + zlib.crc32(b"\2").to_bytes(4, "little")], ids=bytes.hex
+)
 def test_device_rejects_frames_that_are_too_short(body: bytes) -> None:
-    """Four zero bytes are an empty message with its CRC, which holds."""
+    """The last two are messages of no byte and of one, whose CRC holds."""
     from cobs import cobs
 
     sent = cobs.encode(body) + b"\0" + PAUSE + RESET

@@ -18,7 +18,7 @@ _SEQUENCE_AT = _COMMAND_AT + 1
 _PAYLOAD_AT = CobsDecoder.FIRST + 1 + HEADER_BYTES
 
 
-_STEPS = data.StructLayout(dict.fromkeys(("receive", "check", "judge", "drop", "reset", "wait", "ask"), 1))
+_STEPS = data.StructLayout(dict.fromkeys(("receive", "check", "judge", "drop", "reset", "wait", "ask", "restart"), 1))
 
 
 class FrameReceiver(wiring.Component):
@@ -70,13 +70,13 @@ class FrameReceiver(wiring.Component):
         # The placeholder byte that leads each decoded frame brings the register to the true initial content.
         m.submodules.crc = self._crc = Crc32(initial_before(0))
         self._at = Signal(_STEPS, init={"receive": 1})
-        self._lost, self._idle, self._restart = Signal(), Signal(), Signal()
+        self._lost, self._idle = Signal(), Signal()
         m.d.comb += [
             self._cobs.data.eq(self.i.payload),
-            self._cobs.clear.eq(self._restart),
+            self._cobs.clear.eq(self._at.restart),
             self._crc.data.eq(self._cobs.decoded),
             self._crc.enable.eq(self._cobs.strobe),
-            self._crc.clear.eq(self._restart),
+            self._crc.clear.eq(self._at.restart),
         ]
         self._store(m)
         self._count_taken(m)
@@ -105,7 +105,7 @@ class FrameReceiver(wiring.Component):
         m.d.comb += in_order.eq((self.token == self.taken_count) | (self.command != Command.DATA))
         with m.If(self._at.check):
             m.d.sync += [
-                whole.eq(self._crc.match & self._cobs.closed & long_enough),
+                whole.eq(self._crc.match & ~self._cobs.too_long & long_enough),
                 fits.eq(known & in_order),
             ]
         with m.If(self._at.judge | self._at.wait):
@@ -128,12 +128,12 @@ class FrameReceiver(wiring.Component):
             self.reset.eq(at.reset),
             self.error.eq(at.drop),
             self.ask.eq(at.ask),
-            self._restart.eq(at.drop | self.taken | (at.ask & self.answered)),
         ]
         with m.If(at.receive & self.i.valid):
             m.d.sync += inside.eq(~delimiter)
         m.d.sync += [
-            at.receive.eq((at.receive & ~closes) | self._restart),
+            at.receive.eq((at.receive & ~closes) | at.restart),
+            at.restart.eq(at.drop | self.taken | (at.ask & self.answered)),
             at.check.eq(closes),
             at.judge.eq(at.check),
             at.drop.eq((at.judge & ~passes) | (at.wait & self._lost)),
