@@ -32,13 +32,9 @@ class Benchmark:
 
 
 BENCHMARKS: dict[str, Benchmark] = {
-    "mnist_mlp": Benchmark(
-        "784-64-64-64-10, 1 bit: all test images, every boundary", mnist.mlp, mnist.show
-    ),
+    "mnist_mlp": Benchmark("784-64-64-64-10, 1 bit: all test images, every boundary", mnist.mlp, mnist.show),
     "mnist_cnn": Benchmark("convolutional network, 1 bit: the same, 1,000 images in RTL", mnist.cnn, mnist.show),
-    "speed": Benchmark(
-        "seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show
-    ),
+    "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
 }
 
 

@@ -33,6 +33,7 @@ class Phase:
 
     epochs: int
     frozen_blocks: int
+    learning_rate: float
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,6 @@ class Recipe:
     build: Callable[[], nn.Sequential]
     checkpoint: Path
     phases: tuple[Phase, ...]
-    learning_rate: float
     batch: int
     rotation: float
     zoom: float
@@ -58,8 +58,7 @@ RECIPES = {
     "mlp": Recipe(
         mnist_mlp.build_model,
         mnist_mlp.CHECKPOINT,
-        phases=(Phase(70, 0), Phase(30, 1)),
-        learning_rate=0.005,
+        phases=(Phase(70, 0, 0.005), Phase(30, 1, 0.005)),
         batch=256,
         rotation=0.05,
         zoom=0.04,
@@ -68,8 +67,7 @@ RECIPES = {
     "cnn": Recipe(
         mnist_cnn.build_model,
         mnist_cnn.CHECKPOINT,
-        phases=(Phase(36, 0), Phase(12, 2)),
-        learning_rate=0.004,
+        phases=(Phase(36, 0, 0.004), Phase(12, 1, 0.003), Phase(8, 2, 0.003)),
         batch=64,
         rotation=0.06,
         zoom=0.05,
@@ -201,7 +199,7 @@ class Trainer:
         frozen, trained = split_after_block(self.twin, phase.frozen_blocks)
         frozen.eval()
         trained.train()
-        optimizer = torch.optim.Adam(trained.parameters(), self.recipe.learning_rate)
+        optimizer = torch.optim.Adam(trained.parameters(), phase.learning_rate)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, phase.epochs * self.steps_per_epoch)
         for _ in range(phase.epochs):
             order = torch.randperm(len(self.digits), generator=self.generator)

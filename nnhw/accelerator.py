@@ -200,7 +200,9 @@ class Accelerator:
             with np.load(folder / "accelerator.npz", allow_pickle=False) as stored:
                 arrays = {key: widen_integers(stored[key]) for key in stored.files}
         except (OSError, ValueError) as error:
-            raise BuildError(f"build folder '{folder}' has no readable accelerator ({error}); run 'nnhw build' again") from None
+            raise BuildError(
+                f"build folder '{folder}' has no readable accelerator ({error}); run 'nnhw build' again"
+            ) from None
         if document.get("format") != FORMAT_VERSION:
             raise BuildError(
                 f"build folder '{folder}' is of format {document.get('format')}, this nnhw needs {FORMAT_VERSION}; "

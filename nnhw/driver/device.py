@@ -209,8 +209,9 @@ def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
     o_frames = -(-accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES) + i_frames
     o_s = (accelerator.output_format.frame_bytes + o_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
     window_bytes = _FLOW_WINDOW_BYTES if link.flow_controlled else _LINE_WINDOW_BYTES
-    patience_s = link.slack_s + 4 * (schedule.latency_cycles / clock_hz + image_s)
-    patience_s += 2 * max(window_bytes, 2 * accelerator.input_format.frame_bytes) / link.bytes_per_s
+    window_images = max(2, window_bytes / accelerator.input_format.frame_bytes)
+    # Twice what a full window takes when nothing overlaps: simulated hardware answers when it has taken everything.
+    patience_s = link.slack_s + 2 * (schedule.latency_cycles / clock_hz + window_images * (image_s + i_s + o_s))
     return Pace(patience_s, window_bytes, not link.flow_controlled and max(image_s, o_s) >= i_s)
 
 

@@ -28,10 +28,13 @@ class ConvertConfig:
 
     def __post_init__(self) -> None:
         if max(self.i_lanes, self.o_lanes) % min(self.i_lanes, self.o_lanes):
-            raise MappingError(f"width converter needs lanes that divide each other, given {self.i_lanes} and {self.o_lanes}")
+            raise MappingError(
+                f"width converter needs lanes that divide each other, given {self.i_lanes} and {self.o_lanes}"
+            )
         if self.beats * self.i_lanes % self.o_lanes:
             raise MappingError(
-                f"width converter needs a frame of a multiple of {self.o_lanes} elements, given {self.beats * self.i_lanes}"
+                f"width converter needs a frame of a multiple of {self.o_lanes} elements, "
+                f"given {self.beats * self.i_lanes}"
             )
 
     @property

@@ -45,7 +45,9 @@ class WindowConfig:
 
     def __post_init__(self) -> None:
         if self.channels % self.channel_lanes:
-            raise MappingError(f"window needs channel lanes that divide {self.channels} channels, given {self.channel_lanes}")
+            raise MappingError(
+                f"window needs channel lanes that divide {self.channels} channels, given {self.channel_lanes}"
+            )
         if self.row_lanes not in (1, self.kernel[0]):
             raise MappingError(f"window needs 1 or {self.kernel[0]} row lanes, given {self.row_lanes}")
         if self.blocks[0] < 1 or self.blocks[1] < 1:
@@ -127,7 +129,9 @@ class WindowConfig:
         return self.blocks[0] * self.row_beats
 
     def nest(self) -> LoopNest:
-        """Return the loops of one frame, innermost first: run, kernel row, repeat, block column, row, block, row of blocks.
+        """Return the loops of one frame, innermost first.
+
+        They are: run, kernel row, repeat, column in a block, row in a block, block, row of blocks.
 
         Kernel columns and channel chunks are one run of consecutive words. Frames follow one another in memory.
         """

@@ -8,7 +8,9 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.ir.types import IntType
 
 
-def dot_product(m: Module, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], ce: Value) -> Value:
+def dot_product(
+    m: Module, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], ce: Value
+) -> Value:
     """Add the raw sum of all lanes, a register behind every level of adders.
 
     Parameters
@@ -27,7 +29,9 @@ def dot_product(m: Module, arithmetic: LaneArithmetic, activations: list[Value],
         pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
         add = _add_counts if arithmetic.kind == "xnor" and len(terms) % 2 == 0 and _is_full(level, terms) else _add
         sums = [add(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        terms = [Signal(value.shape(), name=f"sum_{level}_{index}", reset_less=True) for index, value in enumerate(sums)]
+        terms = [
+            Signal(value.shape(), name=f"sum_{level}_{index}", reset_less=True) for index, value in enumerate(sums)
+        ]
         with m.If(ce):
             m.d.sync += [term.eq(value) for term, value in zip(terms, sums, strict=True)]
         level += 1
@@ -75,6 +79,5 @@ def _zero_extended(number: Value) -> Value:
 def as_number(pattern: Value, dtype: IntType) -> Value:
     """Read a bit pattern as the number that it stands for (a bipolar one as two bits)."""
     if dtype.bipolar:
-
         return Cat(Const(1, 1), ~pattern).as_signed()
     return pattern.as_signed() if dtype.signed else pattern.as_unsigned()

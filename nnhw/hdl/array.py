@@ -132,9 +132,7 @@ class SystolicArray(wiring.Component):
         m.submodules[f"cell_{cell}"] = inner
         return total
 
-    def _drain(
-        self, m: Module, products: list[Value], valids: list[Signal], lasts: list[Signal], shift: Value
-    ) -> None:
+    def _drain(self, m: Module, products: list[Value], valids: list[Signal], lasts: list[Signal], shift: Value) -> None:
         """Add accumulators and the shift register that carries finished sums to the output.
 
         The first beat of a fold replaces the sum instead of adding to it; the finished sum is copied to the drain

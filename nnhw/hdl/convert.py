@@ -43,7 +43,9 @@ class Converter(wiring.Component):
         with m.If(self.i.ready):
             m.d.sync += self.o.valid.eq(0)
             with m.If(self.i.valid):
-                m.d.sync += word.eq((self.i.payload.as_value() << (word.shape().width - beat_bits)) | (word >> beat_bits))
+                m.d.sync += word.eq(
+                    (self.i.payload.as_value() << (word.shape().width - beat_bits)) | (word >> beat_bits)
+                )
                 m.d.sync += [count.eq(count + 1), self.o.valid.eq(count == ratio - 1)]
                 with m.If(count == ratio - 1):
                     m.d.sync += count.eq(0)

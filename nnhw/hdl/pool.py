@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from amaranth.hdl import Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -38,7 +40,7 @@ class MaxPool(wiring.Component):
                 for lane, value in enumerate(best):
                     m.d.comb += beat[lane * bits : (lane + 1) * bits].eq(value)
                 m.d.sync += [ring[0].eq(beat), self.o.payload.eq(beat)]
-                m.d.sync += [after.eq(before) for before, after in zip(ring[:-1], ring[1:], strict=True)]
+                m.d.sync += [after.eq(before) for before, after in pairwise(ring)]
                 m.d.sync += chunk.eq(chunk + 1)
                 with m.If(chunk == config.chunks - 1):
                     m.d.sync += [chunk.eq(0), tap.eq(Mux(tap == config.taps - 1, 0, tap + 1))]

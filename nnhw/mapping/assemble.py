@@ -90,7 +90,9 @@ def fit_window(layer: Layer, folding: Folding) -> WindowConfig:
         if 1 << address_bits >= EBR_MODES[-1][0]:
             break
     if not fitting:
-        raise MappingError(f"layer {layer.where} needs a line buffer of more than 65536 words; use a smaller input or more lanes")
+        raise MappingError(
+            f"layer {layer.where} needs a line buffer of more than 65536 words; use a smaller input or more lanes"
+        )
     return fitting[-1]
 
 
@@ -126,7 +128,12 @@ def output_format(layer: Layer, matmul: MatmulConfig) -> OutputFormat:
 
 
 def assemble(
-    layers: Sequence[Layer], foldings: Sequence[Folding], name: str, model_hash: str, board: str, input_shape: tuple[int, ...]
+    layers: Sequence[Layer],
+    foldings: Sequence[Folding],
+    name: str,
+    model_hash: str,
+    board: str,
+    input_shape: tuple[int, ...],
 ) -> Accelerator:
     """Return the accelerator of folded layers, its schedule included.
 
@@ -164,4 +171,3 @@ def cycle_bound(config: EngineConfig) -> int:
         return config.beats + config.o_beats
     bound = config.i_beats + config.o_beats
     return bound + config.latency if isinstance(config, MatmulConfig) else bound
-

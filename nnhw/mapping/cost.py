@@ -29,7 +29,7 @@ class Cost:
 
 
 def block_rams(depth: int, bits: int) -> int:
-    """Return the block RAMs of a memory, at the aspect ratio that takes fewest; a single word is a constant, not a RAM."""
+    """Return the block RAMs of a memory, at the aspect ratio that takes fewest; a single word is a constant."""
     if depth == 1:
         return 0
     return min(-(-depth // mode_depth) * -(-bits // mode_bits) for mode_depth, mode_bits in EBR_MODES)
@@ -85,7 +85,10 @@ def cell_lc(config: MatmulConfig) -> float:
         selects = simd * config.activation.bits * config.weight.bits * 1.1
     tree = 0.0
     while len(widths) > 1 or tree == 0:
-        sums = [max(pair) + 1 if len(pair) == 2 else pair[0] for pair in (widths[k : k + 2] for k in range(0, len(widths), 2))]
+        sums = [
+            max(pair) + 1 if len(pair) == 2 else pair[0]
+            for pair in (widths[k : k + 2] for k in range(0, len(widths), 2))
+        ]
         tree += sum(sums)
         widths = sums
     raw = config.raw_bits[0]

@@ -1,4 +1,4 @@
-"""What the mapper maps: a chain of matrix layers, each with its thresholds and its pooling, read off the integer graph."""
+"""What the mapper maps: a chain of matrix layers, each with its thresholds and its pooling, read off the graph."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Location, Node
+from nnhw.ir.ops import Constant, Conv2d, Flatten, Input, Linear, MaxPool2d, Reshape, Threshold
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Layer:
     @property
     def where(self) -> str:
         """The layer's name and source line, for messages."""
-        return f"'{self.name}' ({self.location.file}:{self.location.line})"
+        return str(self.location) if self.location.module else f"'{self.name}'"
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -69,7 +70,6 @@ class _Reader:
 
     def __init__(self, body: Graph) -> None:
         self.body = body
-        self.nodes = {node.name: node for node in body.nodes}
         self.layers: list[Layer] = []
         self.problems: list[MappingError] = []
 
@@ -77,26 +77,38 @@ class _Reader:
         chain = self._chain()
         index = 0
         while index < len(chain):
-            if chain[index].op.name in ("flatten", "reshape"):
+            node = chain[index]
+            if isinstance(node.op, Flatten | Reshape):
                 index += 1
-                continue
-            index = self._layer(chain, index)
+            elif isinstance(node.op, Linear | Conv2d):
+                index = self._layer(chain, index)
+            else:
+                self._refuse(
+                    node,
+                    "stands alone; it is supported directly behind a linear or convolution layer "
+                    "(quantizer first, then pooling); change the order of the layers",
+                )
+                index += 1
         raise_all(self.problems)
         if not self.layers:
-            raise MappingError(f"model '{self.body.name}' has no layer to map; it needs at least one linear or convolution layer")
+            raise MappingError(
+                f"model '{self.body.name}' has no layer to map; it needs at least one linear or convolution layer"
+            )
         return tuple(self.layers)
+
+    def _refuse(self, node: Node, why: str) -> None:
+        self.problems.append(MappingError(f"{node.op.name} {node.location} {why}"))
 
     def _chain(self) -> list[Node]:
         """Return the compute nodes in order; each one's first input must be the node before."""
-        compute = [node for node in self.body.nodes if node.op.name not in ("input", "constant")]
-        before = next(node.name for node in self.body.nodes if node.op.name == "input")
+        compute = [node for node in self.body.nodes if not isinstance(node.op, Input | Constant)]
+        before = self.body.inputs[0].name
         for node in compute:
             if node.inputs[0] != before:
-                self.problems.append(
-                    MappingError(
-                        f"{node.op.name} {_where(node)} reads '{node.inputs[0]}', but only the value before it ('{before}') "
-                        "streams past; networks with branches are not supported yet"
-                    )
+                self._refuse(
+                    node,
+                    f"reads '{node.inputs[0]}', but only the value before it ('{before}') streams past; "
+                    "networks with branches are not supported yet",
                 )
             before = node.name
         raise_all(self.problems)
@@ -104,45 +116,24 @@ class _Reader:
 
     def _layer(self, chain: list[Node], index: int) -> int:
         """Read one layer that starts at `index`; return the index behind it."""
-        node = chain[index]
-        if node.op.name not in ("linear", "conv2d"):
-            self.problems.append(
-                MappingError(
-                    f"{node.op.name} {_where(node)} stands alone; it is supported directly behind a linear or convolution "
-                    "layer (quantizer first, then pooling); change the order of the layers"
-                )
-            )
-            return index + 1
-        last, pool = index, (1, 1)
-        steps = descending = code = None
-        if self._is(chain, last + 1, "threshold"):
-            last += 1
-            threshold = chain[last]
-            steps, descending = (self._constant(threshold, number) for number in (1, 2))
-            code = threshold.type.dtype
-        if self._is(chain, last + 1, "max_pool2d"):
-            last += 1
-            pool = self._pool(chain[last], code)
-        shape = self.nodes[node.inputs[0]].type.shape
-        weights = self._constant(node, 1)
-        if node.op.name == "linear":
-            before = chain[index - 1] if index else None
-            if before is not None and before.op.name in ("flatten", "reshape"):
-                shape = self.nodes[before.inputs[0]].type.shape
-            shape = shape if len(shape) == 3 else (shape[0], 1, 1)
-            weights = weights.reshape(len(weights), *shape)
-            stride = (1, 1)
-        else:
-            self._check_convolution(node)
-            stride = node.op.stride
+        node, rest = chain[index], chain[index + 1 :]
+        last, steps, descending, code, pool = node, None, None, None, (1, 1)
+        if rest and isinstance(rest[0].op, Threshold):
+            last = rest.pop(0)
+            steps, descending = (self.body.constants[name] for name in last.inputs[1:])
+            code = last.type.int_dtype
+        if rest and isinstance(rest[0].op, MaxPool2d):
+            last = rest.pop(0)
+            pool = self._pool(last, code)
+        shape, weights, stride = self._geometry(node, chain[index - 1] if index else None)
         self.layers.append(
             Layer(
                 name=node.location.module or node.name,
-                node=chain[last].name,
+                node=last.name,
                 location=node.location,
                 weights=weights,
-                weight=self.nodes[node.inputs[1]].type.dtype,
-                activation=self.nodes[node.inputs[0]].type.dtype,
+                weight=self.body.node(node.inputs[1]).type.int_dtype,
+                activation=self.body.node(node.inputs[0]).type.int_dtype,
                 shape=shape,
                 stride=stride,
                 steps=steps,
@@ -151,43 +142,50 @@ class _Reader:
                 pool=pool,
             )
         )
-        return last + 1
+        return len(chain) - len(rest)
 
-    def _is(self, chain: list[Node], index: int, name: str) -> bool:
-        return index < len(chain) and chain[index].op.name == name
+    def _geometry(self, node: Node, before: Node | None) -> tuple[tuple[int, int, int], np.ndarray, tuple[int, int]]:
+        """Return (channels, height, width) of the input, the weights as those of a convolution, and the stride.
 
-    def _constant(self, node: Node, number: int) -> np.ndarray:
-        return self.body.constants[self.nodes[node.inputs[number]].name]
+        A linear layer behind a flattened feature map takes the map as it streams: its kernel is the whole map.
+        """
+        weights = self.body.constants[node.inputs[1]]
+        source = self.body.node(node.inputs[0])
+        if isinstance(node.op, Conv2d):
+            self._check_convolution(node, node.op)
+            channels, height, width = source.type.shape
+            return (channels, height, width), weights, node.op.stride
+        if before is not None and isinstance(before.op, Flatten | Reshape):
+            source = self.body.node(before.inputs[0])
+        channels, height, width = source.type.shape if len(source.type.shape) == 3 else (source.type.size, 1, 1)
+        return (channels, height, width), weights.reshape(len(weights), channels, height, width), (1, 1)
 
-    def _check_convolution(self, node: Node) -> None:
+    def _check_convolution(self, node: Node, op: Conv2d) -> None:
         """List what the window engine cannot do."""
-        given = {"padding": (0, 0), "dilation": (1, 1), "groups": 1}
-        for attribute, supported in given.items():
-            value = getattr(node.op, attribute)
-            if value != supported:
-                self.problems.append(
-                    MappingError(
-                        f"conv2d {_where(node)} has {attribute} {value}; the convolution engine needs {attribute} {supported}; "
-                        "other values are not supported yet"
-                    )
+        for attribute, given, supported in (
+            ("padding", op.padding, (0, 0)),
+            ("dilation", op.dilation, (1, 1)),
+            ("groups", op.groups, 1),
+        ):
+            if given != supported:
+                self._refuse(
+                    node,
+                    f"has {attribute} {given}; the convolution engine needs {attribute} {supported}; "
+                    "other values are not supported yet",
                 )
 
     def _pool(self, node: Node, code: IntType | None) -> tuple[int, int]:
         """Return the pooling window, which must tile the feature map."""
-        if code is None or node.op.kernel != node.op.stride:
-            self.problems.append(
-                MappingError(
-                    f"max_pool2d {_where(node)} has kernel {node.op.kernel} and stride {node.op.stride}"
-                    + ("" if code else " and pools sums that are not quantized")
-                    + "; it needs kernel == stride, and a quantizer before it"
-                )
+        assert isinstance(node.op, MaxPool2d)
+        kernel, stride = node.op.kernel, node.op.stride
+        if code is None or kernel != stride:
+            pools = "" if code else " and pools sums that are not quantized"
+            self._refuse(
+                node,
+                f"has kernel {kernel} and stride {stride}{pools}; it needs kernel == stride, and a quantizer before it",
             )
             return (1, 1)
-        return node.op.kernel
-
-
-def _where(node: Node) -> str:
-    return f"'{node.location.module or node.name}' ({node.location.file}:{node.location.line})"
+        return kernel
 
 
 def read_layers(body: Graph) -> tuple[Layer, ...]:

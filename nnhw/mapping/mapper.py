@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError
@@ -15,7 +16,7 @@ from nnhw.mapping.folding import Folding, cycles, foldings, matmul_config
 from nnhw.mapping.layers import Layer, read_layers
 
 MARGIN = 0.85
-"""Share of a board's logic cells that a mapping may be estimated to take: beyond, placement gets slow and clocks drop."""
+"""Share of a board's logic cells that a mapping may be estimated to take: beyond, clocks drop."""
 EBR_WEIGHT_LC = 25
 """Logic cells that a block RAM is taken to be worth when foldings of the same speed are compared."""
 
@@ -161,20 +162,21 @@ def _fastest(
 
     def fits(interval: int) -> bool:
         chosen = smallest_within(frontiers, interval)
-        results[interval] = chosen and place_weights(layers, [item.folding for item in chosen], budget)
-        result = results[interval]
-        return result is not None and result[1].lc <= budget.lc and result[1].ebr <= budget.ebr
+        placed = place_weights(layers, [item.folding for item in chosen], budget) if chosen else None
+        results[interval] = placed
+        return placed is not None and placed[1].lc <= budget.lc and placed[1].ebr <= budget.ebr
 
     index = bisect_left(intervals, True, key=fits)
-    if index < len(intervals):
-        result = results.get(intervals[index]) or (fits(intervals[index]) and results[intervals[index]])
-        assert result
-        return result
+    if index < len(intervals) and fits(intervals[index]):
+        found = results[intervals[index]]
+        assert found is not None
+        return found
     smallest = results[intervals[-1]]
     taken = smallest[1] if smallest else Cost()
     raise MappingError(
-        f"the network does not fit: its smallest mapping at {intervals[-1]} cycles a frame takes {taken.lc:.0f} logic cells "
-        f"and {taken.ebr} block RAMs, but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
+        f"the network does not fit: its smallest mapping at {intervals[-1]} cycles a frame takes "
+        f"{taken.lc:.0f} logic cells and {taken.ebr} block RAMs, "
+        f"but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
         f"({_excess(taken, budget)}); {_remedy(layers, taken, budget)}"
     )
 
@@ -195,8 +197,9 @@ def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget) -> str:
     bits = largest.weights.size * largest.weight.bits
     share = min(1.0, budget.lc / taken.lc if taken.lc else 1.0, budget.ebr / taken.ebr if taken.ebr else 1.0)
     return (
-        f"the largest layer is {largest.where} with {bits} weight bits; about {share:.0%} of the network's present size "
-        "would fit: use fewer channels or fewer bits, a slower --target-fps, or a board with more resources ('nnhw boards')"
+        f"the largest layer is {largest.where} with {bits} weight bits; about {share:.0%} of the "
+        "network's present size would fit: use fewer channels or fewer bits, a slower --target-fps, "
+        "or a board with more resources ('nnhw boards')"
     )
 
 
@@ -204,7 +207,9 @@ def _check_names(layers: Sequence[Layer], overrides: Mapping[str, Mapping[str, i
     unknown = sorted(set(overrides) - {layer.name for layer in layers})
     if unknown:
         names = ", ".join(f"'{layer.name}'" for layer in layers)
-        raise MappingError(f"the overrides name layer '{unknown[0]}', which the model does not have; its layers are {names}")
+        raise MappingError(
+            f"the overrides name layer '{unknown[0]}', which the model does not have; its layers are {names}"
+        )
 
 
 def _overridden(layer: Layer, override: Mapping[str, int] | None) -> list[Candidate]:
@@ -215,18 +220,17 @@ def _overridden(layer: Layer, override: Mapping[str, int] | None) -> list[Candid
     wrong = sorted(set(override) - free)
     if wrong:
         raise MappingError(f"layer {layer.where} is overridden with '{wrong[0]}'; known are {', '.join(sorted(free))}")
-    folded = {"pe", "channel_lanes", "row_lanes"}
-    agreeing = [
-        item for item in foldings(layer) if all(getattr(item, key) == value for key, value in override.items() if key in folded)
-    ]
+    folded = {key: value for key, value in override.items() if key in ("pe", "channel_lanes", "row_lanes")}
+    rest: dict[str, Any] = {key: value for key, value in override.items() if key not in folded}
+    agreeing = [item for item in foldings(layer) if all(getattr(item, key) == value for key, value in folded.items())]
     if not agreeing:
         raise MappingError(
-            f"layer {layer.where} cannot be folded as {dict(override)}: pe must divide its {layer.weights.shape[0]} outputs, "
+            f"layer {layer.where} cannot be folded as {dict(override)}: "
+            f"pe must divide its {layer.weights.shape[0]} outputs, "
             f"channel_lanes its {layer.weights.shape[1]} channels, row_lanes be 1 or {layer.weights.shape[2]}"
         )
     found = []
     for item in agreeing:
-        folding = replace(item, **{key: value for key, value in override.items() if key not in folded})
+        folding = replace(item, **rest)
         found.append(Candidate(folding, cycles(layer, folding), layer_cost(layer, folding)))
     return sorted(found, key=lambda candidate: candidate.cycles)
-

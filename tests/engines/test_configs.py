@@ -36,7 +36,9 @@ def test_encoding_round_trips(given_values: tuple[IntType, np.ndarray]) -> None:
 
 @given(st.integers(1, 12), st.integers(1, 9), st.data())
 def test_words_round_trip(bits: int, lanes: int, data: st.DataObject) -> None:
-    rows = data.draw(st.lists(st.lists(st.integers(0, 2**bits - 1), min_size=lanes, max_size=lanes), min_size=1, max_size=6))
+    rows = data.draw(
+        st.lists(st.lists(st.integers(0, 2**bits - 1), min_size=lanes, max_size=lanes), min_size=1, max_size=6)
+    )
     assert (unpack_words(pack_words(np.array(rows), bits), lanes, bits) == np.array(rows)).all()
 
 
@@ -70,7 +72,12 @@ def test_jumps_lead_through_all_addresses(loops: list[tuple[int, int]]) -> None:
 def matmul(**changes: int) -> MatmulConfig:
     parameters = {"pe": 4, "simd": 4, "hop": 2, "drain": 1} | changes
     return MatmulConfig(
-        weights=np.ones((8, 32), dtype=np.int64), activation=BIPOLAR, weight=BIPOLAR, thresholds=None, vectors=1, **parameters
+        weights=np.ones((8, 32), dtype=np.int64),
+        activation=BIPOLAR,
+        weight=BIPOLAR,
+        thresholds=None,
+        vectors=1,
+        **parameters,
     )
 
 

@@ -69,5 +69,7 @@ def _add_layer(builder: GraphBuilder, value: str, spec: LayerSpec, name: str, rn
         op = Threshold(-1, bipolar=True) if spec.steps == 1 else Threshold(0)
         value = builder.add(f"{name}.code", op, [value, thresholds, descending], location)
     if spec.pool > 1:
-        value = builder.add(f"{name}.pool", MaxPool2d((spec.pool, spec.pool), (spec.pool, spec.pool)), [value], location)
+        value = builder.add(
+            f"{name}.pool", MaxPool2d((spec.pool, spec.pool), (spec.pool, spec.pool)), [value], location
+        )
     return value

@@ -117,7 +117,9 @@ def test_mapping_of_mlp_reaches_the_bound_of_its_weight_memory() -> None:
 
 
 def test_mapping_stays_in_its_budget() -> None:
-    body = make_body((1, 28, 28), U4, [LayerSpec(16, (3, 3), pool=2), LayerSpec(32, (3, 3), pool=2), LayerSpec(10, steps=0)])
+    body = make_body(
+        (1, 28, 28), U4, [LayerSpec(16, (3, 3), pool=2), LayerSpec(32, (3, 3), pool=2), LayerSpec(10, steps=0)]
+    )
     budget = Budget(lc=3800, ebr=12)
     total = sum((cost(stage.config) for stage in map_body(body, "test", budget).stages), Cost())
     assert total.ebr <= budget.ebr

@@ -5,6 +5,7 @@ import gzip
 import importlib
 import os
 import re
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -13,10 +14,12 @@ import pytest
 import torch
 from torch import nn
 
+from nnhw.nn import UInt
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODELS = ("mnist_mlp", "mnist_cnn")
-CORRECT_OF_10000 = {"mnist_mlp": 0, "mnist_cnn": 0}
-CORRECT_OF_300 = {"mnist_mlp": 0, "mnist_cnn": 0}
+CORRECT_OF_10000 = {"mnist_mlp": 9517, "mnist_cnn": 9900}
+CORRECT_OF_300 = {"mnist_mlp": 294, "mnist_cnn": 300}
 
 needs_mnist = pytest.mark.skipif(not os.environ.get("NNHW_DATA"), reason="NNHW_DATA names no folder that holds mnist/")
 
@@ -73,6 +76,23 @@ def test_example_counts_the_same_in_float32_and_float64(example: ModuleType, mni
 
 
 @pytest.mark.parametrize("example", MODELS, indirect=True)
+def test_example_decides_the_same_in_float32_and_float64(example: ModuleType) -> None:
+    """Each norm, on each sum that its layer can reach, in steps of the input's scale."""
+    modules, step = list(example.model), 1.0
+    for layer, norm in pairwise(modules):
+        if isinstance(layer, UInt):
+            step = layer.scale.item()
+        if not isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
+            continue
+        reach = int(layer.weight[0].numel() / step)
+        sums = torch.arange(-reach, reach + 1)[:, None].expand(-1, norm.num_features) * step
+        sums = sums[..., None, None] if isinstance(norm, nn.BatchNorm2d) else sums
+        wide = copy.deepcopy(norm).double()(sums.double().contiguous())
+        assert torch.equal(norm(sums.contiguous()) >= 0, wide >= 0)
+        step = 1.0
+
+
+@pytest.mark.parametrize("example", MODELS, indirect=True)
 def test_example_exports_with_a_free_batch_size(example: ModuleType) -> None:
     shapes = ({0: torch.export.Dim("batch")},)
     exported = torch.export.export(example.model, (example.example_input,), dynamic_shapes=shapes)
@@ -121,6 +141,13 @@ def test_train_mnist_pools_before_signs_and_computes_the_same(monkeypatch: pytes
     assert kinds[1:6] == ["QuantConv2d", "ChannelsLast", "MaxPool2d", "BatchNorm2d", "Sign"]
     images = importlib.import_module("mnist_cnn").example_input
     assert torch.equal(twin(images), model(images))
+
+
+def test_train_mnist_splits_behind_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    script = importlib.import_module("train_mnist")
+    model = importlib.import_module("mnist_mlp").model
+    assert [len(script.split_after_block(model, blocks)[0]) for blocks in range(4)] == [0, 6, 9, 12]
 
 
 def test_train_mnist_augments_each_image_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

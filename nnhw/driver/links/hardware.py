@@ -8,6 +8,9 @@ from typing import Protocol
 from nnhw.errors import LinkError, NnhwError
 
 
+_SLACK_CYCLES = 200_000
+
+
 class Hardware(Protocol):
     """Running hardware with a byte stream in and a byte stream out.
 
@@ -46,8 +49,8 @@ class HardwareLink:
 
     @property
     def slack_s(self) -> float:
-        """Time for a frame to be built and sent while another is on its way."""
-        return 2000 / self._clock_hz
+        """Time for the engine to take what is buffered before a question is heard. Nothing waits so long in vain."""
+        return _SLACK_CYCLES / self._clock_hz
 
     def write(self, data: bytes) -> None:
         """Hold bytes until the next `read`."""

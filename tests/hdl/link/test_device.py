@@ -44,6 +44,7 @@ def _check_taken(frames: list[Frame]) -> None:
             last = 0
         if frame.command == Command.TAKEN:
             assert (frame.sequence - last) % 256 <= 8
+            assert (frame.sequence, last) != (0, 0), "a TAKEN from before the RESET"
             assert frame.payload == b""
             last = frame.sequence
 
