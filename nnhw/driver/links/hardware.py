@@ -7,7 +7,6 @@ from typing import Protocol
 
 from nnhw.errors import LinkError, NnhwError
 
-
 _SLACK_CYCLES = 200_000
 
 
