@@ -67,7 +67,7 @@ RECIPES = {
     "cnn": Recipe(
         mnist_cnn.build_model,
         mnist_cnn.CHECKPOINT,
-        phases=(Phase(36, 0, 0.004), Phase(12, 1, 0.003), Phase(8, 2, 0.003)),
+        phases=(Phase(36, 0, 0.004), Phase(12, 1, 0.003)),
         batch=64,
         rotation=0.06,
         zoom=0.05,
