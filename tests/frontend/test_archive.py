@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import zipfile
@@ -123,7 +124,7 @@ def test_load_archive_never_unpickles_sample_inputs(archive: bytes, tmp_path: Pa
     load_archive(path)
     assert not mark.exists()
     # The trap is a real one: torch itself falls into it.
-    with pytest.raises(AssertionError, match="expected tuple or dict"):
+    with contextlib.suppress(Exception):  # which error follows depends on the handlers of torch's log
         torch.export.load(path)
     assert mark.exists()
 
