@@ -3,10 +3,12 @@
 from .base import Op, Operand
 from .boundary import Constant, Dequantize, Input, Quantize
 from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, Subtract
+from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
-from .shape import Flatten, MaxPool2d, Reshape
+from .shape import Flatten, Permute, Reshape
 from .tail import ArgMax, LogSoftmax, Softmax
-from .threshold import Threshold
+from .threshold import StepTable, Threshold
+from .window import MaxPool2d, Pad, SumPool2d, Upsample
 
 _ROWS: tuple[type[Op], ...] = (
     # values
@@ -19,10 +21,17 @@ _ROWS: tuple[type[Op], ...] = (
     Linear,
     Conv2d,
     Threshold,
+    StepTable,
+    SumPool2d,
+    WeightedSum,
     # integers or floats
     MaxPool2d,
+    Pad,
+    Upsample,
+    Concat,
     Flatten,
     Reshape,
+    Permute,
     ArgMax,
     # floats
     Add,
@@ -45,6 +54,7 @@ __all__ = [
     "ArgMax",
     "BatchNorm",
     "Clamp",
+    "Concat",
     "Constant",
     "Conv2d",
     "Dequantize",
@@ -58,10 +68,16 @@ __all__ = [
     "Negate",
     "Op",
     "Operand",
+    "Pad",
+    "Permute",
     "Quantize",
     "Relu",
     "Reshape",
     "Softmax",
+    "StepTable",
     "Subtract",
+    "SumPool2d",
     "Threshold",
+    "Upsample",
+    "WeightedSum",
 ]

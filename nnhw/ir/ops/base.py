@@ -15,6 +15,8 @@ from nnhw.ir.types import IntType, TensorType
 Array = np.ndarray
 Pair = tuple[int, int]
 
+ANY = -1
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -47,12 +49,14 @@ class Op(ABC):
     """
 
     name: ClassVar[str]
-    arity: ClassVar[int]
+    arity: ClassVar[int]  # number of inputs; ANY: two or more
     parameters: ClassVar[tuple[int, ...]] = ()  # positions of operands that are constants; all others are not
 
     def check_operands(self, operands: Sequence[Operand]) -> None:
         """Check how many operands there are, and which of them are constants. Raises: IrError."""
-        if len(operands) != self.arity:
+        if self.arity == ANY and len(operands) < 2:
+            raise IrError(f"{self.name} takes two or more inputs, got {len(operands)}")
+        if self.arity not in (ANY, len(operands)):
             raise IrError(f"{self.name} takes {self.arity} inputs, got {len(operands)}")
         for position, operand in enumerate(operands):
             wanted = position in self.parameters

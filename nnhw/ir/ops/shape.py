@@ -1,4 +1,4 @@
-"""Ops that choose or rearrange elements, of integers and floats alike."""
+"""Ops that rearrange elements, of integers and floats alike."""
 
 from __future__ import annotations
 
@@ -10,33 +10,7 @@ from typing import ClassVar
 from nnhw.errors import IrError
 from nnhw.ir.types import TensorType
 
-from .base import Array, Op, Operand, Pair
-from .linear import windows
-
-
-@dataclass(frozen=True)
-class MaxPool2d(Op):
-    """The greatest element of each window, per channel. Rest rows and columns are left out."""
-
-    kernel: Pair
-    stride: Pair
-    name: ClassVar[str] = "max_pool2d"
-    arity: ClassVar[int] = 1
-
-    def infer(self, operands: Sequence[Operand]) -> TensorType:
-        """[channels, height', width'] of the same element type."""
-        x = operands[0].type
-        if len(x.shape) != 3 or any(size < span for size, span in zip(x.shape[1:], self.kernel, strict=True)):
-            raise IrError(f"max_pool2d with kernel {self.kernel} needs x [channels, height, width], got {x}")
-        sides = tuple(
-            (size - span) // step + 1 for size, span, step in zip(x.shape[1:], self.kernel, self.stride, strict=True)
-        )
-        return TensorType((x.shape[0], *sides), x.dtype)
-
-    def evaluate(self, *inputs: Array) -> Array:
-        """Exact; the dtype of x."""
-        result: Array = windows(inputs[0], self.kernel, self.stride).max(axis=(4, 5))
-        return result
+from .base import Array, Op, Operand
 
 
 @dataclass(frozen=True)
@@ -74,3 +48,23 @@ class Reshape(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Exact; the dtype of x."""
         return inputs[0].reshape(inputs[0].shape[0], *self.shape)
+
+
+@dataclass(frozen=True)
+class Permute(Op):
+    """The axes of the image in another order: axis k of the result is axis `axes[k]` of x."""
+
+    axes: tuple[int, ...]
+    name: ClassVar[str] = "permute"
+    arity: ClassVar[int] = 1
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """The permuted shape, the same element type."""
+        x = operands[0].type
+        if sorted(self.axes) != list(range(len(x.shape))):
+            raise IrError(f"permute needs every axis of {x} once, got {self.axes}")
+        return TensorType(tuple(x.shape[axis] for axis in self.axes), x.dtype)
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact; the dtype of x."""
+        return inputs[0].transpose(0, *(axis + 1 for axis in self.axes))

@@ -65,3 +65,51 @@ class Threshold(Op):
             count += x >= step.reshape(spread)
         index = np.where(descending.reshape(spread), thresholds.shape[1] - count, count)
         return 2 * index - 1 if self.bipolar else self.low + index
+
+
+@dataclass(frozen=True)
+class StepTable(Op):
+    """Codes of a function that is constant between steps, monotone or not: with count as in `Threshold`,
+
+        code = codes[channel, count]
+
+    Inputs: x, integers [channels, ..]; thresholds, integer constant [channels, steps], each row sorted; codes, integer
+    constant [channels, steps + 1].
+
+    Parameters
+    ----------
+    low, high: range of the codes.
+    bipolar: the codes are -1 and +1.
+    """
+
+    low: int
+    high: int
+    bipolar: bool = False
+    name: ClassVar[str] = "step_table"
+    arity: ClassVar[int] = 3
+    parameters: ClassVar[tuple[int, ...]] = (1, 2)
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """Shape of x, codes low..high."""
+        x, thresholds, codes = operands
+        for operand, role in ((x, "x"), (thresholds, "thresholds"), (codes, "codes")):
+            int_operand(operand, role)
+        rows, values = thresholds.constant, codes.constant
+        if rows.ndim != 2 or not x.type.shape or len(rows) != x.type.shape[0]:
+            raise IrError(f"step_table needs x [channels, ..] and thresholds [channels, steps], got {x.type}")
+        if values.shape != (len(rows), rows.shape[1] + 1):
+            raise IrError(f"step_table needs codes [channels, steps + 1], got {codes.type} for {thresholds.type}")
+        if (np.diff(rows, axis=1) < 0).any():
+            raise IrError("the thresholds of a channel must be sorted")
+        dtype = IntType(self.low, self.high, self.bipolar)
+        if not dtype.holds(values):
+            raise IrError(f"the codes of a step_table must be in {dtype}, got {values.min()}..{values.max()}")
+        return TensorType(x.type.shape, dtype)
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Return int64 codes of the shape of x."""
+        x, thresholds, codes = inputs
+        result = np.empty(x.shape, dtype=np.int64)
+        for channel, (row, values) in enumerate(zip(thresholds, codes, strict=True)):
+            result[:, channel] = values[np.searchsorted(row, x[:, channel], side="right")]
+        return result
