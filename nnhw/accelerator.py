@@ -10,19 +10,40 @@ from typing import Any
 
 import numpy as np
 
+from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.encoding import decode, encode
-from nnhw.engines.matmul import MatmulConfig, Thresholds
+from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.fork import ForkConfig
+from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.requantize import DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.engines.timing import Schedule
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import BuildError
 from nnhw.ir.files import pack_arrays, widen_integers
 from nnhw.ir.types import IntType
 
-EngineConfig = ConvertConfig | MatmulConfig | PoolConfig | WindowConfig
+EngineConfig = (
+    ChannelwiseConfig
+    | ConcatConfig
+    | ConvertConfig
+    | FifoConfig
+    | ForkConfig
+    | MatmulConfig
+    | PadConfig
+    | PoolConfig
+    | SumConfig
+    | WindowConfig
+)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+
+
+INPUT = (-1, 0)
+"""The source of a stage that reads the input of the accelerator."""
 
 
 def stream_order(values: np.ndarray) -> np.ndarray:
@@ -30,23 +51,19 @@ def stream_order(values: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    values: [N, channels, height, width] or [N, elements].
+    values: [N, channels, height, width], [N, channels, length] or [N, elements].
 
     Returns
     -------
     [N, elements].
     """
-    if values.ndim == 4:
-        values = values.transpose(0, 2, 3, 1)
-    return values.reshape(len(values), -1)
+    return np.moveaxis(values, 1, -1).reshape(len(values), -1)
 
 
 def tensor_order(stream: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return [N, *shape] of a batch [N, elements] in stream order: the inverse of `stream_order`."""
-    if len(shape) == 3:
-        channels, height, width = shape
-        return stream.reshape(-1, height, width, channels).transpose(0, 3, 1, 2)
-    return stream.reshape(-1, *shape)
+    channels, *sides = shape
+    return np.moveaxis(stream.reshape(-1, *sides, channels), -1, 1)
 
 
 @dataclass(frozen=True)
@@ -98,6 +115,7 @@ class OutputFormat:
     element_bytes: bytes of one element, little-endian.
     multiplier: from raw sums to accumulators; see `nnhw.engines.arithmetic`.
     offsets: int64 [channels], or [elements] of a vector.
+    streamed: the shape in which they stream, where a reshape of the model follows; None: the same.
     """
 
     shape: tuple[int, ...]
@@ -105,6 +123,7 @@ class OutputFormat:
     element_bytes: int
     multiplier: int
     offsets: np.ndarray
+    streamed: tuple[int, ...] | None = None
 
     @property
     def elements(self) -> int:
@@ -122,7 +141,8 @@ class OutputFormat:
 
     def pack(self, values: np.ndarray) -> np.ndarray:
         """Return uint8 [N, frame_bytes] of int values [N, *shape]: what a device sends."""
-        elements = (stream_order(values) - self._stream_offsets()) // self.multiplier
+        streamed = stream_order(values.reshape(len(values), *(self.streamed or self.shape)))
+        elements = (streamed - self._stream_offsets()) // self.multiplier
         patterns = encode(elements, self.element) if self.element.bipolar else elements
         shifts = 8 * np.arange(self.element_bytes)
         return ((patterns[:, :, None] >> shifts) & 0xFF).astype(np.uint8).reshape(len(values), -1)
@@ -132,12 +152,48 @@ class OutputFormat:
         parts = frames.astype(np.int64).reshape(len(frames), -1, self.element_bytes)
         patterns = (parts << (8 * np.arange(self.element_bytes))).sum(axis=2) & ((1 << self.element.bits) - 1)
         values = decode(patterns, self.element) * self.multiplier + self._stream_offsets()
-        return tensor_order(values, self.shape)
+        return tensor_order(values, self.streamed or self.shape).reshape(-1, *self.shape)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What leaves a stage: value = multiplier * element + offset of the channel.
+
+    Parameters
+    ----------
+    lanes: elements of a beat.
+    elements: of a frame.
+    element: type of the elements: a code, or a raw sum.
+    multiplier, offsets: from elements to values, see `nnhw.engines.arithmetic`; offsets int64 [channels], None: zeros.
+    """
+
+    lanes: int
+    elements: int
+    element: IntType
+    multiplier: int = 1
+    offsets: np.ndarray | None = None
+
+    @property
+    def beats(self) -> int:
+        """Beats of a frame."""
+        return self.elements // self.lanes
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the elements are the values."""
+        return self.multiplier == 1 and (self.offsets is None or not self.offsets.any())
+
+    def elements_of(self, values: np.ndarray) -> np.ndarray:
+        """Return the elements int64 [N, elements], in stream order, of values [N, *shape]."""
+        streamed = stream_order(values)
+        if self.offsets is not None:
+            streamed = streamed - np.tile(self.offsets, streamed.shape[1] // len(self.offsets))
+        return streamed // self.multiplier
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One engine in the stream.
+    """One engine.
 
     Parameters
     ----------
@@ -145,24 +201,28 @@ class Stage:
     layer: the layer of the model that it serves.
     node: the IR value that leaves it, or "" where what leaves is not a value of the IR.
     config: the engine's parameters.
+    sources: for each input port, (index of an earlier stage, its output port); (-1, 0) is the input of the accelerator.
+    output: what leaves, from every output port the same.
     """
 
     name: str
     layer: str
     node: str
     config: EngineConfig
+    sources: tuple[tuple[int, int], ...]
+    output: Stream
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A mapped network: engines in stream order, from input bytes to output bytes.
+    """A mapped network: engines, from input bytes to output bytes.
 
     Parameters
     ----------
     name: of the model.
     model_hash: of the integer graph, hex.
     board: name of the board that it is mapped to.
-    stages: in stream order; each one's input is the output of the one before.
+    stages: each behind those that it reads; the output of the last one leaves.
     input_format, output_format: what bytes mean.
     schedule: predicted latency and interval, exact.
     """
@@ -217,15 +277,26 @@ _TYPES = {
     kind.__name__: kind
     for kind in (
         Accelerator,
+        ChannelwiseConfig,
+        ConcatConfig,
         ConvertConfig,
+        DoubleScaler,
+        FifoConfig,
+        ForkConfig,
         InputFormat,
         IntType,
         MatmulConfig,
         OutputFormat,
+        PadConfig,
         PoolConfig,
+        Scaler,
         Schedule,
         Stage,
+        Stream,
+        SumConfig,
+        Table,
         Thresholds,
+        ThresholdSearch,
         WindowConfig,
     )
 }

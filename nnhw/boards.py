@@ -13,18 +13,36 @@ from typing import Any, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
 
-BOARD_NAMES = ("icebreaker", "ice40_hx8k_b_evn")
+BOARD_NAMES = (
+    *("icebreaker", "ice40_hx8k_b_evn", "icestick", "icesugar", "icesugar_nano", "nandland_go"),
+    *("blackice", "blackice_ii"),
+    *("ulx3s_12f", "ulx3s_25f", "ulx3s_45f", "ulx3s_85f", "versa_ecp5", "versa_ecp5_5g", "ecp5_5g_evn"),
+    *("ecpix5_45f", "ecpix5_85f", "colorlight_5a75b_r7_0", "icepi_zero", "icesugar_pro", "supercon19badge"),
+)
 """The boards that come with nnhw: each is the name of a file in `boards/`."""
 
-FAMILIES: Mapping[str, tuple[str, ...]] = {"ice40": ("up5k", "hx8k", "hx4k", "hx1k", "lp8k", "lp1k", "u4k")}
-"""Devices of each family that the flow can build for."""
+_ECP5_DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "ice40": ("up5k", "hx8k", "hx4k", "hx1k", "lp8k", "lp1k", "u4k"),
+    "ecp5": _ECP5_DEVICES,
+}
+"""Devices of each family that the flow can build for, as nextpnr calls them."""
 
-PLL_KINDS = ("pad", "core")
+PLL_KINDS: Mapping[str, tuple[str, ...]] = {"ice40": ("pad", "core", "none"), "ecp5": ("core", "none")}
+"""How the clock may come from the oscillator; see `InputClock`."""
+
+SPEEDS: Mapping[str, tuple[str, ...]] = {"ice40": ("",), "ecp5": ("6", "7", "8")}
+"""Speed grades of each family; of the iCE40 the device's name says it."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a device has: logic cells (4-input LUT and flip-flop), block RAMs, large RAMs, DSP blocks."""
+    """What a device has: logic cells (4-input LUT and flip-flop), block RAMs, large RAMs, DSP blocks.
+
+    Parameters
+    ----------
+    ebr: of 4 kbit (iCE40), or of 18 kbit (ECP5, DP16KD).
+    """
 
     lc: int
     ebr: int
@@ -39,7 +57,8 @@ class InputClock:
     Parameters
     ----------
     resource: its name in amaranth-boards.
-    pll: 'pad' when it is wired to the PLL's own pin, else 'core'.
+    pll: 'pad' when it is wired to the PLL's own pin (iCE40), else 'core'; 'none': the device has no PLL that it
+    reaches, and the design runs at this clock.
     """
 
     resource: str
@@ -49,10 +68,21 @@ class InputClock:
 
 @dataclass(frozen=True)
 class Uart:
-    """The serial port to the host: name in amaranth-boards, and speed."""
+    """The serial port to the host.
 
-    resource: str
+    Parameters
+    ----------
+    baud: its speed.
+    resource: its name in amaranth-boards; a board that has none there names pins instead.
+    rx, tx: pins of the package to which the host sends, and on which it listens.
+    io_standard: of these pins, as amaranth-boards calls it; empty: the family's default.
+    """
+
     baud: int
+    resource: str = ""
+    rx: str = ""
+    tx: str = ""
+    io_standard: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +99,8 @@ class Board:
     resources: of the device.
     input_clock: the oscillator.
     uart: the serial port to the host.
-    openfpgaloader: the board's name for openFPGALoader.
+    openfpgaloader: the board's name for openFPGALoader; empty: it knows none.
+    speed: grade of the device (ECP5).
     aliases: other names of the board.
     """
 
@@ -83,7 +114,8 @@ class Board:
     resources: Resources
     input_clock: InputClock
     uart: Uart
-    openfpgaloader: str
+    openfpgaloader: str = ""
+    speed: str = ""
     aliases: tuple[str, ...] = ()
 
 
@@ -178,15 +210,7 @@ def _describe(kind: Any) -> str:
 
 def _check(board: Board, where: str) -> list[NnhwError]:
     """Return what is wrong with a board whose fields have the right types."""
-    problems: list[NnhwError] = []
-
-    def one_of(field: str, given: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
-        if given not in allowed:
-            problems.append(BoardError(f"{where}: field '{field}' must be one of {_quoted(allowed)}, but is '{given}'"))
-
-    one_of("family", board.family, FAMILIES)
-    one_of("device", board.device, FAMILIES.get(board.family, (board.device,)))
-    one_of("input_clock.pll", board.input_clock.pll, PLL_KINDS)
+    problems = [*_check_choices(board, where), *_check_uart(board.uart, where)]
     if not all(board.platform.partition(":")):
         problems.append(BoardError(f"{where}: field 'platform' must be 'module:Class', but is '{board.platform}'"))
     if Path(board.name).name != board.name:
@@ -201,6 +225,36 @@ def _check(board: Board, where: str) -> list[NnhwError]:
         BoardError(f"{where}: field '{name}' must be more than 0") for name, value in positive.items() if not value
     ]
     return problems
+
+
+def _check_choices(board: Board, where: str) -> list[NnhwError]:
+    """Return the fields that are none of the words that the family allows."""
+    choices = {
+        "family": (board.family, tuple(FAMILIES)),
+        "device": (board.device, FAMILIES.get(board.family, (board.device,))),
+        "speed": (board.speed, SPEEDS.get(board.family, (board.speed,))),
+        "input_clock.pll": (board.input_clock.pll, PLL_KINDS.get(board.family, (board.input_clock.pll,))),
+    }
+    return [
+        BoardError(f"{where}: field '{field}' must be one of {_quoted(allowed)}, but is '{given}'")
+        for field, (given, allowed) in choices.items()
+        if given not in allowed
+    ]
+
+
+def _check_uart(uart: Uart, where: str) -> list[NnhwError]:
+    """Return what is wrong with the serial port: it is a resource or two pins, not both, and not neither."""
+    pins = bool(uart.rx and uart.tx)
+    if (not uart.resource and pins) or (uart.resource and not (uart.rx or uart.tx or uart.io_standard)):
+        return []
+    names = ("resource", "rx", "tx", "io_standard")
+    given = ", ".join(f"'{name}'" for name in names if getattr(uart, name)) or "none of them"
+    return [
+        BoardError(
+            f"{where}: table 'uart' must have either 'resource' (a serial port in amaranth-boards) or both 'rx' and "
+            f"'tx' (pins of the package, with 'io_standard' where the board needs one), but has {given}"
+        )
+    ]
 
 
 def _quoted(names: Mapping[str, Any] | tuple[str, ...] | list[str]) -> str:

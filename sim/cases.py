@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.encoding import encode, pack_words
+from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.matmul import MatmulConfig, Thresholds
+from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 
-EngineConfig = ConvertConfig | MatmulConfig | PoolConfig | WindowConfig
+EngineConfig = ChannelwiseConfig | ConvertConfig | FifoConfig | MatmulConfig | PadConfig | PoolConfig | WindowConfig
 
 INT4, UINT4, UINT3, INT8, INT2 = IntType(-8, 7), IntType(0, 15), IntType(0, 7), IntType(-128, 127), IntType(-2, 1)
 TERNARY, UINT2 = IntType(-1, 1), IntType(0, 3)
@@ -100,14 +104,43 @@ def window(
     repeats: int = 1,
     bits: int = 1,
     address_bits: int = 1,
+    **options: Any,
 ) -> WindowConfig:
     """Return a window over a (height, width, channels) map with (channel, row) lanes; the memory is the smallest that
     serves."""
     height, width, channels = size
     for trial in range(address_bits, 20):
         with suppress(MappingError):
-            return WindowConfig(height, width, channels, kernel, stride, block, *lanes, repeats, bits, trial)
+            return WindowConfig(height, width, channels, kernel, stride, block, *lanes, repeats, bits, trial, **options)
     raise ValueError(f"no memory of fewer than 2**20 words holds the rows of {size}")
+
+
+def channelwise(
+    op: str,
+    taps: int,
+    chunks: int,
+    lanes: int,
+    activation: IntType = UINT4,
+    windows: int = 3,
+    row_lanes: int = 1,
+    weight: IntType | None = None,
+    code: IntType | None = None,
+    logic_weights: bool = False,
+) -> ChannelwiseConfig:
+    """Return a channelwise engine with seeded random weights, and thresholds where random results lie."""
+    channels = chunks * lanes
+    rng = np.random.default_rng(taps * 1009 + channels)
+    weights = None if weight is None else random_values(rng, weight, (channels, taps))
+    base = ChannelwiseConfig(
+        taps, chunks, lanes, op, activation, windows, row_lanes, weights, weight, None, logic_weights
+    )
+    if code is None:
+        return base
+    samples = replace(base, windows=64)
+    results = samples.golden(random_values(rng, activation, (samples.i_beats, samples.i_lanes))).reshape(64, channels)
+    levels = 1 if code.bipolar else code.high - code.low
+    steps = np.sort(np.stack([rng.choice(results[:, channel], levels) for channel in range(channels)]), axis=1)
+    return replace(base, requantizer=Thresholds(steps, np.arange(channels) % 2 == 1, code))
 
 
 MATMULS: dict[str, Callable[[], MatmulConfig]] = {
@@ -160,6 +193,17 @@ WINDOWS: dict[str, Callable[[], WindowConfig]] = {
     "window_block_odd_rows_1": lambda: window((7, 7, 4), (3, 3), (1, 1), block=(2, 2)),
     "window_block_uneven": lambda: window((8, 7, 2), (2, 2), (1, 2), block=(3, 1), bits=2),
     "window_block_stride": lambda: window((12, 11, 1), (3, 3), (1, 3), stride=(2, 2), block=(2, 2)),
+    "window_dilation": lambda: window((7, 8, 2), (3, 3), (1, 1), dilation=(2, 2)),
+    "window_dilation_rows": lambda: window((9, 8, 2), (3, 3), (1, 3), dilation=(2, 1), repeats=2),
+    "window_dilation_block": lambda: window((11, 9, 2), (2, 3), (2, 2), stride=(2, 1), block=(2, 2), dilation=(3, 2)),
+    "window_dilation_column": lambda: window((5, 7, 4), (3, 1), (2, 1), dilation=(1, 3)),
+    "window_stride_large": lambda: window((11, 12, 2), (2, 2), (1, 2), stride=(5, 4)),
+    "window_groups": lambda: window((5, 5, 6), (3, 3), (1, 1), groups=2, repeats=3),
+    "window_groups_rows": lambda: window((6, 5, 8), (3, 2), (2, 3), groups=2, dilation=(1, 2), bits=2),
+    "window_groups_all": lambda: window((4, 4, 3), (2, 2), (1, 2), groups=3, block=(1, 3), stride=(2, 1)),
+    "window_upsample": lambda: window((3, 4, 4), (1, 1), (2, 1), upsample=(2, 2), bits=3),
+    "window_upsample_rows": lambda: window((3, 2, 2), (1, 1), (2, 1), upsample=(3, 1)),
+    "window_upsample_columns": lambda: window((2, 3, 3), (1, 1), (1, 1), upsample=(1, 3), repeats=2),
     "window_roomy": lambda: window((5, 5, 4), (3, 3), (4, 3), address_bits=6, repeats=3),
 }
 
@@ -173,6 +217,52 @@ POOLS: dict[str, Callable[[], PoolConfig]] = {
     "pool_ternary": lambda: PoolConfig(taps=3, chunks=1, lanes=2, element=TERNARY, windows=4),
 }
 
+CHANNELWISE: dict[str, Callable[[], ChannelwiseConfig]] = {
+    "channelwise_single": lambda: channelwise("sum", 1, 1, 1),
+    "channelwise_sum": lambda: channelwise("sum", 4, 3, 2),
+    "channelwise_sum_code": lambda: channelwise("sum", 4, 3, 2, INT4, code=UINT2),
+    "channelwise_sum_bipolar": lambda: channelwise("sum", 9, 2, 3, BIPOLAR),
+    "channelwise_sum_global": lambda: channelwise("sum", 49, 1, 2, INT8, windows=1),
+    "channelwise_sum_memory": lambda: channelwise("sum", 5, 20, 2, UINT4, code=BIPOLAR),
+    "channelwise_sum_memory_4": lambda: channelwise("sum", 3, 4, 8, IntType(0, 16383)),
+    "channelwise_sum_rows": lambda: channelwise("sum", 9, 2, 2, INT4, row_lanes=3),
+    "channelwise_sum_one_step": lambda: channelwise("sum", 5, 2, 2, INT4, row_lanes=5, code=UINT2),
+    "channelwise_dot": lambda: channelwise("dot", 9, 2, 2, UINT4, weight=INT4, code=UINT2),
+    "channelwise_dot_raw": lambda: channelwise("dot", 9, 3, 1, INT4, weight=INT8, logic_weights=True),
+    "channelwise_dot_rows": lambda: channelwise("dot", 9, 3, 2, INT4, weight=INT4, row_lanes=3, code=BIPOLAR),
+    "channelwise_dot_one_step": lambda: channelwise("dot", 3, 3, 2, INT4, weight=INT4, row_lanes=3),
+    "channelwise_dot_single": lambda: channelwise("dot", 1, 1, 1, INT4, weight=INT4),
+    "channelwise_dot_memory": lambda: channelwise("dot", 9, 16, 1, INT8, weight=INT8, windows=2),
+    "channelwise_dot_select": lambda: channelwise("dot", 9, 2, 2, INT4, weight=BIPOLAR, code=UINT2),
+    "channelwise_dot_binary": lambda: channelwise("dot", 9, 2, 4, BIPOLAR, weight=BIPOLAR, row_lanes=3, code=BIPOLAR),
+    "channelwise_max": lambda: channelwise("max", 9, 3, 2, INT4),
+    "channelwise_max_rows": lambda: channelwise("max", 9, 2, 2, UINT4, row_lanes=3, code=UINT2),
+    "channelwise_max_bipolar": lambda: channelwise("max", 4, 2, 3, BIPOLAR),
+    "channelwise_max_bipolar_code": lambda: channelwise("max", 4, 2, 3, BIPOLAR, row_lanes=2, code=BIPOLAR),
+    "channelwise_max_memory": lambda: channelwise("max", 3, 32, 2, INT4),
+}
+
+PADS: dict[str, Callable[[], PadConfig]] = {
+    "pad_none": lambda: PadConfig(2, 3, 2, 1, 3, (0, 0), (0, 0), 0),
+    "pad_single": lambda: PadConfig(1, 1, 1, 1, 1, (1, 1), (1, 1), 1),
+    "pad_ones": lambda: PadConfig(3, 4, 2, 2, 2, (1, 1), (1, 1), 2),
+    "pad_uneven": lambda: PadConfig(4, 3, 1, 3, 4, (0, 2), (3, 1), 9),
+    "pad_before": lambda: PadConfig(2, 2, 3, 1, 2, (2, 0), (0, 0), 1),
+    "pad_columns": lambda: PadConfig(1, 5, 2, 1, 2, (0, 2), (0, 1), 0),
+    "pad_after": lambda: PadConfig(3, 1, 1, 2, 2, (0, 0), (2, 2), 3),
+    "pad_bipolar": lambda: PadConfig(3, 3, 2, 2, 2, (1, 1), (1, 1), 0, bipolar=True),
+}
+
+FIFOS: dict[str, Callable[[], FifoConfig]] = {
+    "fifo_1": lambda: FifoConfig(1, 2, 3, beats=12),
+    "fifo_2": lambda: FifoConfig(2, 2, 3, beats=12),
+    "fifo_3": lambda: FifoConfig(3, 1, 4, beats=12),
+    "fifo_4": lambda: FifoConfig(4, 2, 2, beats=20),
+    "fifo_10": lambda: FifoConfig(10, 1, 1, beats=31),
+    "fifo_block_ram": lambda: FifoConfig(17, 4, 4, beats=50),
+    "fifo_block_ram_wide": lambda: FifoConfig(12, 9, 4, beats=40),
+}
+
 CONVERTS: dict[str, Callable[[], ConvertConfig]] = {
     "convert_same": lambda: ConvertConfig(3, 3, 2, beats=5),
     "convert_widen_2": lambda: ConvertConfig(1, 2, 1, beats=6),
@@ -183,7 +273,15 @@ CONVERTS: dict[str, Callable[[], ConvertConfig]] = {
     "convert_narrow_8": lambda: ConvertConfig(8, 1, 1, beats=5),
 }
 
-CASES: dict[str, Callable[[], EngineConfig]] = {**MATMULS, **WINDOWS, **POOLS, **CONVERTS}
+CASES: dict[str, Callable[[], EngineConfig]] = {
+    **MATMULS,
+    **WINDOWS,
+    **POOLS,
+    **CHANNELWISE,
+    **PADS,
+    **FIFOS,
+    **CONVERTS,
+}
 
 
 def make_frames(config: EngineConfig, count: int, seed: int = 1) -> Frames:
@@ -204,8 +302,10 @@ def _types(config: EngineConfig) -> tuple[IntType, IntType]:
         return config.activation, raw if config.thresholds is None else config.thresholds.code
     if isinstance(config, PoolConfig):
         return config.element, config.element
+    if isinstance(config, ChannelwiseConfig):
+        return config.activation, config.element
     unsigned = IntType(0, (1 << config.bits) - 1)
-    return unsigned, unsigned
+    return IntType(0, (1 << config.i_bits) - 1) if isinstance(config, PadConfig) else unsigned, unsigned
 
 
 def _frame(config: EngineConfig, dtype: IntType, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -217,8 +317,9 @@ def _frame(config: EngineConfig, dtype: IntType, rng: np.random.Generator) -> tu
     if isinstance(config, WindowConfig):
         image = random_values(rng, dtype, (config.height, config.width, config.channels))
         return image.reshape(-1, config.channel_lanes), config.golden(image)
-    if isinstance(config, PoolConfig):
-        beats = random_values(rng, dtype, (config.i_beats, config.lanes))
-    else:
+    if isinstance(config, ConvertConfig):
         beats = random_values(rng, dtype, (config.beats, config.i_lanes))
+    else:
+        lanes = config.i_lanes if isinstance(config, ChannelwiseConfig) else config.lanes
+        beats = random_values(rng, dtype, (config.i_beats, lanes))
     return beats, config.golden(beats)

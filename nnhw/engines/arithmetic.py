@@ -1,13 +1,20 @@
 """Lane arithmetic: what one dot product of a cell computes, for each pair of number formats.
 
 A cell adds `raw` sums, which are cheaper in logic than the products themselves; the true accumulator is
-`multiplier * raw + offset[output]`, with constants that thresholds and drivers absorb.
+`multiplier * raw + offset[output]`, with constants that requantizers and drivers absorb. Raw sums depend neither on the
+order of the inputs nor on how many of them meet in one beat.
 
-| activation | weight  | raw                                   | multiplier | offset                 |
-|------------|---------|---------------------------------------|------------|------------------------|
-| bipolar    | bipolar | number of equal bits (XNOR, popcount) | 2          | -inputs                |
-| integer    | bipolar | sum of a where w = +1, else of ~a     | 1          | number of -1 weights   |
-| any other  | any     | sum of products                       | 1          | 0                      |
+| kind    | activation | weight    | raw                                            | multiplier | offset              |
+|-------|------------|-----------|------------------------------------------------|------------|---------------------|
+| xnor    | bipolar    | bipolar   | number of equal bits (XNOR, popcount)          | 2          | -inputs             |
+| select  | integer    | bipolar   | sum of c where w = +1, else of ~c              | 1          | negative + center   |
+| ternary | integer    | -1, 0, +1 | sum of c where w = +1, of ~c where w = -1      | 1          | negative + center   |
+| gate    | bipolar    | integer   | sum of w where a = +1                          | 2          | -sum of weights     |
+| product | integer    | integer   | sum of products                                | 1          | 0                   |
+
+`c` is the activation; an unsigned one of n bits less 2**(n - 1), which makes it signed at no cost: its complement then
+needs no bit more. `center` is the 2**(n - 1) for each unit of the weights' sum, `negative` the number of weights below
+zero: `~c` is -c - 1.
 """
 
 from __future__ import annotations
@@ -17,6 +24,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.ir.types import IntType
+
+DSP_OPERAND_BITS = 8
+"""Widest factor of a product in a DSP block; the blocks of iCE40 make two such products, those of ECP5 one."""
+DSP_LEVELS = 2
+"""Register stages of a product in a DSP block: its operands and its result."""
+DSP_PRODUCTS = {"ice40": 2, "ecp5": 1}
+"""Products of two factors of up to 8 bits that one DSP block makes. Source: Lattice FPGA-TN-02007, FPGA-TN-02205."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +47,44 @@ class LaneArithmetic:
 
     @property
     def kind(self) -> str:
-        """One of 'xnor', 'select' (add or subtract) and 'product'."""
+        """One of 'xnor', 'select' (add or subtract), 'ternary', 'gate' (add or not) and 'product'."""
         if self.weight.bipolar:
             return "xnor" if self.activation.bipolar else "select"
-        return "product"
+        if self.activation.bipolar:
+            return "gate"
+        return "ternary" if self.weight.low == -1 and self.weight.high <= 1 else "product"
 
     @property
     def multiplier(self) -> int:
         """The factor from a raw sum to the accumulator."""
-        return 2 if self.kind == "xnor" else 1
+        return 2 if self.activation.bipolar else 1
+
+    @property
+    def planes(self) -> int:
+        """Bit planes that a product is added by: the bits of its narrower factor."""
+        if self.kind in ("xnor", "select", "ternary"):
+            return 1
+        return min(self.activation.bits, self.weight.bits)
+
+    @property
+    def center(self) -> int:
+        """What is subtracted from each activation of 'select' and 'ternary', so that it is signed."""
+        return 0 if self.activation.signed else 1 << (self.activation.bits - 1)
+
+    @property
+    def can_use_dsp(self) -> bool:
+        """Whether a DSP block makes these products, with raw sums of the same meaning."""
+        return self.kind == "product" and max(self.activation.bits, self.weight.bits) <= DSP_OPERAND_BITS
 
     def offsets(self, weights: np.ndarray) -> np.ndarray:
         """Return what to add to `multiplier * raw`: int64 [outputs], of weights [outputs, inputs]."""
+        weights = np.asarray(weights, dtype=np.int64)
         if self.kind == "xnor":
             return np.full(len(weights), -weights.shape[1], dtype=np.int64)
-        if self.kind == "select":
-            return (weights < 0).sum(axis=1).astype(np.int64)
+        if self.kind in ("select", "ternary"):
+            return ((weights < 0).sum(axis=1) + self.center * weights.sum(axis=1)).astype(np.int64)
+        if self.kind == "gate":
+            return -weights.sum(axis=1)
         return np.zeros(len(weights), dtype=np.int64)
 
     def raw_range(self, weights: np.ndarray) -> tuple[int, int]:
@@ -66,5 +102,21 @@ class LaneArithmetic:
         return (sums - self.offsets(weights)) // self.multiplier
 
     def tree_levels(self, simd: int) -> int:
-        """Return the register stages from the factors to the sum of one beat's lanes."""
-        return max(1, (simd - 1).bit_length())
+        """Return the register stages from the factors to the sum of one beat's lanes: lanes, then planes are added."""
+        return max(1, (simd - 1).bit_length()) + (self.planes - 1).bit_length()
+
+    def dsp_levels(self, simd: int) -> int:
+        """Return the register stages from the factors to the sum of one beat's lanes, products in DSP blocks."""
+        return DSP_LEVELS + (simd - 1).bit_length()
+
+
+def dsp_blocks(arithmetic: LaneArithmetic, simd: int, family: str) -> int:
+    """Return the DSP blocks of one cell whose products are made in them; 0 where they cannot be.
+
+    Parameters
+    ----------
+    family: 'ice40' (those parts that have SB_MAC16) or 'ecp5'.
+    """
+    if not arithmetic.can_use_dsp or family not in DSP_PRODUCTS:
+        return 0
+    return -(-simd // DSP_PRODUCTS[family])

@@ -38,6 +38,11 @@ class ConvertConfig:
             )
 
     @property
+    def i_beats(self) -> int:
+        """Input beats of one frame."""
+        return self.beats
+
+    @property
     def o_beats(self) -> int:
         """Beats of one frame at the output."""
         return self.beats * self.i_lanes // self.o_lanes

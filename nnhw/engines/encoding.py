@@ -67,4 +67,4 @@ def bits_for_range(low: int, high: int) -> tuple[int, bool]:
     """Return (bits, signed) of the narrowest two's complement or unsigned number that holds low..high; at least one."""
     if low >= 0:
         return max(1, high.bit_length()), False
-    return max((-low - 1).bit_length(), high.bit_length()) + 1, True
+    return max((-low - 1).bit_length(), max(high, 0).bit_length()) + 1, True

@@ -1,7 +1,7 @@
 """Systolic matrix engine: `pe` cells of `simd` lanes, weights stationary in memory, sums drained in order.
 
 Activations enter at the last group of cells and hop from group to group toward the first one; sums leave
-through a shift register behind the first cells, `drain` at a time, into the thresholds.
+through a shift register behind the first cells, `drain` at a time, into the requantizer.
 """
 
 from __future__ import annotations
@@ -13,30 +13,11 @@ import numpy as np
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.encoding import bits_for_range
+from nnhw.engines.requantize import Requantizer, Thresholds
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
-
-@dataclass(frozen=True)
-class Thresholds:
-    """Comparisons that turn a raw sum into a code.
-
-    Parameters
-    ----------
-    steps: int64 [outputs, levels - 1], ascending, in raw sums: how many are reached is the index of the code.
-    descending: bool [outputs]: the index counts from the highest code down.
-    code: type of the codes; `code.low` (or -1) is the code of index 0.
-    """
-
-    steps: np.ndarray
-    descending: np.ndarray
-    code: IntType
-
-    def golden(self, raw: np.ndarray) -> np.ndarray:
-        """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
-        count = (raw[:, :, None] >= self.steps[None]).sum(axis=2)
-        index = np.where(self.descending[None], self.steps.shape[1] - count, count)
-        return 2 * index - 1 if self.code.bipolar else index + self.code.low
+__all__ = ["MatmulConfig", "MatmulModel", "Thresholds"]
 
 
 @dataclass(frozen=True)
@@ -51,10 +32,11 @@ class MatmulConfig:
     drain: sums that leave in one cycle; divides `pe` and `hop` is a multiple of it.
     weights: int64 [outputs, inputs], inputs in the order in which they stream in.
     activation, weight: types of the factors.
-    thresholds: applied to the sums; None: raw sums leave.
+    thresholds: the requantizer of the sums, of any kind; None: raw sums leave.
     vectors: input vectors of one frame (output pixels).
     logic_pe: cells, the last ones, whose weights are constants in logic; the others' are in block RAM.
-    logic_thresholds: thresholds are constants in logic; else in block RAM.
+    logic_thresholds: steps of `Thresholds` are constants in logic; else in block RAM.
+    dsp_pe: cells, the last ones, whose products are made in DSP blocks; the others' are in logic.
 
     Timing: one beat a cycle; `steps * folds` cycles a vector; the first code leaves `latency` cycles after
     the last beat of its fold.
@@ -69,10 +51,11 @@ class MatmulConfig:
     weights: np.ndarray = field(repr=False)
     activation: IntType
     weight: IntType
-    thresholds: Thresholds | None
+    thresholds: Requantizer | None
     vectors: int
     logic_pe: int = 0
     logic_thresholds: bool = True
+    dsp_pe: int = 0
 
     def __post_init__(self) -> None:
         outputs, inputs = self.weights.shape
@@ -90,6 +73,11 @@ class MatmulConfig:
             problems.append(
                 f"draining takes {self.groups - 1} + {self.pe // self.drain} cycles but a fold has only {self.steps}; "
                 "use a larger drain or hop"
+            )
+        if not 0 <= self.dsp_pe <= self.pe or (self.dsp_pe and not self.arithmetic.can_use_dsp):
+            problems.append(
+                f"dsp_pe {self.dsp_pe} must be 0 to pe {self.pe}, and 0 for {self.activation} times {self.weight}, "
+                "unless both are integers of at most 8 bits"
             )
         if problems:
             raise MappingError("matmul engine: " + "; ".join(problems))
@@ -140,14 +128,26 @@ class MatmulConfig:
         return bits_for_range(*self.arithmetic.raw_range(self.weights))
 
     @property
+    def tree_levels(self) -> int:
+        """Register stages from factors to the sum of a beat, the same in all cells: those of the slowest kind."""
+        in_logic = self.arithmetic.tree_levels(self.simd) if self.dsp_pe < self.pe else 0
+        in_dsp = self.arithmetic.dsp_levels(self.simd) if self.dsp_pe else 0
+        return max(in_logic, in_dsp)
+
+    @property
     def array_latency(self) -> int:
         """Cycles from the last beat of a fold to its first raw sum: hops, adder tree, accumulator, drain."""
-        return self.groups + self.arithmetic.tree_levels(self.simd) + (self.steps > 1) + 1
+        return self.groups + self.tree_levels + (self.steps > 1) + 1
 
     @property
     def latency(self) -> int:
         """Cycles from the last beat of a fold to its first result behind the output buffer, if nothing stalls."""
-        return self.array_latency + 1
+        return self.array_latency + self.requantizer_latency + 1
+
+    @property
+    def requantizer_latency(self) -> int:
+        """Moves from a raw sum to its code."""
+        return 0 if self.thresholds is None else self.thresholds.latency
 
     @property
     def weight_bits(self) -> int:
@@ -182,6 +182,7 @@ class MatmulModel:
         self.step_index = 0
         self.in_flight = deque([False] * (config.array_latency - 1))  # True where the last beat of a fold travels
         self.draining = 0  # results in the drain registers
+        self.requantizing = deque([False] * config.requantizer_latency)
         self.buffered = 0  # results in the output buffer
         self.o_valid = False
 
@@ -201,9 +202,9 @@ class MatmulModel:
     def _move(self, i_valid: bool) -> None:
         """Move the pipeline by one stage."""
         config = self.config
-        if self.draining:
-            self.draining -= 1
-            self.buffered += 1
+        self.requantizing.append(self.draining > 0)
+        self.draining -= self.draining > 0
+        self.buffered += self.requantizing.popleft()
         self.in_flight.append(i_valid and self.step_index == config.steps - 1)
         if i_valid:
             self.step_index = (self.step_index + 1) % config.steps

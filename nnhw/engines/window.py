@@ -6,7 +6,9 @@ one frame come in while the other is read, once for each output fold.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -29,6 +31,10 @@ class WindowConfig:
     repeats: how often each window is read (the output folds of the engine behind it).
     bits: bits of an element.
     address_bits: the line buffer holds 2**address_bits words.
+    dilation: (rows, columns) from one kernel tap to the next.
+    groups: the channels of a window leave in so many groups, each `repeats` times before the next one;
+        `channel_lanes` divides the channels of a group.
+    upsample: (rows, columns) that each pixel becomes, all alike, for kernel, stride and block (1, 1).
     """
 
     height: int
@@ -42,11 +48,21 @@ class WindowConfig:
     repeats: int
     bits: int
     address_bits: int
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    upsample: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
-        if self.channels % self.channel_lanes:
+        if self.channels % self.groups:
+            raise MappingError(f"window needs groups that divide {self.channels} channels, given {self.groups}")
+        if self.group_channels % self.channel_lanes:
             raise MappingError(
-                f"window needs channel lanes that divide {self.channels} channels, given {self.channel_lanes}"
+                f"window needs channel lanes that divide {self.group_channels} channels, given {self.channel_lanes}"
+            )
+        if self.upsample != (1, 1) and not self.kernel == self.stride == self.block == (1, 1):
+            raise MappingError(
+                f"window needs kernel, stride and block (1, 1) where it upsamples, "
+                f"given {self.kernel}, {self.stride} and {self.block}"
             )
         if self.row_lanes not in (1, self.kernel[0]):
             raise MappingError(f"window needs 1 or {self.kernel[0]} row lanes, given {self.row_lanes}")
@@ -60,6 +76,17 @@ class WindowConfig:
                 f"window needs a line buffer of {self.block_rows} rows of {self.row_words} words, "
                 f"given {1 << self.address_bits} words"
             )
+
+    @property
+    def group_channels(self) -> int:
+        """Channels of one group."""
+        return self.channels // self.groups
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """(rows, columns) from the first kernel tap to the last, both counted."""
+        rows, columns = ((size - 1) * step + 1 for size, step in zip(self.kernel, self.dilation, strict=True))
+        return rows, columns
 
     @property
     def simd(self) -> int:
@@ -84,18 +111,18 @@ class WindowConfig:
     @property
     def block_rows(self) -> int:
         """Input rows that one row of blocks covers."""
-        return self.kernel[0] + (self.block[0] - 1) * self.stride[0]
+        return self.extent[0] + (self.block[0] - 1) * self.stride[0]
 
     @property
     def block_columns(self) -> int:
         """Input columns that one block covers."""
-        return self.kernel[1] + (self.block[1] - 1) * self.stride[1]
+        return self.extent[1] + (self.block[1] - 1) * self.stride[1]
 
     @property
     def blocks(self) -> tuple[int, int]:
         """(rows, columns) of blocks in one frame."""
-        out_height = (self.height - self.kernel[0]) // self.stride[0] + 1
-        out_width = (self.width - self.kernel[1]) // self.stride[1] + 1
+        out_height = (self.height - self.extent[0]) // self.stride[0] + 1
+        out_width = (self.width - self.extent[1]) // self.stride[1] + 1
         return out_height // self.block[0], out_width // self.block[1]
 
     @property
@@ -110,13 +137,14 @@ class WindowConfig:
 
     @property
     def steps(self) -> int:
-        """Beats of one window, once."""
-        return self.kernel[0] // self.row_lanes * self.kernel[1] * self.chunks
+        """Beats of one window of one group, once."""
+        return self.kernel[0] // self.row_lanes * self.kernel[1] * (self.chunks // self.groups)
 
     @property
     def row_beats(self) -> int:
         """Output beats of one row of blocks."""
-        return self.blocks[1] * self.block[0] * self.block[1] * self.repeats * self.steps
+        pixels = self.blocks[1] * self.block[0] * self.block[1] * self.upsample[0] * self.upsample[1]
+        return pixels * self.groups * self.repeats * self.steps
 
     @property
     def i_beats(self) -> int:
@@ -131,45 +159,53 @@ class WindowConfig:
     def nest(self) -> LoopNest:
         """Return the loops of one frame, innermost first.
 
-        They are: run, kernel row, repeat, column in a block, row in a block, block, row of blocks.
-
-        Kernel columns and channel chunks are one run of consecutive words. Frames follow one another in memory.
+        They are: chunk, kernel column, kernel row, repeat, group, copy of a column, column in a block, row in a block,
+        block, copy of a row, row of blocks. Where kernel columns and chunks are one run of consecutive words, they are
+        one loop. Frames follow one another in memory.
         """
-        (stride_y, stride_x), chunks = self.stride, self.chunks
-        return LoopNest(
-            counts=(
-                self.kernel[1] * chunks,
-                self.kernel[0] // self.row_lanes,
-                self.repeats,
-                self.block[1],
-                self.block[0],
-                self.blocks[1],
-                self.blocks[0],
-            ),
-            strides=(
-                1,
-                self.row_words,
-                0,
-                stride_x * chunks,
-                stride_y * self.row_words,
-                self.block[1] * stride_x * chunks,
-                self.rows_step * self.row_words,
-            ),
-            address_bits=self.address_bits,
-            outer_advance=self.i_beats,
-        )
+        (stride_y, stride_x), (step_y, step_x), chunks = self.stride, self.dilation, self.chunks
+        group_chunks, row = chunks // self.groups, self.row_words
+        loops = [(group_chunks, 1), (self.kernel[1], step_x * chunks)]
+        if self.groups == 1 and (step_x == 1 or self.kernel[1] == 1):
+            loops = [(self.kernel[1] * chunks, 1)]
+        loops += [(self.kernel[0] // self.row_lanes, step_y * row), (self.repeats, 0)]
+        if self.groups > 1:
+            loops.append((self.groups, group_chunks))
+        if self.upsample[1] > 1:
+            loops.append((self.upsample[1], 0))
+        loops += [
+            (self.block[1], stride_x * chunks),
+            (self.block[0], stride_y * row),
+            (self.blocks[1], self.block[1] * stride_x * chunks),
+        ]
+        if self.upsample[0] > 1:
+            loops.append((self.upsample[0], 0))
+        loops.append((self.blocks[0], self.rows_step * row))
+        counts, strides = zip(*loops, strict=True)
+        return LoopNest(counts, strides, self.address_bits, outer_advance=self.i_beats)
+
+    def tap_order(self) -> np.ndarray:
+        """Return the order in which a window's pixels appear, as indices int64 [taps] into its C-ordered (row, column).
+
+        Weights [channels, kh * kw] indexed with it along their last axis line up with a channelwise engine's stream.
+        """
+        kernel_y, kernel_x = self.kernel
+        index = np.arange(kernel_y * kernel_x).reshape(kernel_y // self.row_lanes, self.row_lanes, kernel_x)
+        return np.ascontiguousarray(index.transpose(0, 2, 1)).reshape(-1)
 
     def weight_order(self) -> np.ndarray:
         """Return the order in which a window's elements appear, as indices into its C-ordered (channel, row, column).
 
+        Of several groups, the window of one.
+
         Returns
         -------
-        int64 [steps * simd]: a weight matrix [outputs, channels * kh * kw] indexed with it along its last axis
+        int64 [steps * simd]: a weight matrix [outputs, channels / groups * kh * kw] indexed with it along its last axis
         lines up with the stream.
         """
         kernel_y, kernel_x = self.kernel
-        index = np.arange(self.channels * kernel_y * kernel_x).reshape(
-            self.chunks, self.channel_lanes, kernel_y // self.row_lanes, self.row_lanes, kernel_x
+        index = np.arange(self.group_channels * kernel_y * kernel_x).reshape(
+            self.chunks // self.groups, self.channel_lanes, kernel_y // self.row_lanes, self.row_lanes, kernel_x
         )
         return np.ascontiguousarray(index.transpose(2, 4, 0, 3, 1)).reshape(-1)
 
@@ -184,19 +220,22 @@ class WindowConfig:
         -------
         [o_beats, simd], the same kind of elements.
         """
-        frame = np.asarray(frame)
+        frame = np.asarray(frame).repeat(self.upsample[0], axis=0).repeat(self.upsample[1], axis=1)
         beats = []
-        order = self.weight_order()
-        for block_y in range(self.blocks[0]):
-            for block_x in range(self.blocks[1]):
-                for y in range(self.block[0]):
-                    for x in range(self.block[1]):
-                        top = (block_y * self.block[0] + y) * self.stride[0]
-                        left = (block_x * self.block[1] + x) * self.stride[1]
-                        window = frame[top : top + self.kernel[0], left : left + self.kernel[1]]
-                        flat = window.transpose(2, 0, 1).reshape(-1)[order]
-                        beats += [flat.reshape(-1, self.simd)] * self.repeats
+        for y, x in self._pixels():
+            (step_y, step_x), (rows, columns) = self.dilation, self.extent
+            window = frame[y : y + rows : step_y, x : x + columns : step_x].transpose(2, 0, 1)
+            for group in window.reshape(self.groups, -1):
+                beats += [group[self.weight_order()].reshape(-1, self.simd)] * self.repeats
         return np.concatenate(beats)
+
+    def _pixels(self) -> Iterator[tuple[int, int]]:
+        """Yield (row, column) of the first tap of every window, in the order of the stream."""
+        for block_y, block_x in product(
+            range(self.blocks[0] * self.upsample[0]), range(self.blocks[1] * self.upsample[1])
+        ):
+            for y, x in product(range(self.block[0]), range(self.block[1])):
+                yield (block_y * self.block[0] + y) * self.stride[0], (block_x * self.block[1] + x) * self.stride[1]
 
     def model(self) -> WindowModel:
         """Return the cycle model."""

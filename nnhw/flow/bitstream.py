@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from nnhw.boards import Board
 from nnhw.flow.cache import Cache
-from nnhw.flow.place import CONSTRAINTS, Placement, hops_of, pack, place_seeds
+from nnhw.flow.family import FlowFamily, family_of
+from nnhw.flow.place import Placement, hops_of, pack, place_seeds
 from nnhw.flow.synthesis import NETLIST, Netlist, synthesize
 from nnhw.flow.timing import Closure, close_timing, first_clock, usable_clocks
 from nnhw.flow.toolchain import Note, find_tool, silent
@@ -25,8 +26,15 @@ if TYPE_CHECKING:
 MakeDevice = Callable[[int], "Component"]
 """Returns a new device with ports `rx` and `tx` for a clock in hertz."""
 
-NAMES = ("design.il", "design.json", "design.pcf", "design.asc", "design.bin", "nextpnr.json")
-"""What a build leaves: the same bytes for the same input. Logs, which have times and folders in them, are apart."""
+
+def names(family: FlowFamily) -> tuple[str, ...]:
+    """Return what a build leaves: the same bytes for the same input.
+
+    Netlists before and after synthesis, constraints, layout, bitstream, and nextpnr's report. Logs, which have times
+    and folders in them, are apart.
+    """
+    made = (f"design.{family.constraints[0]}", f"design.{family.layout[0]}", family.bitstream)
+    return ("design.il", NETLIST, *made, "nextpnr.json")
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ def build_bitstream(
     cache: Cache | None = None,
     note: Note = silent,
 ) -> Bitstream:
-    """Build the bitstream of a device; the files of `NAMES` appear in `out`, all of them or none.
+    """Build the bitstream of a device; the files of `names` appear in `out`, all of them or none.
 
     Parameters
     ----------
@@ -109,19 +117,21 @@ def build_bitstream(
     BuildError: the design does not fit, or a memory is not where it was planned.
     TimingError: the clock does not hold.
     """
-    tools = {name: find_tool(name).title for name in ("yosys", "nextpnr-ice40", "icepack")}
+    family = family_of(board)
+    tools = {name: find_tool(name).title for name in family.tools}
     clocks = usable_clocks(board)
     first = first_clock(clocks, request.clock_hz, board.target_clock_hz)
     with tempfile.TemporaryDirectory(prefix="nnhw-") as scratch:
         trial = Trial(make_device, board, Path(scratch), request, cache, note)
         try:
             closure = close_timing(trial.place, clocks, first, requested=request.clock_hz is not None, note=note)
-            packed = pack(closure.placement, "design.bin", note)
+            packed = pack(closure.placement, family, note)
         finally:
             _keep_logs(Path(scratch), logs)
         folder, placement = packed.parent, closure.placement
-        made = ("design.il", NETLIST, CONSTRAINTS, placement.file("asc").name, packed.name, placement.file("json").name)
-        _move([folder / name for name in made], out)
+        kept = names(family)
+        made = (*kept[:3], placement.file(family.layout[0]).name, packed.name, placement.file("json").name)
+        _move({name: folder / source for name, source in zip(kept, made, strict=True)}, out)
         return Bitstream(closure, trial.netlists[closure.settings.output_hz], tools)
 
 
@@ -162,20 +172,19 @@ class Trial:
         seeds = range(1, request.seeds + 1)
         options: dict[str, Any] = {"jobs": request.jobs, "cache": self.cache, "note": self.note}
         self.note(f"place and route for {clock_hz / 1e6:g} MHz, up to {request.seeds} seeds, {request.jobs} at a time")
-        for placement in place_seeds(netlist, design.pcf, self.board, clock_hz, seeds, **options):
+        for placement in place_seeds(netlist, design.constraints, self.board, clock_hz, seeds, **options):
             self.note(f"seed {placement.seed} holds {placement.fmax_hz / 1e6:.2f} MHz")
             yield placement
 
 
-def _move(files: list[Path], out: Path) -> None:
-    """Bring files to a folder under their final names; they are copied beside their place first, then renamed."""
+def _move(files: dict[str, Path], out: Path) -> None:
+    """Bring files to a folder, by their final names; they are copied beside their place first, then renamed."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=out) as staging:
-        staged = [Path(staging) / name for name in NAMES]
-        for source, target in zip(files, staged, strict=True):
-            target.write_bytes(source.read_bytes())
-        for target in staged:
-            os.replace(target, out / target.name)
+        for name, source in files.items():
+            (Path(staging) / name).write_bytes(source.read_bytes())
+        for name in files:
+            os.replace(Path(staging) / name, out / name)
 
 
 def _keep_logs(scratch: Path, logs: Path | None) -> None:

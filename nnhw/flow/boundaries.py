@@ -7,12 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnhw.accelerator import Accelerator, stream_order
+from nnhw.accelerator import Accelerator, Stream
 from nnhw.engines.encoding import encode
-from nnhw.engines.matmul import MatmulConfig
-from nnhw.engines.pool import PoolConfig
-from nnhw.errors import BuildError
-from nnhw.ir.types import IntType
 
 
 @dataclass(frozen=True)
@@ -23,18 +19,27 @@ class Boundary:
     ----------
     node: name of the value.
     layer: of the model.
-    lanes: elements of a beat.
-    bits: of an element.
-    beats: of one frame.
-    element: type of the value's elements; None: raw sums, which only the output format understands.
+    stream: how the value streams.
     """
 
     node: str
     layer: str
-    lanes: int
-    bits: int
-    beats: int
-    element: IntType | None
+    stream: Stream
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a beat."""
+        return self.stream.lanes
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return self.stream.element.bits
+
+    @property
+    def beats(self) -> int:
+        """Beats of a frame."""
+        return self.stream.beats
 
     @property
     def beat_bits(self) -> int:
@@ -67,20 +72,7 @@ class Comparison:
 
 def boundaries(accelerator: Accelerator) -> tuple[Boundary, ...]:
     """Return the boundaries of an accelerator, in the order of its taps."""
-    found = []
-    for _, stage in accelerator.boundaries:
-        config = stage.config
-        if isinstance(config, MatmulConfig):
-            codes = config.thresholds
-            bits = config.raw_bits[0] if codes is None else codes.code.bits
-            element = None if codes is None else codes.code
-            found.append(Boundary(stage.node, stage.layer, config.drain, bits, config.o_beats, element))
-        elif isinstance(config, PoolConfig):
-            element = config.element
-            found.append(Boundary(stage.node, stage.layer, config.lanes, element.bits, config.o_beats, element))
-        else:
-            raise BuildError(f"stage '{stage.name}' names the IR value '{stage.node}', but it makes none")
-    return tuple(found)
+    return tuple(Boundary(stage.node, stage.layer, stage.output) for _, stage in accelerator.boundaries)
 
 
 def expected_beats(accelerator: Accelerator, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -95,7 +87,7 @@ def expected_beats(accelerator: Accelerator, values: Mapping[str, np.ndarray]) -
     uint32 [N * beats, words] for each boundary, the lowest bits first.
     """
     return [
-        pack_beats(_patterns(accelerator, boundary, values[boundary.node]), boundary)
+        pack_beats(_patterns(boundary, values[boundary.node]), boundary)
         for boundary in boundaries(accelerator)
     ]
 
@@ -125,12 +117,6 @@ def compare(name: str, seen: np.ndarray, expected: np.ndarray, frames: int, came
     return Comparison(name, frames, int(wrong.sum()), max(0, came - len(expected)))
 
 
-def _patterns(accelerator: Accelerator, boundary: Boundary, values: np.ndarray) -> np.ndarray:
+def _patterns(boundary: Boundary, values: np.ndarray) -> np.ndarray:
     """Return bit patterns [N, elements] of a value, in stream order."""
-    if boundary.element is not None:
-        return encode(stream_order(values), boundary.element)
-    format_ = accelerator.output_format
-    parts = format_.pack(values).reshape(len(values), -1, format_.element_bytes).astype(np.int64)
-    whole: np.ndarray = (parts << (8 * np.arange(format_.element_bytes))).sum(axis=2)
-    patterns: np.ndarray = whole & ((1 << boundary.bits) - 1)
-    return patterns
+    return encode(boundary.stream.elements_of(values), boundary.stream.element)

@@ -10,10 +10,12 @@ from nnhw.boards import Board
 from nnhw.errors import MappingError
 from nnhw.flow.options import Options
 from nnhw.ir import Graph
-from nnhw.mapping.cost import Cost, cost
+from nnhw.mapping.cost import cost
+from nnhw.mapping.family import FAMILIES, Family
 from nnhw.mapping.mapper import MARGIN, Budget, map_body
+from nnhw.mapping.resources import Cost
 
-LINK_COST = Cost(lc=750, ebr=2)
+LINK_COST = Cost(lc=710, ebr=2)
 """UART, framing, CRC, identity, counters, reset: measured, see `benchmarks/`."""
 
 
@@ -28,12 +30,18 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Accelerat
     ------
     MappingError: it does not fit, or not at the rate asked for.
     """
-    available = Budget(lc=board.resources.lc * MARGIN - LINK_COST.lc, ebr=board.resources.ebr - LINK_COST.ebr)
-    interval = target_interval(board, options)
-    accelerator = map_body(body, board.name, available, target_interval=interval, overrides=options.overrides)
+    available = Budget(
+        lc=board.resources.lc * MARGIN - LINK_COST.lc,
+        ebr=board.resources.ebr - LINK_COST.ebr,
+        dsp=board.resources.dsp,
+    )
+    family, interval = FAMILIES[board.family], target_interval(board, options)
+    accelerator = map_body(
+        body, board.name, available, family=family, target_interval=interval, overrides=options.overrides
+    )
     if interval is not None and accelerator.schedule.interval_cycles > interval:
         raise MappingError(_too_slow(accelerator, board, options))
-    return accelerator, {"resources": estimate(accelerator), "board": dataclasses.asdict(board)}
+    return accelerator, {"resources": estimate(accelerator, family), "board": dataclasses.asdict(board)}
 
 
 def target_interval(board: Board, options: Options) -> int | None:
@@ -43,10 +51,10 @@ def target_interval(board: Board, options: Options) -> int | None:
     return max(1, int(_clock_hz(board, options) / options.target_fps))
 
 
-def estimate(accelerator: Accelerator) -> dict[str, int]:
+def estimate(accelerator: Accelerator, family: Family) -> dict[str, int]:
     """Return the resources that an accelerator with its link is expected to take."""
-    total = sum((cost(stage.config) for stage in accelerator.stages), LINK_COST)
-    return {"lc": round(total.lc), "ebr": total.ebr, "spram": 0, "dsp": 0}
+    total = sum((cost(stage.config, family) for stage in accelerator.stages), LINK_COST)
+    return {"lc": round(total.lc), "ebr": total.ebr, "spram": 0, "dsp": total.dsp}
 
 
 def _clock_hz(board: Board, options: Options) -> float:

@@ -59,9 +59,11 @@ PACKAGES = (
 
 _TOOL_COSTS = {
     "yosys": "capture, mapping ('--stop-at map'), and '--link model'",
-    "nextpnr-ice40": "everything but the bitstream: '--stop-at simulate', the virtual board",
-    "icepack": "everything but the bitstream: '--stop-at simulate', the virtual board",
-    "openFPGALoader": "everything but 'nnhw program': any other programmer loads 'design.bin' too",
+    "nextpnr-ice40": "everything but the bitstream of an iCE40; all of the ECP5",
+    "icepack": "everything but the bitstream of an iCE40; all of the ECP5",
+    "nextpnr-ecp5": "everything but the bitstream of an ECP5; all of the iCE40",
+    "ecppack": "everything but the bitstream of an ECP5; all of the iCE40",
+    "openFPGALoader": "everything but 'nnhw program': any other programmer loads the bitstream too",
 }
 
 

@@ -11,19 +11,10 @@ from typing import Any
 from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
 from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.family import FlowFamily, family_of
 from nnhw.flow.processes import Command, ToolFailure, run, run_each
 from nnhw.flow.synthesis import NETLIST, Netlist
 from nnhw.flow.toolchain import Note, find_tool, prepare, silent
-
-CONSTRAINTS = "design.pcf"
-OPTIONS = ("--placer-heap-timingweight", "20")
-"""Options of nextpnr that pay: in the placer, timing counts twice as much as it would.
-
-Measured at 48 MHz on the UP5K, lowest and mean Fmax in MHz, without --> with: an early `mnist_mlp`, 5 seeds, 47.5 and
-50.6 --> 51.0 and 52.3; a later one, 3 seeds, 51.7 and 52.6 --> 53.4 and 54.4; `mnist_cnn`, 3 seeds, 51.7 and 52.2 -->
-49.2 and 51.8. `--placer-heap-critexp 4` beside it gives the small ones more (53.0 and 53.8) and takes it from the large
-one (46.0 and 48.9); `--opt-timing` (45.8 and 48.9) and `--router router2` (44.0, engine alone) cost.
-"""
 
 # nextpnr rounds a period to picoseconds: 48 MHz becomes 48.003 MHz.
 _ROUNDING = 1e-3
@@ -45,7 +36,7 @@ class Placement:
 
     Parameters
     ----------
-    folder: has `seed<n>.asc`, `.json` (nextpnr's report) and `.log`.
+    folder: has the layout (`seed<n>.asc`, `.config`), nextpnr's report (`.json`) and `.log`.
     seed: of the placement.
     clock_hz: the clock that it was made for.
     fmax_hz: the clock that its slowest path allows.
@@ -66,13 +57,13 @@ class Placement:
         return self.fmax_hz >= self.clock_hz
 
     def file(self, kind: str) -> Path:
-        """Return the path of a file: 'asc', 'json' or 'log'."""
+        """Return the path of a file: 'asc' or 'config' (the layout), 'json' or 'log'."""
         return self.folder / f"seed{self.seed}.{kind}"
 
 
 def place_seeds(
     netlist: Netlist,
-    pcf: str,
+    constraints: str,
     board: Board,
     clock_hz: int,
     seeds: Sequence[int],
@@ -87,7 +78,7 @@ def place_seeds(
 
     Parameters
     ----------
-    pcf: constraints of pins and of the input clock.
+    constraints: of pins and of the input clock.
     clock_hz: that the PLL makes.
 
     Raises
@@ -96,15 +87,17 @@ def place_seeds(
     BuildError: the design does not fit, or its clock is not the one that was asked for.
     """
     cache = cache or Cache(None)
-    tool = find_tool("nextpnr-ice40")
+    family, folder = family_of(board), netlist.folder
+    tool = find_tool(family.place_tool)
     prepare(tool, note)
-    folder = netlist.folder
-    (folder / CONSTRAINTS).write_text(pcf, encoding="utf-8")
+    (folder / f"design.{family.constraints[0]}").write_text(constraints, encoding="utf-8")
     content = (folder / NETLIST).read_bytes()
     keys, commands = {}, {}
     for seed in seeds:
         options = nextpnr_options(board, clock_hz, seed)
-        keys[seed] = cache_key(stage="place", netlist=content, pcf=pcf, options=options, tool=tool.title)
+        keys[seed] = cache_key(
+            stage="place", netlist=content, constraints=constraints, options=options, tool=tool.title
+        )
         if not cache.fetch(keys[seed], folder):
             commands[seed] = tool.command(options, folder, f"seed{seed}.log")
     finished = _succeed(commands, jobs, board)
@@ -113,18 +106,23 @@ def place_seeds(
         while seed in commands and seed not in done:
             other = next(finished)
             done.add(other)
-            cache.store(keys[other], folder, [f"seed{other}.{kind}" for kind in ("asc", "json", "log")])
-        yield read_placement(folder, seed, clock_hz)
+            cache.store(keys[other], folder, [f"seed{other}.{kind}" for kind in (family.layout[0], "json", "log")])
+        yield read_placement(folder, seed, clock_hz, family)
 
 
 def nextpnr_options(board: Board, clock_hz: int, seed: int) -> list[str]:
     """Return nextpnr's options. A missed clock is no failure of the run: `Placement.holds` says it."""
-    device = (f"--{board.device}", "--package", board.package, "--freq", f"{clock_hz / 1e6:g}")
-    files = ("--json", NETLIST, "--pcf", CONSTRAINTS, "--asc", f"seed{seed}.asc", "--report", f"seed{seed}.json")
-    return [*device, *files, "--seed", str(seed), "--timing-allow-fail", *OPTIONS]
+    family = family_of(board)
+    (constraints, constraints_option), (layout, layout_option) = family.constraints, family.layout
+    return [
+        *family.device_options(board),
+        *("--freq", f"{clock_hz / 1e6:g}", "--json", NETLIST, constraints_option, f"design.{constraints}"),
+        *(layout_option, f"seed{seed}.{layout}", "--report", f"seed{seed}.json"),
+        *("--seed", str(seed), "--timing-allow-fail", *family.place_options),
+    ]
 
 
-def read_placement(folder: Path, seed: int, clock_hz: int) -> Placement:
+def read_placement(folder: Path, seed: int, clock_hz: int, family: FlowFamily) -> Placement:
     """Return what nextpnr left for a seed.
 
     Raises
@@ -143,20 +141,22 @@ def read_placement(folder: Path, seed: int, clock_hz: int) -> Placement:
     # The clock with the least room decides; nearly always there is one.
     room = min(achieved / constraint for achieved, constraint in clocks.values())
     fmax_hz = next(achieved for achieved, constraint in clocks.values() if achieved / constraint == room)
-    return Placement(folder, seed, float(clock_hz), fmax_hz, _resources(report["utilization"]), _slowest_path(report))
+    resources = _resources(report["utilization"], family)
+    return Placement(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report))
 
 
-def pack(placement: Placement, name: str, note: Note = silent) -> Path:
+def pack(placement: Placement, family: FlowFamily, note: Note = silent) -> Path:
     """Return the bitstream file of a placement, in its folder.
 
     Raises
     ------
-    ToolError: icepack is missing, or failed.
+    ToolError: the packer is missing, or failed.
     """
-    tool = find_tool("icepack")
+    tool = find_tool(family.pack_tool)
     prepare(tool, note)
-    run(tool.command([placement.file("asc").name, name], placement.folder, "icepack.log"))
-    return placement.folder / name
+    layout = placement.file(family.layout[0]).name
+    run(tool.command([*family.pack_options, layout, family.bitstream], placement.folder, f"{family.pack_tool}.log"))
+    return placement.folder / family.bitstream
 
 
 def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterator[int]:
@@ -175,9 +175,10 @@ def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterat
         raise
 
 
-def _resources(utilization: Mapping[str, Mapping[str, int]]) -> Resources:
-    kinds = {"lc": "ICESTORM_LC", "ebr": "ICESTORM_RAM", "spram": "ICESTORM_SPRAM", "dsp": "ICESTORM_DSP"}
-    return Resources(**{field: utilization.get(kind, {}).get("used", 0) for field, kind in kinds.items()})
+def _resources(utilization: Mapping[str, Mapping[str, int]], family: FlowFamily) -> Resources:
+    taken = {kind: entry["used"] for kind, entry in utilization.items()}
+    ebr, spram, dsp = (taken.get(kind, 0) for kind in family.placed)
+    return Resources(lc=family.placed_lc(taken), ebr=ebr, spram=spram, dsp=dsp)
 
 
 def _slowest_path(report: Mapping[str, Any]) -> tuple[Hop, ...]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
 from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.family import ICE40, FlowFamily, family_of
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.toolchain import Note, find_tool, run_yosys, silent
 
 NETLIST = "design.json"
 LOG = "yosys.log"
 _CELLS, _MEMORIES = "cells.json", "memories.txt"
-_BLOCK_RAM = "SB_RAM40_4K"
 _MEMORY_REMEDY = "its read port must be registered, without a reset or an initial value of the register"
 
 
@@ -50,21 +50,23 @@ class Netlist:
     folder: has the netlist `design.json` and the log `yosys.log`.
     cells: how many of each kind.
     memories: in the order of their names.
+    family: of the device.
     """
 
     folder: Path
     cells: Mapping[str, int]
     memories: tuple[Memory, ...]
+    family: FlowFamily = ICE40
 
     @property
     def resources(self) -> Resources:
         """What it takes; logic cells at the least, as place and route packs LUTs and flip-flops together."""
-        flip_flops = sum(count for kind, count in self.cells.items() if kind.startswith("SB_DFF"))
+        family, cells = self.family, self.cells
         return Resources(
-            lc=max(self.cells.get("SB_LUT4", 0), self.cells.get("SB_CARRY", 0), flip_flops),
-            ebr=sum(count for kind, count in self.cells.items() if kind.startswith(_BLOCK_RAM)),
-            spram=self.cells.get("SB_SPRAM256KA", 0),
-            dsp=self.cells.get("SB_MAC16", 0),
+            lc=family.cells_lc(cells),
+            ebr=family.count(cells, family.block_rams),
+            spram=family.count(cells, family.large_rams),
+            dsp=family.count(cells, family.dsps),
         )
 
 
@@ -100,7 +102,7 @@ def synthesize(
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
         _run(commands, folder, note)
         cache.store(key, folder, (NETLIST, LOG, _CELLS, _MEMORIES))
-    netlist = read_netlist(folder)
+    netlist = read_netlist(folder, family_of(board))
     check_memories(netlist, planned_ebr)
     check_size(netlist, board)
     return netlist
@@ -119,9 +121,7 @@ def _run(commands: list[str], folder: Path, note: Note) -> None:
 
 def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     """Return the commands for yosys: `design.il` -> `design.json`, which names no folder of this machine."""
-    device = "u" if board.device.startswith("u") else board.device[:2]
-    # -abc9 is what yosys 0.70 does on its own, and older ones do not.
-    synth = f"synth_{board.family} -device {device} -top top -abc9{' -dsp' if dsp else ''}"
+    synth = family_of(board).synth(board, dsp)
     return [
         "read_rtlil design.il",
         # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its
@@ -138,16 +138,16 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     ]
 
 
-def read_netlist(folder: Path) -> Netlist:
+def read_netlist(folder: Path, family: FlowFamily) -> Netlist:
     """Return what synthesis left in a folder."""
     cells = json.loads((folder / _CELLS).read_text(encoding="utf-8"))["design"]["num_cells_by_type"]
     design = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
     # Block RAMs are called like their memory, with row and column behind it.
     blocks = Counter(
-        name.rsplit(".", 2)[0] for name, cell in design["cells"].items() if cell["type"].startswith(_BLOCK_RAM)
+        name.rsplit(".", 2)[0] for name, cell in design["cells"].items() if cell["type"].startswith(family.block_rams)
     )
     memories = parse_memories((folder / _MEMORIES).read_text(encoding="utf-8"), blocks)
-    return Netlist(folder, cells, memories)
+    return Netlist(folder, cells, memories, family)
 
 
 def parse_memories(dump: str, blocks: Mapping[str, int]) -> tuple[Memory, ...]:

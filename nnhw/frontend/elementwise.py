@@ -12,12 +12,12 @@ from nnhw.ir.ops import (
     Add,
     ArgMax,
     BatchNorm,
-    Clamp,
     Divide,
     LogSoftmax,
+    Maximum,
+    Minimum,
     Multiply,
     Negate,
-    Relu,
     Softmax,
     Subtract,
 )
@@ -35,6 +35,7 @@ def binary(op: Op) -> Handler:
             raise CaptureError(f"{call} has alpha={call['alpha']}, which is not supported; multiply before")
         return _arithmetic(translator, call, op, call["self"], call["other"])
 
+    handle.__doc__ = type(op).__doc__
     return handle
 
 
@@ -45,23 +46,24 @@ def reversed_subtract(translator: Translator, call: Call) -> Value:
     return _arithmetic(translator, call, Subtract(), call["other"], call["self"])
 
 
-def unary(op: Op) -> Handler:
-    """Return the handler of an op of one operand."""
-
-    def handle(translator: Translator, call: Call) -> Value:
-        return Float(translator.emit(call, op, translator.floats(call["self"], call.location)))
-
-    return handle
+def negate(translator: Translator, call: Call) -> Value:
+    """-x."""
+    return Float(translator.emit(call, Negate(), translator.floats(call["self"], call.location)))
 
 
-def clamp(translator: Translator, call: Call) -> Value:
-    """clamp, hardtanh and ReLU6, whose bounds have different names."""
-    low = call.arguments.get("min", call.arguments.get("min_val", 0.0))
-    high = call.arguments.get("max", call.arguments.get("max_val", 6.0))
-    if any(not isinstance(bound, int | float | None) for bound in (low, high)):
-        raise CaptureError(f"{call} has tensors as bounds; use numbers")
-    op = Clamp(float("-inf") if low is None else float(low), float("inf") if high is None else float(high))
-    return Float(translator.emit(call, op, translator.floats(call["self"], call.location)))
+def reciprocal(translator: Translator, call: Call) -> Value:
+    """1 / x."""
+    return _arithmetic(translator, call, Divide(), 1.0, call["self"])
+
+
+def bounded(translator: Translator, call: Call) -> Value:
+    """min(max(x, low), high) with tensors as bounds, either of which may be missing."""
+    value: Value = call["self"]
+    low, high = call.arguments.get("min"), call.arguments.get("max")
+    for op, bound, suffix in ((Maximum(), low, "low"), (Minimum(), high, "high")):
+        if bound is not None:
+            value = _arithmetic(translator, call, op, value, bound, suffix)
+    return value
 
 
 def batch_norm(translator: Translator, call: Call) -> Value:
@@ -111,10 +113,14 @@ def same(translator: Translator, call: Call) -> Value:
     return value
 
 
-def _arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any) -> Value:
-    rank = max(len(translator.shape(value)) for value in (left, right) if isinstance(value, Codes | Float))
+def _arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any, suffix: str = "") -> Value:
+    shapes = [translator.shape(value) for value in (left, right) if isinstance(value, Codes | Float)]
+    if len(set(shapes)) > 1:
+        given = " and ".join(translator.show(["batch", *shape]) for shape in shapes)
+        raise CaptureError(f"{call} joins values of the shapes {given}; both must have the same shape")
+    rank = max(map(len, shapes), default=0)
     names = [_operand(translator, call, side, rank) for side in (left, right)]
-    return Float(translator.emit(call, op, *names))
+    return Float(translator.emit(call, op, *names, suffix=suffix))
 
 
 def _operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
@@ -165,16 +171,20 @@ HANDLERS: dict[str, Handler] = {
     "aten.mul.Scalar": binary(Multiply()),
     "aten.div.Tensor": binary(Divide()),
     "aten.div.Scalar": binary(Divide()),
-    "aten.neg.default": unary(Negate()),
-    "aten.relu.default": unary(Relu()),
-    "aten.relu6.default": clamp,
-    "aten.hardtanh.default": clamp,
-    "aten.clamp.default": clamp,
-    "aten.clamp_min.default": clamp,
-    "aten.clamp_max.default": clamp,
+    "aten.neg.default": negate,
+    "aten.reciprocal.default": reciprocal,
+    "aten.minimum.default": binary(Minimum()),
+    "aten.min.other": binary(Minimum()),
+    "aten.maximum.default": binary(Maximum()),
+    "aten.max.other": binary(Maximum()),
+    "aten.clamp.Tensor": bounded,
+    "aten.clamp_min.Tensor": bounded,
+    "aten.clamp_max.Tensor": bounded,
     "aten.batch_norm.default": batch_norm,
     "aten.dropout.default": dropout,
     "aten.feature_dropout.default": dropout,
+    "aten.alpha_dropout.default": dropout,
+    "aten.feature_alpha_dropout.default": dropout,
     "aten.softmax.int": softmax,
     "aten.log_softmax.int": log_softmax,
     "aten.argmax.default": argmax,

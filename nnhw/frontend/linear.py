@@ -1,71 +1,95 @@
-"""Traced linear operators, pooling and reshaping: what works on codes."""
+"""Traced linear operators: matrix products and convolutions of codes with quantized weights."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from nnhw.errors import CaptureError
 from nnhw.ir import Op, TensorType
-from nnhw.ir.ops import Add, Conv2d, Flatten, Linear, MaxPool2d, Reshape
+from nnhw.ir.ops import Add, Conv2d, Linear, Pad
 
 from .calls import Call
+from .layout import as_image, like, permuted, placed, reshaped
 from .translator import Handler, KnownResult, Translator
 from .values import Codes, Constant, Float, Value
 
+_LAYERS = {"linear": "QuantLinear", "conv1d": "QuantConv1d", "conv2d": "QuantConv2d"}
+
 
 def linear(translator: Translator, call: Call) -> Value:
-    """y = x W^T + b."""
-    if len(call.node.meta["val"].shape) != 2:
-        raise CaptureError(
-            f"{call} needs an input of shape [batch, inputs], and makes the shape "
-            f"{translator.show(call.node.meta['val'].shape)}; put nn.Flatten() in front"
+    """y = x W^T + b, along the last axis."""
+    codes, weight = _operands(translator, call, call["input"], call["weight"], outputs_axis=0)
+    return _product(translator, call, codes, weight, call["bias"])
+
+
+def matmul(translator: Translator, call: Call) -> Value:
+    """x W, along the last axis: a linear layer whose weights are transposed."""
+    right = call.arguments.get("other", call.arguments.get("mat2"))
+    if isinstance(call["self"], Constant):
+        raise CaptureError(f"{call} has its constant on the left; use x @ weight, with the constant on the right")
+    codes, weight = _operands(translator, call, call["self"], right, outputs_axis=1)
+    if weight.tensor.ndim != 2:
+        raise CaptureError(f"{call} needs constant weights [inputs, outputs], got {list(weight.tensor.shape)}")
+    assert weight.codes is not None
+    assert weight.scale is not None
+    turned = Constant(weight.tensor.t(), weight.label, weight.codes.T, weight.scale.T, weight.dtype)
+    return _product(translator, call, codes, turned, None)
+
+
+def convolution(translator: Translator, call: Call) -> Value:
+    """conv1d and conv2d with padding by zeros; one dimension is an image of height 1."""
+    codes, weight = _operands(translator, call, call["input"], call["weight"], outputs_axis=0)
+    assert weight.codes is not None
+    rank = weight.codes.ndim - 1
+    if len(translator.shape(codes)) != rank:
+        sizes = "height, width" if rank == 3 else "length"
+        raise CaptureError(f"{call} needs an input of shape [batch, channels, {sizes}]")
+    flat = rank == 2
+    taps = weight.codes[:, :, None, :] if flat else weight.codes
+    stride, dilation = _pair(call["stride"], flat), _pair(call["dilation"], flat, 1)
+    image = as_image(translator, call, codes)
+    if isinstance(call["padding"], str):
+        before, after = _named_padding(call, taps.shape[2:], dilation)
+    else:
+        before = after = _pair(call["padding"], flat, 0)
+    if before != after:
+        image = placed(translator, call, image, Pad(before, after), "border")
+        before = (0, 0)
+    assert isinstance(image, Codes)
+    op = Conv2d(stride, before, dilation, call["groups"])
+    sums = _weighted(
+        translator, call, image, Constant(weight.tensor, weight.label, taps, weight.scale, weight.dtype), op
+    )
+    return _biased(translator, call, like(translator, call, sums, rank), call["bias"], axis=0)
+
+
+def _product(translator: Translator, call: Call, codes: Codes, weight: Constant, bias: Any) -> Value:
+    """Return x W^T + b. Along the last of several axes it is a 1x1 convolution, with that axis as channels."""
+    *lead, inputs = translator.shape(codes)
+    assert weight.codes is not None
+    outputs = len(weight.codes)
+    count = math.prod(lead)
+    if count == 1:
+        flat = reshaped(translator, call, codes, (inputs,), "flat")
+        assert isinstance(flat, Codes)
+        sums = _weighted(translator, call, flat, weight, Linear())
+        return _biased(
+            translator, call, reshaped(translator, call, sums, (*lead, outputs), "rows"), bias, axis=len(lead)
         )
-    return _weighted(translator, call, Linear())
+    first = permuted(translator, call, codes, (len(lead), *range(len(lead))), "columns")
+    pixels = reshaped(translator, call, first, (inputs, 1, count), "as_2d")
+    assert isinstance(pixels, Codes)
+    taps = Constant(weight.tensor, weight.label, weight.codes[:, :, None, None], weight.scale, weight.dtype)
+    sums = _weighted(translator, call, pixels, taps, Conv2d())
+    last = reshaped(translator, call, sums, (outputs, *lead), "channels")
+    rows = permuted(translator, call, last, (*range(1, len(lead) + 1), 0), "rows")
+    return _biased(translator, call, rows, bias, axis=len(lead))
 
 
-def conv2d(translator: Translator, call: Call) -> Value:
-    """Convolution with padding by zeros."""
-    if len(call.node.meta["val"].shape) != 4:
-        raise CaptureError(f"{call} needs an input of shape [batch, channels, height, width]")
-    stride, dilation = _pair(call["stride"]), _pair(call["dilation"])
-    padding = _same_padding(call) if isinstance(call["padding"], str) else _pair(call["padding"])
-    return _weighted(translator, call, Conv2d(stride, padding, dilation, call["groups"]))
-
-
-def max_pool2d(translator: Translator, call: Call) -> Value:
-    """Max pooling; of codes where it can be, for scales are positive."""
-    kernel = _pair(call["kernel_size"])
-    stride = _pair(call["stride"]) if call["stride"] else kernel
-    if _pair(call["padding"]) != (0, 0) or _pair(call["dilation"]) != (1, 1):
-        raise CaptureError(
-            f"{call} has padding={call['padding']} and dilation={call['dilation']}; only padding=0 and dilation=1 "
-            f"are supported"
-        )
-    result = _layout(translator, call, call["self"], MaxPool2d(kernel, stride))
-    if translator.shape(result) != translator.result_shape(call):
-        raise CaptureError(f"{call} has ceil_mode=True and a rest at the border; use ceil_mode=False")
-    return result
-
-
-def reshape(translator: Translator, call: Call) -> Value:
-    """flatten, view, squeeze and the like: anything that keeps the batch axis and the order of elements."""
-    value: Codes | Float = call.values[0]  # type: ignore[assignment]
-    shape = translator.result_shape(call)
-    if shape == translator.shape(value):
-        return value
-    return _layout(translator, call, value, Flatten() if len(shape) == 1 else Reshape(shape))
-
-
-def _layout(translator: Translator, call: Call, value: Any, op: Op) -> Codes | Float:
-    if isinstance(value, Codes) and not value.scale.ndim:
-        return Codes(translator.emit(call, op, value.name), value.scale, value.quantized)
-    return Float(translator.emit(call, op, translator.floats(value, call.location)))
-
-
-def _weighted(translator: Translator, call: Call, op: Op) -> Value:
-    codes, weight = _operands(translator, call)
+def _weighted(translator: Translator, call: Call, codes: Codes, weight: Constant, op: Op) -> Codes:
     assert weight.codes is not None
     assert weight.scale is not None
     assert weight.dtype is not None
@@ -74,36 +98,35 @@ def _weighted(translator: Translator, call: Call, op: Op) -> Value:
     sums = translator.emit(call, op, codes.name, name)
     rank = len(translator.builder.type_of(sums).shape)
     # One documented order: the scale of the sums is input scale times weight scale, rounded once.
-    scale = codes.scale * _per_output(weight.scale, rank)
-    result = Codes(sums, scale, quantized=False)
-    return result if call["bias"] is None else _biased(translator, call, result, rank)
+    scale = codes.scale * _along(weight.scale, rank, 0)
+    return Codes(sums, scale, quantized=False)
 
 
-def _biased(translator: Translator, call: Call, sums: Codes, rank: int) -> Value:
-    bias = call["bias"]
+def _biased(translator: Translator, call: Call, sums: Codes | Float, bias: Any, axis: int) -> Value:
+    if bias is None:
+        return sums
     if not isinstance(bias, Constant):
         raise CaptureError(f"{call} computes its bias from the model's input; it must be a parameter")
-    shape = (-1,) + (1,) * (rank - 1)
-    name = translator.parameter(bias, call, tuple(np.empty(bias.tensor.shape).reshape(shape).shape))
+    shape = _along(np.empty(bias.tensor.shape), len(translator.shape(sums)), axis).shape
+    name = translator.parameter(bias, call, shape)
     return Float(translator.emit(call, Add(), translator.floats(sums, call.location), name, suffix="bias"))
 
 
-def _operands(translator: Translator, call: Call) -> tuple[Codes, Constant]:
+def _operands(translator: Translator, call: Call, x: Any, weight: Any, outputs_axis: int) -> tuple[Codes, Constant]:
     """Return input and weights; if both are wrong, both are noted."""
     try:
-        codes = _codes(call)
+        codes = _codes(call, x)
     except CaptureError as error:
         try:
-            _weights(call)
+            _weights(call, weight, outputs_axis)
         except CaptureError as second:
             translator.problems.append(error)
             raise second from error
         raise
-    return codes, _weights(call)
+    return codes, _weights(call, weight, outputs_axis)
 
 
-def _codes(call: Call) -> Codes:
-    value = call["input"]
+def _codes(call: Call, value: Any) -> Codes:
     if not isinstance(value, Codes) or not value.quantized:
         raise KnownResult(
             f"{call} needs quantized inputs, but there is no quantizer in front of it; put one there, such as "
@@ -114,52 +137,58 @@ def _codes(call: Call) -> Codes:
     return value
 
 
-def _weights(call: Call) -> Constant:
-    weight = call["weight"]
+def _weights(call: Call, weight: Any, outputs_axis: int) -> Constant:
     if not isinstance(weight, Constant):
         raise CaptureError(f"{call} computes its weights from the model's input; they must be a parameter")
     if weight.codes is None:
-        layer = {"linear": "QuantLinear", "conv2d": "QuantConv2d"}[call.operator.split(".")[1]]
+        layer = _LAYERS.get(call.operator.split(".")[1])
+        remedy = f"use nnhw.nn.{layer}" if layer else "use nnhw.nn.QuantLinear, or put a quantizer behind the parameter"
         raise KnownResult(
-            f"{call} needs quantized weights, but they are {str(weight.tensor.dtype).removeprefix('torch.')}; "
-            f"use nnhw.nn.{layer}"
+            f"{call} needs quantized weights, but they are {str(weight.tensor.dtype).removeprefix('torch.')}; {remedy}"
         )
     assert weight.scale is not None
-    if weight.scale.ndim and weight.scale.size != weight.scale.shape[0]:
-        raise CaptureError(f"{call} needs weights with one scale, or one per output; use axis=0 in their quantizer")
+    if weight.scale.ndim and weight.scale.size != weight.scale.shape[outputs_axis]:
+        raise CaptureError(
+            f"{call} needs weights with one scale, or one per output; use axis={outputs_axis} in their quantizer"
+        )
     return weight
 
 
-def _per_output(scale: np.ndarray, rank: int) -> np.ndarray:
-    return scale.reshape((-1,) + (1,) * (rank - 1)) if scale.ndim else scale
+def _along(values: np.ndarray, rank: int, axis: int) -> np.ndarray:
+    """Shape one number per channel so that it broadcasts along `axis` of `rank` axes."""
+    if not values.ndim:
+        return values
+    return values.reshape((1,) * axis + (-1,) + (1,) * (rank - 1 - axis))
 
 
-def _same_padding(call: Call) -> tuple[int, int]:
+def _named_padding(
+    call: Call, kernel: tuple[int, ...], dilation: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the rows and columns in front and behind; of an odd number, 'same' puts the greater half behind."""
     if call["padding"] == "valid":
-        return 0, 0
-    reach = [
-        step * (size - 1) for size, step in zip(call["weight"].tensor.shape[2:], _pair(call["dilation"]), strict=True)
-    ]
-    if any(size % 2 for size in reach):
-        raise CaptureError(f"{call} has padding='same' and an even kernel, so that borders differ; pad by a number")
-    return reach[0] // 2, reach[1] // 2
+        return (0, 0), (0, 0)
+    rows, columns = (step * (size - 1) for size, step in zip(kernel, dilation, strict=True))
+    return (rows // 2, columns // 2), (rows - rows // 2, columns - columns // 2)
 
 
-def _pair(sizes: Any) -> tuple[int, int]:
-    """Return (height, width) of what torch gives as a list of one or two numbers, or as one number."""
+def _pair(sizes: Any, flat: bool, rest: int = 1) -> tuple[int, int]:
+    """Return (height, width) of what torch gives as a list of one or two numbers, or as one number.
+
+    Parameters
+    ----------
+    flat: of one dimension, so that the height gets `rest`.
+    """
     if isinstance(sizes, int):
-        return sizes, sizes
-    return sizes[0], sizes[-1]
+        sizes = [sizes]
+    return (rest if flat else sizes[0]), sizes[-1]
 
 
 HANDLERS: dict[str, Handler] = {
     "aten.linear.default": linear,
-    "aten.conv2d.default": conv2d,
-    "aten.conv2d.padding": conv2d,
-    "aten.max_pool2d.default": max_pool2d,
-    "aten.flatten.using_ints": reshape,
-    "aten.view.default": reshape,
-    "aten.reshape.default": reshape,
-    "aten.squeeze.dim": reshape,
-    "aten.unsqueeze.default": reshape,
+    "aten.matmul.default": matmul,
+    "aten.mm.default": matmul,
+    "aten.conv1d.default": convolution,
+    "aten.conv1d.padding": convolution,
+    "aten.conv2d.default": convolution,
+    "aten.conv2d.padding": convolution,
 }

@@ -39,7 +39,7 @@ def quantize(translator: Translator, call: Call) -> Value:
 
 
 def observed_scale(translator: Translator, call: Call) -> Value:
-    """A scale that depends on the model's input: the quantizer that uses it says what is wrong."""
+    """A scale found from weights. If it depends on the model's input, the quantizer that uses it says what is wrong."""
     return Unknown()
 
 

@@ -4,32 +4,48 @@ from __future__ import annotations
 
 from .calls import Call
 
-_CONVOLUTION = "use nnhw.nn.QuantConv2d, with a kernel of height 1 for one dimension"
-_ACTIVATION = "use nn.ReLU, nn.Hardtanh or a quantizer of nnhw.nn, whose clamping is an activation"
-_AVERAGE = "use nn.MaxPool2d, or a convolution with a stride"
-_BRANCHES = "use a model without branches that are joined"
+_CONVOLUTION = "use nnhw.nn.QuantConv2d, or QuantConv1d"
+_TRANSPOSED = "use nn.Upsample(scale_factor=2) and nnhw.nn.QuantConv2d"
+_CONDITION = "use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, which need no condition"
+_WHOLE_TENSOR = "use dim=(2, 3), the axes of height and width"
+_PARTS = "use layers with fewer outputs, or one layer for each part"
+_REPEATS = "use nn.Upsample, or constants of the whole shape; values are not repeated to fit each other"
+_PRODUCT = "use torch.matmul or nnhw.nn.QuantLinear with constant weights, and add the bias behind"
+_NORMALIZATION = "use nn.BatchNorm1d or nn.BatchNorm2d, which are fixed after training"
 _SIZES = "compute sizes from x.shape[0] alone, and keep the other sizes fixed"
+_ROUNDING = "use x / constant and torch.floor, or torch.round, in two steps"
+_NEAREST = "use mode='nearest'"
+_SHRINK = "use nn.ReLU, nn.LeakyReLU or nn.Hardtanh"
 
 _REMEDIES: dict[str, str] = {
-    **dict.fromkeys(("conv1d", "conv3d", "conv_transpose2d"), _CONVOLUTION),
+    **dict.fromkeys(("conv3d", "convolution"), _CONVOLUTION),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _TRANSPOSED),
     **dict.fromkeys(
-        ("sigmoid", "tanh", "gelu", "silu", "elu", "leaky_relu", "prelu", "softplus", "hardswish", "hardsigmoid"),
-        _ACTIVATION,
+        ("where", "gt", "ge", "lt", "le", "eq", "ne", "masked_fill", "heaviside", "logical_and", "logical_not"),
+        _CONDITION,
     ),
-    **dict.fromkeys(("avg_pool2d", "adaptive_avg_pool2d", "mean", "avg_pool1d"), _AVERAGE),
-    **dict.fromkeys(("cat", "stack"), _BRANCHES),
-    **dict.fromkeys(("mul", "floordiv", "getitem", "sym_numel"), _SIZES),
-    "pad": "use the padding of the convolution, which is by zeros",
-    "max_pool1d": "use nn.MaxPool2d with a kernel of height 1",
-    "adaptive_max_pool2d": "use nn.MaxPool2d with the same windows",
-    "matmul": "use nnhw.nn.QuantLinear",
-    "layer_norm": "use nn.BatchNorm1d or nn.BatchNorm2d, which are fixed after training",
-    "group_norm": "use nn.BatchNorm2d, which is fixed after training",
+    **dict.fromkeys(("hardshrink", "softshrink", "threshold", "rrelu"), _SHRINK),
+    **dict.fromkeys(("chunk", "split", "split_with_sizes", "select", "narrow", "unbind", "tensor_split"), _PARTS),
+    **dict.fromkeys(("expand", "expand_as", "repeat", "repeat_interleave", "tile", "broadcast_to"), _REPEATS),
+    **dict.fromkeys(("addmm", "bmm", "einsum", "baddbmm"), _PRODUCT),
+    **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "rms_norm"), _NORMALIZATION),
+    **dict.fromkeys(("floordiv", "mul", "add", "sub", "sym_numel"), _SIZES),
+    **dict.fromkeys(("floor_divide", "remainder", "fmod", "div"), _ROUNDING),
+    **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "upsample_nearest3d"), _NEAREST),
+    "mean": _WHOLE_TENSOR,
+    "sum": _WHOLE_TENSOR,
+    "max": _WHOLE_TENSOR + ", with torch.amax",
+    "sign": "use nnhw.nn.Sign, which has no third value at 0",
+    "stack": "use torch.cat with dim=1",
+    "pow": "use x ** 2, x ** 0.5, or torch.exp",
+    "max_pool1d_with_indices": "use return_indices=False",
+    "max_pool2d_with_indices": "use return_indices=False",
+    "scaled_dot_product_attention": "use layers whose weights are constants",
+    "embedding": "give the model the embedded values, or use nnhw.nn.QuantLinear on one-hot rows",
+    "gru": "use layers without state",
+    "lstm": "use layers without state",
 }
-_OTHERWISE = (
-    "use linear, conv2d, max_pool2d, batch_norm, relu, hardtanh, clamp, arithmetic with constants, flatten, reshape, "
-    "dropout, softmax, log_softmax, argmax, or leave it out of the model"
-)
+_OTHERWISE = "see docs/operators.md for what is supported, or leave it out of the model"
 
 
 def unsupported(call: Call) -> str:

@@ -13,7 +13,8 @@ from nnhw.errors import CaptureError, IrError, NnhwError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
 from nnhw.ir.ops import Dequantize
 
-from .calls import Call, evaluate, make_call
+from .calls import Call, make_call
+from .constants import computed_constant
 from .locations import Lines, location_of
 from .remedies import unsupported
 from .values import Batch, Codes, Constant, Float, Integers, Unknown, Value
@@ -42,11 +43,15 @@ class Translator:
     -------
     builder: the graph so far.
     problems: what could not be translated.
+    permuted: by the name of each value that was permuted: what it was before, and the axes.
+    reshaped: by the name of each value that was reshaped: what it was before.
     """
 
     def __init__(self, name: str, handlers: Mapping[str, Handler], lines: Lines) -> None:
         self.builder = GraphBuilder(name)
         self.problems: list[NnhwError] = []
+        self.reshaped: dict[str, Codes | Float] = {}
+        self.permuted: dict[str, tuple[Codes | Float, tuple[int, ...]]] = {}
         self._handlers, self._lines = handlers, lines
         self._values: dict[fx.Node, Any] = {}
         self._dequantized: dict[str, str] = {}
@@ -154,11 +159,11 @@ class Translator:
         if call.operator == SIZE_QUERY:
             return Batch() if call["dim"] == 0 else call.node.meta["val"]
         if handler is None and not variable:
-            return Constant(evaluate(call), call.node.name)
+            return computed_constant(call)
         if handler is None:
             raise CaptureError(unsupported(call))
         if not variable and call.operator != QUANTIZE:
-            return Constant(evaluate(call), call.node.name)
+            return computed_constant(call)
         if any(isinstance(value, Unknown) for value in call.values):
             # A quantizer's result is known whatever its input is.
             return Unknown() if call.operator != QUANTIZE else self._after_unknown(handler, call)

@@ -2,78 +2,83 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import TypeVar
+
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 from nnhw.engines.arithmetic import LaneArithmetic
-from nnhw.ir.types import IntType
+from nnhw.hdl.carry import add_gated, add_inverted, gated
+from nnhw.hdl.dsp import DspProducts
+from nnhw.ir.types import BIT, IntType
+
+Lane = TypeVar("Lane")
 
 
 def dot_product(
-    m: Module, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], ce: Value
+    m: Module,
+    arithmetic: LaneArithmetic,
+    activations: list[Value],
+    weights: list[Value],
+    ce: Value,
+    family: str | None = None,
 ) -> Value:
     """Add the raw sum of all lanes, a register behind every level of adders.
+
+    Products are not made lane by lane: for each bit of the narrower factor the other factors of all lanes are added
+    where that bit is set, and the sums of these planes are joined last. So every lane costs little more than one adder
+    cell a bit, and its gate is in the same cell.
 
     Parameters
     ----------
     m: the module to add the logic to.
     activations, weights: bit patterns of the lanes.
     ce: the pipeline moves.
+    family: whose cells the first level is made of; see `nnhw.hdl.carry`.
 
     Returns
     -------
     The raw sum of the factors, `arithmetic.tree_levels(lanes)` moves later.
     """
-    terms = [_term(arithmetic, a, w) for a, w in zip(activations, weights, strict=True)]
-    level = 0
-    while level == 0 or len(terms) > 1:
-        pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
-        add = _add_counts if arithmetic.kind == "xnor" and len(terms) % 2 == 0 and _is_full(level, terms) else _add
-        sums = [add(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        terms = [
-            Signal(value.shape(), name=f"sum_{level}_{index}", reset_less=True) for index, value in enumerate(sums)
-        ]
-        with m.If(ce):
-            m.d.sync += [term.eq(value) for term, value in zip(terms, sums, strict=True)]
-        level += 1
-    return terms[0]
-
-
-def _is_full(level: int, terms: list[Value]) -> bool:
-    """Return whether every term counts exactly 2**level lanes."""
-    return all(len(term) == level + 1 for term in terms)
-
-
-def _add(a: Value, b: Value) -> Value:
-    return a + b
-
-
-def _add_counts(a: Value, b: Value) -> Value:
-    """Add two counts of 0..2**k, each of k + 1 bits.
-
-    Only 2**k + 2**k reaches the top bit, so that bit is an AND. This keeps the carry of the chain below inside
-    the chain (on iCE40 a carry that leaves its chain costs two more logic cells), and makes the first level two
-    LUT4 for two lanes, XNOR included.
-    """
-    top = len(a) - 1
-    low = a ^ b if top == 0 else (a + b)[: top + 1]
-    return Cat(low, a[top] & b[top])
-
-
-def _term(arithmetic: LaneArithmetic, activation: Value, weight: Value) -> Value:
-    """Return the raw product of one lane; see the table in `nnhw.engines.arithmetic`."""
+    tree = _Tree(m, ce)
     if arithmetic.kind == "xnor":
-        return ~(activation ^ weight)
-    number = as_number(activation, arithmetic.activation)
-    if arithmetic.kind == "select":
-        widened = number.as_signed() if arithmetic.activation.signed else _zero_extended(number)
-        return (widened.as_unsigned() ^ (~weight).replicate(len(widened))).as_signed()
-    return number * as_number(weight, arithmetic.weight)
+        return _count(tree, [~(a ^ w) for a, w in zip(activations, weights, strict=True)])
+    if arithmetic.activation.bits == 1 and arithmetic.weight == BIT:
+        return _count(tree, [a & w for a, w in zip(activations, weights, strict=True)])
+    if arithmetic.kind in ("gate", "product"):
+        return _planes(tree, arithmetic, activations, weights, family)
+    numbers = [_centered(activation, arithmetic.activation) for activation in activations]
+    if arithmetic.kind == "ternary":
+        rows = [_ternary_row(number, weight) for number, weight in zip(numbers, weights, strict=True)]
+        return tree.total(_first_level(rows, lambda x, y: x + y, lambda x: x))
+    lanes = list(zip(numbers, [~weight[0] for weight in weights], strict=True))
+    return tree.total(
+        _first_level(
+            lanes,
+            lambda x, y: add_inverted(m, x, y, family),
+            lambda x: (x[0].as_unsigned() ^ x[1].replicate(len(x[0]))).as_signed(),
+        )
+    )
 
 
-def _zero_extended(number: Value) -> Value:
-    """Return the unsigned number with one more bit, so that its complement is a signed number."""
+def dsp_dot_product(
+    m: Module, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], ce: Value
+) -> Value:
+    """Add the raw sum of all lanes, their products made in DSP blocks.
 
-    return Cat(number, Const(0, 1))
+    Returns
+    -------
+    The raw sum of the factors, `arithmetic.dsp_levels(lanes)` moves later.
+    """
+    a = [as_number(pattern, arithmetic.activation) for pattern in activations]
+    b = [as_number(pattern, arithmetic.weight) for pattern in weights]
+    m.submodules.products = products = DspProducts(len(a), a[0].shape(), b[0].shape())
+    m.d.comb += products.ce.eq(ce)
+    m.d.comb += [port.eq(value) for port, value in zip(products.i_a, a, strict=True)]
+    m.d.comb += [port.eq(value) for port, value in zip(products.i_b, b, strict=True)]
+    terms: list[Value] = list(products.o)
+    return _Tree(m, ce).reduce(terms) if len(terms) > 1 else terms[0]
 
 
 def as_number(pattern: Value, dtype: IntType) -> Value:
@@ -81,3 +86,125 @@ def as_number(pattern: Value, dtype: IntType) -> Value:
     if dtype.bipolar:
         return Cat(Const(1, 1), ~pattern).as_signed()
     return pattern.as_signed() if dtype.signed else pattern.as_unsigned()
+
+
+class _Tree:
+    """Adders in pairs, each level in registers.
+
+    Parameters
+    ----------
+    m: the module to add the logic to.
+    ce: the registers move.
+    """
+
+    def __init__(self, m: Module, ce: Value) -> None:
+        self.m = m
+        self.ce = ce
+        self.levels = 0
+
+    def register(self, values: list[Value]) -> list[Value]:
+        """Return registers of the values."""
+        terms = [
+            Signal(value.shape(), name=f"sum_{self.levels}_{index}", reset_less=True)
+            for index, value in enumerate(values)
+        ]
+        with self.m.If(self.ce):
+            self.m.d.sync += [term.eq(value) for term, value in zip(terms, values, strict=True)]
+        self.levels += 1
+        return list(terms)
+
+    def total(self, first: list[Value], add: Callable[[Value, Value], Value] = operator.add) -> Value:
+        """Register the results of the first level and return the sum of all."""
+        return self.reduce(self.register(first), add)
+
+    def reduce(self, terms: list[Value], add: Callable[[Value, Value], Value] = operator.add) -> Value:
+        """Return the sum of registered terms."""
+        while len(terms) > 1:
+            pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
+            terms = self.register([add(*pair) if len(pair) == 2 else pair[0] for pair in pairs])
+        return terms[0]
+
+
+def _first_level(
+    lanes: list[Lane], pair: Callable[[Lane, Lane], Value], single: Callable[[Lane], Value]
+) -> list[Value]:
+    """Return the sums of neighbouring lanes, and a last lane alone."""
+    couples = [lanes[index : index + 2] for index in range(0, len(lanes), 2)]
+    return [pair(*couple) if len(couple) == 2 else single(couple[0]) for couple in couples]
+
+
+def _add_counts(a: Value, b: Value) -> Value:
+    """Add two counts; one of k + 1 bits is at most 2**k.
+
+    Only 2**k + 2**k reaches the top bit, so that bit is an AND. This keeps the carry of the chain below inside
+    the chain (on iCE40 a carry that leaves its chain costs two more logic cells), and makes the first level two
+    LUT4 for two lanes, XNOR or AND included.
+    """
+    if len(a) != len(b):
+        return a + b
+    top = len(a) - 1
+    low = a ^ b if top == 0 else (a + b)[: top + 1]
+    return Cat(low, a[top] & b[top])
+
+
+def _count(tree: _Tree, bits: list[Value]) -> Value:
+    """Return how many bits are set."""
+    return tree.total(_first_level(bits, _add_counts, lambda bit: bit), _add_counts)
+
+
+def _centered(pattern: Value, dtype: IntType) -> Value:
+    """Return an activation as a signed number; an unsigned one less half of its range: its top bit inverted."""
+    return pattern.as_signed() if dtype.signed else Cat(pattern[:-1], ~pattern[-1]).as_signed()
+
+
+def _ternary_row(number: Value, weight: Value) -> Value:
+    """Return the number, its complement or zero."""
+    sign, set_ = (weight[-1], weight[0])
+    bits = len(number)
+    return ((number.as_unsigned() ^ sign.replicate(bits)) & set_.replicate(bits)).as_signed()
+
+
+def _planes(
+    tree: _Tree, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], family: str | None
+) -> Value:
+    """Return the sum of products, added plane by plane of the narrower factor."""
+    narrow, wide = (activations, weights), (weights, activations)
+    types = (arithmetic.activation, arithmetic.weight)
+    by_weight = arithmetic.weight.bits < arithmetic.activation.bits
+    (bits, numbers), (bit_type, number_type) = (wide, types[::-1]) if by_weight else (narrow, types)
+    values = [as_number(pattern, number_type) for pattern in numbers]
+    sums = []
+    for plane in range(len(bits[0])):
+        lanes = [(value, pattern[plane]) for value, pattern in zip(values, bits, strict=True)]
+        sums.append(
+            _first_level(
+                lanes,
+                lambda x, y: add_gated(tree.m, x, y, family),
+                lambda x: gated(*x),
+            )
+        )
+    levels = [_Tree(tree.m, tree.ce) for _ in sums]
+    totals = [level.total(terms) for level, terms in zip(levels, sums, strict=True)]
+    return _join(tree, totals, bit_type.signed and not bit_type.bipolar)
+
+
+def _join(tree: _Tree, sums: list[Value], negative: bool) -> Value:
+    """Return the sum of 2**k * sums[k]; with `negative`, the last one is subtracted instead."""
+    shift = 1
+    while len(sums) > 1:
+        couples = [sums[index : index + 2] for index in range(0, len(sums), 2)]
+        joined = []
+        for couple in couples:
+            last = couple is couples[-1]
+            if len(couple) == 1:
+                joined.append(couple[0])
+                continue
+            low, high = couple
+            # The bits below the other sum's pass by the adder.
+            upper = (low >> shift) - high if last and negative else (low >> shift) + high
+            number = Cat(low[:shift], upper)
+            joined.append(number.as_signed() if upper.shape().signed else number)
+        negative = negative and len(couples[-1]) == 1
+        sums = tree.register(joined)
+        shift *= 2
+    return -sums[0] if negative else sums[0]

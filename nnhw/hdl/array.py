@@ -8,7 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.hdl.arithmetic import dot_product
+from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
+from nnhw.hdl.carry import family_of
 from nnhw.hdl.memory import block_ram, logic_rom
 
 
@@ -47,7 +48,7 @@ class SystolicArray(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        levels = config.arithmetic.tree_levels(config.simd)
+        levels = config.tree_levels
         stages = config.groups + levels + (config.steps > 1)
         valids = self._delay(m, "valid", self.i_valid, stages)
         lasts = self._delay(m, "last", self.i_last, stages)
@@ -57,7 +58,7 @@ class SystolicArray(wiring.Component):
             weights = self._weights(m, group, address)
             lanes, address = self._hop(m, group, lanes, address)
             for cell in range(group * config.hop, (group + 1) * config.hop):
-                products[cell] = self._cell(m, cell, lanes, weights[cell - group * config.hop])
+                products[cell] = self._cell(m, cell, lanes, weights[cell - group * config.hop], family_of(platform))
 
         finish = valids[stages - 1] & lasts[stages - 1]
         shift = self._shift_window(m, finish)
@@ -121,15 +122,24 @@ class SystolicArray(wiring.Component):
         patterns = encode(config.weights[cell :: config.pe], config.weight).reshape(-1, config.simd)
         return pack_words(patterns, config.weight.bits)
 
-    def _cell(self, m: Module, cell: int, lanes: Value, word: Value) -> Value:
-        """Add one cell's dot product; return its raw sum for one beat."""
+    def _cell(self, m: Module, cell: int, lanes: Value, word: Value, family: str | None) -> Value:
+        """Add one cell's dot product; return its raw sum for one beat, `config.tree_levels` moves later."""
         config = self.config
         a_bits, w_bits = config.activation.bits, config.weight.bits
         activations = [lanes[lane * a_bits : (lane + 1) * a_bits] for lane in range(config.simd)]
         weights = [word[lane * w_bits : (lane + 1) * w_bits] for lane in range(config.simd)]
-        inner = Module()
-        total = dot_product(inner, config.arithmetic, activations, weights, self.ce)
-        m.submodules[f"cell_{cell}"] = inner
+        m.submodules[f"cell_{cell}"] = inner = Module()
+        if cell >= config.pe - config.dsp_pe:
+            total = dsp_dot_product(inner, config.arithmetic, activations, weights, self.ce)
+            levels = config.arithmetic.dsp_levels(config.simd)
+        else:
+            total = dot_product(inner, config.arithmetic, activations, weights, self.ce, family)
+            levels = config.arithmetic.tree_levels(config.simd)
+        for stage in range(levels, config.tree_levels):  # a cell of the other kind takes longer
+            later = Signal(total.shape(), name=f"wait_{stage}", reset_less=True)
+            with inner.If(self.ce):
+                inner.d.sync += later.eq(total)
+            total = later
         return total
 
     def _drain(self, m: Module, products: list[Value], valids: list[Signal], lasts: list[Signal], shift: Value) -> None:

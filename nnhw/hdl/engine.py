@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,26 +10,42 @@ from amaranth.hdl import Module, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.accelerator import Accelerator
+from nnhw.accelerator import INPUT, Accelerator
+from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.fork import ForkConfig
+from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.hdl.channelwise import ChannelwiseEngine
 from nnhw.hdl.convert import Converter
+from nnhw.hdl.fifo import Fifo
+from nnhw.hdl.fork import Fork
+from nnhw.hdl.join import Concatenation, WeightedSum
 from nnhw.hdl.matmul import MatmulEngine
+from nnhw.hdl.pad import Padding
 from nnhw.hdl.pool import MaxPool
 from nnhw.hdl.window import SlidingWindow
 
 HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
+    ChannelwiseConfig: ChannelwiseEngine,
+    ConcatConfig: Concatenation,
     ConvertConfig: Converter,
+    FifoConfig: Fifo,
+    ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
+    PadConfig: Padding,
     PoolConfig: MaxPool,
+    SumConfig: WeightedSum,
     WindowConfig: SlidingWindow,
 }
 
 
 class Engine(wiring.Component):
-    """All stages of an accelerator in a row.
+    """All stages of an accelerator and the streams between them.
 
     Parameters
     ----------
@@ -59,20 +76,24 @@ class Engine(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        source: Any = self.i
         for stage, hardware in zip(self.accelerator.stages, self.stages, strict=True):
-            m.submodules[stage.name.replace(".", "_")] = hardware
-            self._connect(m, source, hardware.i)  # type: ignore[attr-defined]
-            source = hardware.o  # type: ignore[attr-defined]
-        self._connect(m, source, self.o)
+            m.submodules[re.sub(r"\W", "_", stage.name)] = hardware
+            for port, source in enumerate(stage.sources):
+                self._connect(m, self._output(source), _port(hardware, "i", port))
+        self._connect(m, self._output((len(self.stages) - 1, 0)), self.o)
         if self.taps:
             for number, (index, _) in enumerate(self.accelerator.boundaries):
-                o: Any = self.stages[index].o  # type: ignore[attr-defined]
+                o = self._output((index, 0))
                 m.d.comb += [
                     getattr(self, f"tap_{number}_valid").eq(o.valid & o.ready),
                     getattr(self, f"tap_{number}_payload").eq(o.payload.as_value()),
                 ]
         return m
+
+    def _output(self, source: tuple[int, int]) -> Any:
+        """Return the stream that leaves a stage, or enters the accelerator."""
+        index, port = source
+        return self.i if source == INPUT else _port(self.stages[index], "o", port)
 
     def _connect(self, m: Module, source: Any, sink: Any) -> None:
         """Join two streams; at the ends of the chain a payload may have fewer bits than a whole number of bytes."""
@@ -89,3 +110,8 @@ class Engine(wiring.Component):
         if len(value) < len(sink) and element.signed and not element.bipolar:
             return value.as_signed()
         return value.as_unsigned()
+
+
+def _port(hardware: wiring.Component, name: str, port: int) -> Any:
+    """Return a stream of an engine: `i`, or `i0`, `i1`, .. where it has several."""
+    return getattr(hardware, name) if hasattr(hardware, name) else getattr(hardware, f"{name}{port}")

@@ -9,11 +9,11 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.array import SystolicArray
 from nnhw.hdl.buffer import StreamBuffer
-from nnhw.hdl.thresholds import ThresholdUnit
+from nnhw.hdl.requantize import make_requantizer
 
 
 class MatmulEngine(wiring.Component):
-    """A systolic array with its thresholds between two streams; it stands still while two results are not taken.
+    """A systolic array with its requantizer between two streams; it stands still while two results are not taken.
 
     Timing: see `nnhw.engines.matmul.MatmulConfig`.
     """
@@ -47,20 +47,22 @@ class MatmulEngine(wiring.Component):
             array.i_last.eq(last),
             array.i_lanes.eq(self.i.payload),
             array.i_address.eq(address),
-            buffer.i.valid.eq(array.o_valid),
         ]
         with m.If(self.i.valid & ce):
             m.d.sync += step.eq(Mux(last, 0, step + 1))
             m.d.sync += address.eq(Mux(address == array.depth - 1, 0, address + 1))
         if config.thresholds is None:
-            m.d.comb += buffer.i.payload.eq(array.o_sums)
+            m.d.comb += [buffer.i.valid.eq(array.o_valid), buffer.i.payload.eq(array.o_sums)]
         else:
-            m.submodules.thresholds = thresholds = ThresholdUnit(config)
+            raw = config.arithmetic.raw_range(config.weights)
+            requantizer = make_requantizer(config.thresholds, raw, config.drain, config.logic_thresholds)
+            m.submodules.thresholds = requantizer
             m.d.comb += [
-                thresholds.ce.eq(ce),
-                thresholds.i_valid.eq(array.o_valid),
-                thresholds.i_sums.eq(array.o_sums),
-                buffer.i.payload.eq(thresholds.o_codes),
+                requantizer.ce.eq(ce),
+                requantizer.i_valid.eq(array.o_valid),
+                requantizer.i_sums.eq(array.o_sums),
+                buffer.i.valid.eq(requantizer.o_valid),
+                buffer.i.payload.eq(requantizer.o_codes),
             ]
         wiring.connect(m, buffer.o, wiring.flipped(self.o))
         return m

@@ -22,3 +22,8 @@ def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
 def logic_rom(depth: int, bits: int, init: Sequence[int]) -> Memory:
     """Return a read-only memory that synthesis must build of LUTs: 16 words of a bit are one LUT4."""
     return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={"rom_style": "logic", "ram_style": "logic"})
+
+
+def logic_ram(depth: int, bits: int) -> Memory:
+    """Return a memory that synthesis must build of registers, or of distributed RAM where the family has it."""
+    return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={"ram_style": "distributed"})

@@ -1,61 +1,49 @@
-"""Hardware of thresholds: raw sums become codes as they drain."""
+"""Hardware of thresholds: comparators beside one another, or a binary search in memories."""
 
 from __future__ import annotations
 
 import numpy as np
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
-from nnhw.engines.encoding import bits_for_range, pack_words
-from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.encoding import bits_for_range, encode, pack_words
+from nnhw.engines.requantize import Thresholds, ThresholdSearch
 from nnhw.hdl.memory import block_ram, logic_rom
+from nnhw.hdl.requantizer import RequantizerUnit
 
 
-class ThresholdUnit(wiring.Component):
+class ThresholdUnit(RequantizerUnit):
     """Comparators for `drain` sums a cycle; their thresholds come from a ROM that is walked in drain order.
 
-    Members
-    -------
-    ce: in, the pipeline moves.
-    i_valid, i_sums: in, raw sums [drain].
-    o_codes: out, their codes [drain] as bit patterns, in the same cycle.
+    Parameters
+    ----------
+    logic: thresholds are constants in logic; else in block RAM.
+
+    Timing: the codes are there in the cycle of the sums; the first sum comes one move after a reset at the earliest.
     """
 
-    def __init__(self, config: MatmulConfig) -> None:
-        if config.thresholds is None:
-            raise ValueError("a threshold unit needs thresholds")
-        self.config = config
-        self.thresholds = config.thresholds
-        bits, is_signed = config.raw_bits
-        self.raw_shape = signed(bits) if is_signed else unsigned(bits)
-        self.raw_range = low, high = config.arithmetic.raw_range(config.weights)
-        self._steps = np.clip(config.thresholds.steps, low, high + 1)
-        super().__init__(
-            {
-                "ce": In(1),
-                "i_valid": In(1),
-                "i_sums": In(data.ArrayLayout(self.raw_shape, config.drain)),
-                "o_codes": Out(data.ArrayLayout(unsigned(config.thresholds.code.bits), config.drain)),
-            }
-        )
+    def __init__(self, thresholds: Thresholds, raw: tuple[int, int], drain: int, logic: bool = True) -> None:
+        self.thresholds = thresholds
+        self.logic = logic
+        self._steps = np.clip(thresholds.steps, raw[0], raw[1] + 1)
+        super().__init__(thresholds, raw, drain)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        depth = self.config.folds * self.config.drains
-        index, primed, advance = Signal(range(depth)), Signal(), Signal()
-        m.d.comb += advance.eq(self.ce & (self.i_valid | ~primed))  # the ROM is one word ahead of the sums
+        index, primed, advance = Signal(range(self.depth)), Signal(), Signal()
+        m.d.comb += [
+            self.o_valid.eq(self.i_valid),
+            advance.eq(self.ce & (self.i_valid | ~primed)),  # the ROM is one word ahead of the sums
+        ]
         with m.If(advance):
-            m.d.sync += [index.eq(Mux(index == depth - 1, 0, index + 1)), primed.eq(1)]
-        words = self._words()
-        bits = self._lane_bits * self.config.drain
-        make = logic_rom if self.config.logic_thresholds else block_ram
-        m.submodules.rom = rom = make(depth, bits, words)
+            m.d.sync += [index.eq(Mux(index == self.depth - 1, 0, index + 1)), primed.eq(1)]
+        bits = self._lane_bits * self.drain
+        make = logic_rom if self.logic else block_ram
+        m.submodules.rom = rom = make(self.depth, bits, self._words())
         reader = rom.read_port()
         m.d.comb += [reader.addr.eq(index), reader.en.eq(advance)]
-        for lane in range(self.config.drain):
+        for lane in range(self.drain):
             word = reader.data[lane * self._lane_bits : (lane + 1) * self._lane_bits]
-            m.d.comb += self.o_codes[lane].eq(self._code(m, lane, word))
+            self.emit(m, lane, self._index(m, lane, word))
         return m
 
     @property
@@ -82,14 +70,14 @@ class ThresholdUnit(wiring.Component):
         if self._any_descending:
             shift = self._levels * self._compare_bits
             lanes = [lane | (int(down) << shift) for lane, down in zip(lanes, self.thresholds.descending, strict=True)]
-        drain, bits = self.config.drain, self._lane_bits
+        drain, bits = self.drain, self._lane_bits
         return [
             sum(lane << (position * bits) for position, lane in enumerate(lanes[start : start + drain]))
             for start in range(0, len(lanes), drain)
         ]
 
-    def _code(self, m: Module, lane: int, word: Value) -> Value:
-        """Return the code of one sum: how many thresholds it reaches, counted from the low or the high end."""
+    def _index(self, m: Module, lane: int, word: Value) -> Value:
+        """Return the index of one sum: how many thresholds it reaches, counted from the low or the high end."""
         total = Signal(range(self._levels + 1), name=f"count_{lane}")
         reached = []
         for level in range(self._levels):
@@ -97,9 +85,96 @@ class ThresholdUnit(wiring.Component):
             number = threshold.as_signed() if self.raw_shape.signed else threshold.as_unsigned()
             reached.append(self.i_sums[lane] >= number)
         m.d.comb += total.eq(sum(reached[1:], reached[0]))
-        index: Value = total
-        if self._any_descending:
-            down = word[-1]
-            index = Mux(down, self._levels - total, total) if self._levels > 1 else total ^ down
-        code = self.thresholds.code
-        return Cat(index) if code.bipolar else (index + code.low)
+        if not self._any_descending:
+            return total
+        down = word[-1]
+        return Mux(down, self._levels - total, total) if self._levels > 1 else total ^ down
+
+
+class ThresholdSearchUnit(RequantizerUnit):
+    """A binary search for `drain` sums a move: each level of the tree has its memory, and compares in its move.
+
+    In a descending channel the steps lie in reverse order and the comparison is turned around, so that what is
+    counted is the index in either case.
+
+    Timing: the deepest stage is a block RAM's output, a comparison, and a block RAM's address.
+    """
+
+    def __init__(self, search: ThresholdSearch, raw: tuple[int, int], drain: int) -> None:
+        self.search = search
+        super().__init__(search, raw, drain)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        position: Value = self.walk(m)
+        raws: list[Value] = [self.i_sums[lane] for lane in range(self.drain)]
+        indices: list[Value] = [Const(0, 0)] * self.drain
+        for level in range(self.search.levels):
+            addresses = [Cat(index, position) for index in indices]
+            words = self._read(m, f"level_{level}", self._level_rows(level), self._step_bits, addresses)
+            position = self.register(m, f"position_{level}", position)
+            raws = [self.register(m, f"raw_{level}_{k}", raw, self.raw_shape) for k, raw in enumerate(raws)]
+            indices = [self.register(m, f"index_{level}_{k}", index) for k, index in enumerate(indices)]
+            indices = [
+                Cat(self._reached(word, raw), index) for word, raw, index in zip(words, raws, indices, strict=True)
+            ]
+        position = self.register(m, "position_last", position)
+        counts = [self.register(m, f"count_{lane}", index) for lane, index in enumerate(indices)]
+        if self.search.table is None:
+            for lane, count in enumerate(counts):
+                self.emit(m, lane, count)
+        else:
+            addresses = [Cat(count, position) for count in counts]
+            codes = self._read(m, "codes", self._code_rows(), self.code.bits, addresses)
+            m.d.comb += [self.o_codes[lane].eq(code) for lane, code in enumerate(codes)]
+        return m
+
+    def _reached(self, word: Value, raw: Value) -> Value:
+        """Return whether a sum lies on the upper side of a step."""
+        bits = self._compare_bits
+        step = word[:bits].as_signed() if self.raw_shape.signed else word[:bits]
+        return (raw >= step) ^ word[bits] if self._any_descending else raw >= step
+
+    def _read(self, m: Module, name: str, rows: np.ndarray, bits: int, addresses: list[Value]) -> list[Value]:
+        """Add the memory of each lane for bit patterns [outputs, words of a channel]; return their words."""
+        words = [rows[lane :: self.drain].ravel().tolist() for lane in range(self.drain)]
+        return [
+            self.memory(m, f"{name}_{lane}", own, bits, addresses[lane], len(own) <= self.search.logic_words)
+            for lane, own in enumerate(words)
+        ]
+
+    @property
+    def _any_descending(self) -> bool:
+        return bool(self.search.descending.any())
+
+    @property
+    def _compare_bits(self) -> int:
+        """Bits of a step; one more than a sum has, where a step lies above every sum."""
+        low, high = self.raw_range
+        return bits_for_range(low, high + 1 if self._sorted().max() > high else high)[0]
+
+    @property
+    def _step_bits(self) -> int:
+        """Bits of a word: a step, and whether the comparison is turned around."""
+        return self._compare_bits + self._any_descending
+
+    def _sorted(self) -> np.ndarray:
+        """Steps [outputs, 2**levels - 1] in the order of the index, those that are missing never reached."""
+        search, (low, high) = self.search, self.raw_range
+        steps = np.clip(search.steps, low, high + 1)
+        steps = np.where(search.descending[:, None], steps[:, ::-1], steps)
+        never = np.where(search.descending, low, high + 1)[:, None]
+        missing = (1 << search.levels) - 1 - steps.shape[1]
+        return np.concatenate([steps, never.repeat(missing, axis=1)], axis=1)
+
+    def _level_rows(self, level: int) -> np.ndarray:
+        """Return the words [outputs, 2**level] of one level: steps, and the turn of the comparison above them."""
+        half = 1 << (self.search.levels - 1 - level)
+        steps = self._sorted()[:, half - 1 :: 2 * half] & ((1 << self._compare_bits) - 1)
+        return steps | (self.search.descending[:, None].astype(np.int64) << self._compare_bits)
+
+    def _code_rows(self) -> np.ndarray:
+        """Return the codes [outputs, 2**levels] as bit patterns."""
+        assert self.search.table is not None
+        codes = encode(self.search.table, self.code)
+        return np.pad(codes, ((0, 0), (0, (1 << self.search.levels) - codes.shape[1])))

@@ -6,10 +6,11 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from amaranth.build import Platform
-from amaranth.hdl import ClockDomain, ClockSignal, Const, DomainRenamer, Instance, Module, ResetSignal, Signal
+from amaranth.build import Attrs, Pins, Platform, Resource, Subsignal, TemplatedPlatform
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,7 +18,14 @@ from nnhw.boards import Board
 from nnhw.errors import BoardError
 from nnhw.hdl.pll import PllSettings
 
+UART = "nnhw_uart"
+"""Name of the serial port whose pins the board file gives."""
+
+IO_STANDARDS = {"ice40": ("IO_STANDARD", "SB_LVCMOS"), "ecp5": ("IO_TYPE", "LVCMOS33")}
+"""Attribute of a pin that says its voltage, and what it is where a board file does not say it."""
+
 _SETTLE_S = 15e-6
+_CONSTRAINTS = {"ice40": "top.pcf", "ecp5": "top.lpf"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class TopDesign:
     """What synthesis and place and route take: RTLIL of the module `top`, constraints of its pins and input clock."""
 
     rtlil: str
-    pcf: str
+    constraints: str
 
 
 class StartReset(wiring.Component):
@@ -61,62 +69,41 @@ class StartReset(wiring.Component):
 
 
 class ClockGenerator(wiring.Component):
-    """PLL and reset, which drive the `sync` domain.
+    """PLL and reset, which drive the `sync` domain of the design that this is part of.
 
     nextpnr derives the clock's constraint from the input clock's and the PLL's parameters.
 
     Timing: the reset ends 15 to 30 microseconds after the PLL has locked. Block RAM of the iCE40 reads as zeros in the
     first 3 microseconds after configuration.
     Source: Project IceStorm, issue 76; the margin of 5 is that of Amaranth's iCE40 platform (`create_missing_domain`).
+
+    Members
+    -------
+    clock: Out(1), what the `sync` domain runs at.
+    reset: Out(1), of that domain.
     """
 
     def __init__(self, board: Board, settings: PllSettings) -> None:
         self.board = board
         self.settings = settings
-        super().__init__({})
+        super().__init__({"clock": Out(1), "reset": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         clock, lock = Signal(name="pll_clock"), Signal(name="pll_lock")
-        pin = platform.request(self.board.input_clock.resource, dir="-")
-        self._pll(m, pin, clock, lock)
+        port = platform.request(self.board.input_clock.resource, dir="-")
+        self.settings.connect(m, port, clock, lock, self.board.input_clock.pll)
 
-        # The same clock, for the register that makes the reset.
+        # The same clock without a reset, for the register that makes the reset.
         m.domains.start = ClockDomain(reset_less=True, local=True)
         m.submodules.start = start = DomainRenamer("start")(StartReset(math.ceil(_SETTLE_S * self.settings.output_hz)))
         m.d.comb += [
-            ClockSignal("sync").eq(clock),
             ClockSignal("start").eq(clock),
             start.lock.eq(lock),
-            ResetSignal("sync").eq(start.reset),
+            self.clock.eq(clock),
+            self.reset.eq(start.reset),
         ]
         return m
-
-    def _pll(self, m: Module, pin: io.PortLike, clock: Signal, lock: Signal) -> None:
-        """Add the PLL: at its own pad, or behind an input buffer."""
-        settings = self.settings
-        if self.board.input_clock.pll == "pad":
-            kind, source = "SB_PLL40_PAD", {"i_PACKAGEPIN": pin.io}
-        else:
-            reference = Signal(name="pll_reference")
-            # A plain input buffer: the pin's attribute GLOBAL would ask for a clock net, which the PLL cannot take.
-            m.submodules.input = Instance(
-                "SB_IO", p_PIN_TYPE=Const(0b000001, 6), io_PACKAGE_PIN=pin.io, o_D_IN_0=reference
-            )
-            kind, source = "SB_PLL40_CORE", {"i_REFERENCECLK": reference}
-        m.submodules.pll = Instance(
-            kind,
-            p_FEEDBACK_PATH="SIMPLE",
-            p_DIVR=Const(settings.divr, 4),
-            p_DIVF=Const(settings.divf, 7),
-            p_DIVQ=Const(settings.divq, 3),
-            p_FILTER_RANGE=Const(settings.filter_range, 3),
-            i_RESETB=Const(1, 1),
-            i_BYPASS=Const(0, 1),
-            o_PLLOUTGLOBAL=clock,
-            o_LOCK=lock,
-            **source,
-        )
 
 
 class Top(wiring.Component):
@@ -137,9 +124,10 @@ class Top(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.domains.sync = ClockDomain()
-        m.submodules.clock = ClockGenerator(self.board, self.settings)
+        m.submodules.clock = clock = ClockGenerator(self.board, self.settings)
+        m.d.comb += [ClockSignal("sync").eq(clock.clock), ResetSignal("sync").eq(clock.reset)]
         m.submodules.device = device = self.device
-        name = self.board.uart.resource
+        name = self.board.uart.resource or UART
         # All pins unbuffered: those of a flow control that nothing uses then stay out of the design.
         uart = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
         m.submodules.rx = rx = io.Buffer("i", uart.rx)
@@ -160,8 +148,10 @@ def make_top(make_device: Callable[[int], wiring.Component], board: Board, setti
     BoardError: amaranth-boards does not know the board.
     """
     platform = load_platform(board)
+    # What some boards put in front of this is about packing (which is not done here), and one of them fails.
+    platform.toolchain_prepare = partial(TemplatedPlatform.toolchain_prepare, platform)
     plan = platform.prepare(Top(make_device(settings.output_hz), board, settings), name="top", emit_src=False)
-    return TopDesign(rtlil=plan.files["top.il"], pcf=plan.files["top.pcf"])
+    return TopDesign(rtlil=plan.files["top.il"], constraints=plan.files[_CONSTRAINTS[board.family]])
 
 
 def load_platform(board: Board) -> Platform:
@@ -169,7 +159,7 @@ def load_platform(board: Board) -> Platform:
 
     Raises
     ------
-    BoardError: the module, the class, or a resource in it does not exist.
+    BoardError: the module, the class, or a resource in it does not exist, or the oscillator is another.
     """
     module, _, name = board.platform.partition(":")
     try:
@@ -179,9 +169,33 @@ def load_platform(board: Board) -> Platform:
             f"board '{board.name}' needs '{board.platform}' of amaranth-boards, which cannot be loaded: {error}; "
             "install a newer amaranth-boards, or correct the field 'platform' of the board file"
         ) from None
-    for field, resource in (("input_clock", board.input_clock.resource), ("uart", board.uart.resource)):
-        try:
-            platform.lookup(resource)
-        except Exception as error:
-            raise BoardError(f"board '{board.name}': field '{field}.resource': {error}") from None
+    clock = _look_up(board, platform, "input_clock.resource", board.input_clock.resource).clock
+    if clock is None or round(clock.frequency) != board.input_clock.hz:
+        known = "without a frequency" if clock is None else f"of {clock.frequency:.0f} Hz"
+        raise BoardError(
+            f"board '{board.name}': '{board.input_clock.resource}' is in amaranth-boards an oscillator {known}, "
+            f"but field 'input_clock.hz' is {board.input_clock.hz}; correct the board file"
+        )
+    if board.uart.resource:
+        _look_up(board, platform, "uart.resource", board.uart.resource)
+    else:
+        platform.add_resources([_uart_pins(board)])
     return platform
+
+
+def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any:
+    """Return a resource of a platform, or raise BoardError."""
+    try:
+        return platform.lookup(resource)
+    except Exception as error:
+        raise BoardError(f"board '{board.name}': field '{field}': {error}") from None
+
+
+def _uart_pins(board: Board) -> Resource:
+    """Return the serial port at the pins that the board file names."""
+    attribute, standard = IO_STANDARDS[board.family]
+    pins = [
+        Subsignal("rx", Pins(board.uart.rx, dir="i", assert_width=1)),
+        Subsignal("tx", Pins(board.uart.tx, dir="o", assert_width=1)),
+    ]
+    return Resource(UART, 0, *pins, Attrs(**{attribute: board.uart.io_standard or standard}))

@@ -66,7 +66,7 @@ class SlidingWindow(wiring.Component):
             m.d.sync += word.eq(Mux(word == last, 0, word + 1))
 
     def _memories(self, m: Module, write: Signal, walker: LoopWalker, read: Signal) -> None:
-        """One memory for each row lane: lane k holds a pixel k rows earlier, so that one address reads a column."""
+        """One memory for each row lane: lane k holds a pixel k kernel rows earlier, so that one address reads a column."""
         config = self.config
         columns = []
         for lane in range(config.row_lanes):
@@ -76,7 +76,7 @@ class SlidingWindow(wiring.Component):
             address = Signal(
                 config.address_bits,
                 name=f"write_address_{lane}",
-                init=-lane * config.row_words % (1 << config.address_bits),
+                init=-lane * config.dilation[0] * config.row_words % (1 << config.address_bits),
             )
             with m.If(write):
                 m.d.sync += address.eq(address + 1)

@@ -1,173 +1,210 @@
-"""From layers and their foldings to the stages of an accelerator: windows, arrays, pools, and converters between."""
+"""From layers and their plans to an accelerator: engines, converters, forks and FIFOs between them, byte formats."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
 
-from nnhw.accelerator import Accelerator, EngineConfig, InputFormat, OutputFormat, Stage
+from nnhw.accelerator import INPUT, Accelerator, EngineConfig, InputFormat, OutputFormat, Stage, Stream
 from nnhw.engines.convert import ConvertConfig
-from nnhw.engines.matmul import MatmulConfig
-from nnhw.engines.pool import PoolConfig
-from nnhw.engines.timing import Schedule, run_pipeline
-from nnhw.engines.window import WindowConfig
+from nnhw.engines.fifo import FifoConfig, FifoModel
+from nnhw.engines.fork import ForkConfig
+from nnhw.engines.timing import Schedule, run_network
 from nnhw.errors import MappingError
-from nnhw.ir import IntType
-from nnhw.mapping.cost import EBR_MODES, block_rams
-from nnhw.mapping.folding import Folding, matmul_config, window_config
+from nnhw.ir import Graph, IntType, graph_hash
 from nnhw.mapping.layers import Layer
+from nnhw.mapping.plans import Plan
 
 LINK_BITS = 8
 FRAMES = 6
 """Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
+FIFO_MIN_DEPTH = 3
+"""The least high-water mark that a FIFO model tells; one that needs no more is left out."""
 
 
 @dataclass(frozen=True)
-class _Stream:
-    """What is on the stream between two stages: lanes of elements, and elements of a frame."""
+class _Port:
+    """An output port of a stage with what leaves it."""
 
-    lanes: int
-    bits: int
-    elements: int
+    source: tuple[int, int]
+    stream: Stream
 
 
 class _Assembler:
-    """Collects stages from input to output."""
+    """Collects stages from input to output.
 
-    def __init__(self) -> None:
-        self.stages: list[Stage] = []
-
-    def add(self, layer: str, kind: str, config: EngineConfig, node: str = "") -> None:
-        taken = sum(stage.name.startswith(f"{layer}.{kind}") for stage in self.stages)
-        self.stages.append(Stage(f"{layer}.{kind}{taken or ''}", layer, node, config))
-
-    def convert(self, layer: str, stream: _Stream, lanes: int) -> _Stream:
-        """Bring a stream to `lanes`, over their greatest common divisor where neither divides the other."""
-        for target in (gcd(stream.lanes, lanes), lanes):
-            if target != stream.lanes:
-                beats = stream.elements // stream.lanes
-                self.add(layer, "convert", ConvertConfig(stream.lanes, target, stream.bits, beats))
-                stream = replace(stream, lanes=target)
-        return stream
-
-    def layer(self, layer: Layer, folding: Folding, stream: _Stream) -> _Stream:
-        """Add the stages of one layer; return the stream behind it."""
-        stream = self.convert(layer.name, stream, folding.channel_lanes)
-        window = fit_window(layer, folding)
-        matmul = matmul_config(layer, folding, window.weight_order())
-        pooled = layer.pool != (1, 1)
-        self.add(layer.name, "window", window)
-        self.add(layer.name, "matmul", matmul, "" if pooled else layer.node)
-        bits = matmul.raw_bits[0] if layer.code is None else layer.code.bits
-        if pooled and layer.code is not None:
-            windows = layer.blocks[0] * layer.blocks[1]
-            chunks = matmul.outputs // folding.drain
-            pool = PoolConfig(layer.pool[0] * layer.pool[1], chunks, folding.drain, layer.code, windows)
-            self.add(layer.name, "pool", pool, layer.node)
-        return _Stream(folding.drain, bits, matmul.outputs * layer.blocks[0] * layer.blocks[1])
-
-
-def fit_window(layer: Layer, folding: Folding) -> WindowConfig:
-    """Return the window with the deepest line buffer that costs no more block RAM than the shallowest.
-
-    It must hold the rows of one row of blocks, and one more so that the next row can come in.
+    Parameters
+    ----------
+    depths: of the FIFOs, by name; None while they are to be found.
+    readers: how many layers read each value.
     """
-    bits = folding.channel_lanes * layer.activation.bits
-    fitting: list[WindowConfig] = []
-    for address_bits in range(1, 17):
-        try:
-            window = window_config(layer, folding, address_bits)
-        except MappingError:
-            continue
-        if window.rows <= window.block_rows:
-            continue
-        if fitting and block_rams(1 << address_bits, bits) > block_rams(1 << fitting[0].address_bits, bits):
-            break
-        fitting.append(window)
-        if 1 << address_bits >= EBR_MODES[-1][0]:
-            break
-    if not fitting:
-        raise MappingError(
-            f"layer {layer.where} needs a line buffer of more than 65536 words; use a smaller input or more lanes"
-        )
-    return fitting[-1]
+
+    def __init__(self, readers: Mapping[str, int], depths: Mapping[str, int] | None) -> None:
+        self.stages: list[Stage] = []
+        self.readers = readers
+        self.depths = depths
+        self._ports: dict[str, list[_Port]] = {}
+        self._names: Counter[str] = Counter()
+
+    def offer(self, node: str, layer: str, port: _Port) -> None:
+        """Make a value known to those that read it; several get a copy each."""
+        count = self.readers[node]
+        if count < 2:
+            self._ports[node] = [port]
+            return
+        stream = port.stream
+        fork = ForkConfig(count, stream.lanes, stream.element.bits, stream.beats)
+        self.add(layer, "fork", fork, (port,), stream)
+        index = len(self.stages) - 1
+        self._ports[node] = [_Port((index, number), stream) for number in range(count)]
+
+    def take(self, node: str) -> _Port:
+        """Return a port at which a value leaves, for one reader."""
+        return self._ports[node].pop(0)
+
+    def add(
+        self, layer: str, kind: str, config: EngineConfig, inputs: Sequence[_Port], output: Stream, node: str = ""
+    ) -> _Port:
+        """Add a stage; return its output."""
+        base = f"{layer}.{kind}"
+        number = self._names[base]
+        self._names[base] += 1
+        sources = tuple(port.source for port in inputs)
+        self.stages.append(Stage(f"{base}{number or ''}", layer, node, config, sources, output))
+        return _Port((len(self.stages) - 1, 0), output)
+
+    def convert(self, layer: str, port: _Port, lanes: int) -> _Port:
+        """Bring a stream to `lanes`, over their greatest common divisor where neither divides the other."""
+        for target in (gcd(port.stream.lanes, lanes), lanes):
+            stream = port.stream
+            if target != stream.lanes:
+                config = ConvertConfig(stream.lanes, target, stream.element.bits, stream.beats)
+                port = self.add(layer, "convert", config, (port,), replace(stream, lanes=target))
+        return port
+
+    def buffer(self, layer: str, port: _Port) -> _Port:
+        """Put a FIFO in front of a join, as deep as the other branches are long."""
+        name = f"{layer}.fifo{self._names[f'{layer}.fifo'] or ''}"
+        stream = port.stream
+        depth = FIFO_MIN_DEPTH if self.depths is None else self.depths[name]
+        if self.depths is not None and depth <= FIFO_MIN_DEPTH:
+            self._names[f"{layer}.fifo"] += 1
+            return port
+        config = FifoConfig(depth, stream.lanes, stream.element.bits, stream.beats)
+        return self.add(layer, "fifo", config, (port,), stream)
+
+    def layer(self, layer: Layer, plan: Plan, node: str) -> None:
+        """Add the stages of one layer.
+
+        Parameters
+        ----------
+        node: the IR value that leaves, or "" if there is none of that name.
+        """
+        ports = [
+            self.convert(layer.name, self.take(name), lanes)
+            for name, lanes in zip(layer.inputs, plan.i_lanes, strict=True)
+        ]
+        if len(ports) > 1:
+            ports = [self.buffer(layer.name, port) for port in ports]
+        for index, (kind, config, output) in enumerate(plan.engines):
+            last = index == len(plan.engines) - 1
+            ports = [self.add(layer.name, kind, config, ports, output, node if last else "")]
+        self.offer(layer.node, layer.name, ports[0])
 
 
-def input_format(layer: Layer, lanes: int, shape: tuple[int, ...]) -> InputFormat:
+def assemble(layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, board: str) -> Accelerator:
+    """Return the accelerator of planned layers, its FIFOs and its schedule included.
+
+    Raises
+    ------
+    MappingError: values that the link cannot carry, or engines that wait for each other for ever.
+    """
+    stages, i_format, o_format = _stages(layers, plans, body, None)
+    if any(isinstance(stage.config, FifoConfig) for stage in stages):
+        depths = fifo_depths(stages, i_format.frame_bytes, o_format.frame_bytes)
+        stages, i_format, o_format = _stages(layers, plans, body, depths)
+    schedule = predict(stages, i_format.frame_bytes, o_format.frame_bytes)
+    return Accelerator(body.name, graph_hash(body), board, stages, i_format, o_format, schedule)
+
+
+def _stages(
+    layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, depths: Mapping[str, int] | None
+) -> tuple[tuple[Stage, ...], InputFormat, OutputFormat]:
+    """Return the stages, and what the bytes at both ends mean."""
+    source = body.inputs[0]
+    readers = Counter(name for layer in layers for name in layer.inputs)
+    assembler = _Assembler(readers, depths)
+    first = next(plan for layer, plan in zip(layers, plans, strict=True) if source.name in layer.inputs)
+    i_format = input_format(source.type.int_dtype, first.i_lanes[0], source.type.shape)
+    entry = Stream(i_format.per_byte, i_format.elements, i_format.element)
+    assembler.offer(source.name, "input", _Port(INPUT, entry))
+    for layer, plan in zip(layers, plans, strict=True):
+        assembler.layer(layer, plan, layer.node if layer.node in body else "")
+    last = assembler.take(layers[-1].node)
+    streamed = body.node(layers[-1].node).type.shape
+    o_format = output_format(last.stream, body.output_nodes[0].type.shape, streamed)
+    last = assembler.convert("output", last, 1)
+    if o_format.element_bytes > 1:
+        config = ConvertConfig(o_format.element_bytes, 1, 8, o_format.elements)
+        byte = Stream(1, o_format.frame_bytes, IntType(0, 255))
+        assembler.add("output", "bytes", config, (last,), byte)
+    return tuple(assembler.stages), i_format, o_format
+
+
+def input_format(element: IntType, lanes: int, shape: tuple[int, ...]) -> InputFormat:
     """Return how codes travel in bytes: as many in a byte as fit, divide a frame, and go well with `lanes`."""
-    bits = layer.activation.bits
-    if bits > LINK_BITS:
+    if element.bits > LINK_BITS:
         raise MappingError(
-            f"layer {layer.where} has inputs of {bits} bits; the link carries at most {LINK_BITS} bits an element; "
+            f"the model's input has {element.bits} bits; the link carries at most {LINK_BITS} bits an element; "
             "quantize the input to 8 bits or fewer"
         )
     elements = int(np.prod(shape))
     choices = [
         count
-        for count in range(1, LINK_BITS // bits + 1)
+        for count in range(1, LINK_BITS // element.bits + 1)
         if elements % count == 0 and (lanes % count == 0 or count % lanes == 0)
     ]
-    return InputFormat(shape, layer.activation, max(choices))
+    return InputFormat(shape, element, max(choices))
 
 
-def output_format(layer: Layer, matmul: MatmulConfig) -> OutputFormat:
+def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, ...]) -> OutputFormat:
     """Return how results travel in bytes, and what they mean."""
-    outputs = matmul.outputs
-    height, width = layer.blocks
-    shape = (outputs,) if layer.shape[1:] == layer.weights.shape[2:] else (outputs, height, width)
-    if layer.code is None:
-        low, high = matmul.arithmetic.raw_range(matmul.weights)
-        element = IntType(low, high)
-        multiplier, offsets = matmul.arithmetic.multiplier, matmul.arithmetic.offsets(matmul.weights)
-    else:
-        element, multiplier, offsets = layer.code, 1, np.zeros(outputs, dtype=np.int64)
-    return OutputFormat(shape, element, -(-element.bits // 8), multiplier, offsets)
-
-
-def assemble(
-    layers: Sequence[Layer],
-    foldings: Sequence[Folding],
-    name: str,
-    model_hash: str,
-    board: str,
-    input_shape: tuple[int, ...],
-) -> Accelerator:
-    """Return the accelerator of folded layers, its schedule included.
-
-    Raises
-    ------
-    MappingError: a folding that an engine does not accept.
-    """
-    assembler = _Assembler()
-    first = layers[0]
-    i_format = input_format(first, foldings[0].channel_lanes, input_shape)
-    stream = _Stream(i_format.per_byte, first.activation.bits, i_format.elements)
-    for layer, folding in zip(layers, foldings, strict=True):
-        stream = assembler.layer(layer, folding, stream)
-    last = next(stage.config for stage in reversed(assembler.stages) if isinstance(stage.config, MatmulConfig))
-    o_format = output_format(layers[-1], last)
-    stream = assembler.convert("output", stream, 1)
-    if o_format.element_bytes > 1:
-        assembler.add("output", "bytes", ConvertConfig(o_format.element_bytes, 1, 8, o_format.elements))
-    stages = tuple(assembler.stages)
-    schedule = predict(stages, i_format.frame_bytes, o_format.frame_bytes)
-    return Accelerator(name, model_hash, board, stages, i_format, o_format, schedule)
+    offsets = np.zeros(streamed[0], dtype=np.int64) if stream.offsets is None else stream.offsets
+    own = None if streamed == shape else streamed
+    return OutputFormat(shape, stream.element, -(-stream.element.bits // 8), stream.multiplier, offsets, own)
 
 
 def predict(stages: Sequence[Stage], i_bytes: int, o_bytes: int, frames: int = FRAMES) -> Schedule:
-    """Return latency and interval of a chain of stages, by stepping their cycle models."""
-    bound = sum(cycle_bound(stage.config) for stage in stages) + i_bytes + o_bytes
+    """Return latency and interval of a network of stages, by stepping their cycle models."""
     models = [stage.config.model() for stage in stages]
-    start, ends = run_pipeline(models, i_bytes, o_bytes, frames, (frames + 1) * bound + 1000)
+    start, ends = run_network(
+        models, [s.sources for s in stages], i_bytes, o_bytes, frames, _limit(stages, i_bytes, o_bytes, frames)
+    )
     return Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=ends[-1] - ends[-2])
+
+
+def fifo_depths(stages: Sequence[Stage], i_bytes: int, o_bytes: int, frames: int = FRAMES) -> dict[str, int]:
+    """Return, by name, the depth at which each FIFO never holds up the branch in front of it.
+
+    Deep enough for any stalls, too: a join waits for its longer branch, whose engines need a fixed number of input
+    beats for each output beat, and the FIFO of the shorter one has held as many.
+    """
+    models = [FifoModel(None) if isinstance(s.config, FifoConfig) else s.config.model() for s in stages]
+    run_network(models, [s.sources for s in stages], i_bytes, o_bytes, frames, _limit(stages, i_bytes, o_bytes, frames))
+    pairs = zip(stages, models, strict=True)
+    return {stage.name: model.high_water for stage, model in pairs if isinstance(model, FifoModel)}
+
+
+def _limit(stages: Sequence[Stage], i_bytes: int, o_bytes: int, frames: int) -> int:
+    """Return cycles within which a network surely is done with some frames."""
+    return (frames + 1) * (sum(cycle_bound(stage.config) for stage in stages) + i_bytes + o_bytes) + 1000
 
 
 def cycle_bound(config: EngineConfig) -> int:
     """Return cycles that a stage surely needs no more than, for one frame alone."""
-    if isinstance(config, ConvertConfig):
-        return config.beats + config.o_beats
-    bound = config.i_beats + config.o_beats
-    return bound + config.latency if isinstance(config, MatmulConfig) else bound
+    i_beats = sum(config.i_beats) if isinstance(config.i_beats, tuple) else config.i_beats
+    return i_beats + config.o_beats + getattr(config, "latency", 0)

@@ -6,63 +6,51 @@ The logic model counts what the hardware is made of, register by register; its f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
+from nnhw.accelerator import EngineConfig
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.fork import ForkConfig
+from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.ir.types import IntType
+from nnhw.mapping.family import ICE40, Family
+from nnhw.mapping.requantize import requantizer_cost
+from nnhw.mapping.resources import Cost, counter_bits, rom_lc
 
-EBR_MODES = ((256, 16), (512, 8), (1024, 4), (2048, 2))
-"""(words, bits) of an iCE40 block RAM. Source: Lattice, iCE40 memory usage guide (TN-02002)."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Resources: logic cells and block RAMs."""
-
-    lc: float = 0
-    ebr: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.lc + other.lc, self.ebr + other.ebr)
+PAIR_LC = 12
+"""Handshake of an engine: valid, ready, and the beat of two that cuts every path."""
 
 
-def block_rams(depth: int, bits: int) -> int:
-    """Return the block RAMs of a memory, at the aspect ratio that takes fewest; a single word is a constant."""
-    if depth == 1:
-        return 0
-    return min(-(-depth // mode_depth) * -(-bits // mode_bits) for mode_depth, mode_bits in EBR_MODES)
+def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
+    """Return the cost of any engine."""
+    return _COSTS[type(config)](config, family)
 
 
-def rom_lc(depth: int, bits: int) -> float:
-    """Return the logic cells of a ROM in LUTs: 16 words a LUT4, and their multiplexer."""
-    tables = -(-depth // 16)
-    return bits * (tables + max(0, tables - 1) * 0.7)
-
-
-def counter_bits(count: int) -> int:
-    """Return the bits of a counter that runs to `count` - 1."""
-    return (count - 1).bit_length()
-
-
-def convert_cost(config: ConvertConfig) -> Cost:
+def convert_cost(config: ConvertConfig, family: Family) -> Cost:
     """Return the cost of a width converter."""
     ratio = max(config.i_lanes, config.o_lanes) // min(config.i_lanes, config.o_lanes)
     return Cost(lc=max(config.i_lanes, config.o_lanes) * config.bits + counter_bits(ratio) * 2 + 3)
 
 
-def pool_cost(config: PoolConfig) -> Cost:
+def pool_cost(config: PoolConfig, family: Family) -> Cost:
     """Return the cost of max pooling: ring and output register, a comparison for each lane."""
     bits = config.lanes * config.element.bits
     compare = 0 if config.element.bipolar else bits * 2
     return Cost(lc=bits * (config.chunks + 1) + compare + counter_bits(config.chunks) + counter_bits(config.taps) + 6)
 
 
-def window_cost(config: WindowConfig) -> Cost:
+def window_cost(config: WindowConfig, family: Family) -> Cost:
     """Return the cost of a sliding window: memories, address walk, row bookkeeping."""
     depth = 1 << config.address_bits
-    memories = config.row_lanes * block_rams(depth, config.channel_lanes * config.bits)
+    memories = config.row_lanes * family.block_rams(depth, config.channel_lanes * config.bits)
     counters = sum(2 * counter_bits(count) + 2 for count in config.nest().counts if count > 1)
     address = 3 * config.address_bits
     rows = 4 * counter_bits(config.rows + 1)
@@ -70,19 +58,75 @@ def window_cost(config: WindowConfig) -> Cost:
     return Cost(lc=counters + address + rows + words + 4, ebr=memories)
 
 
-def cell_lc(config: MatmulConfig) -> float:
-    """Return the logic cells of one cell: the tree of its lanes, its accumulator, its place in the drain."""
-    kind, simd = config.arithmetic.kind, config.simd
+def pad_cost(config: PadConfig, family: Family) -> Cost:
+    """Return the cost of a border: the output register, counters of rows, columns and chunks."""
+    counters = sum(2 * counter_bits(count) + 2 for count in (config.o_height, config.o_width, config.chunks))
+    return Cost(lc=config.lanes * config.bits + counters + 8)
+
+
+def fork_cost(config: ForkConfig, family: Family) -> Cost:
+    """Return the cost of a fork: one register, and a bit for each output."""
+    return Cost(lc=config.lanes * config.bits + 2 * config.outputs + 2)
+
+
+def fifo_cost(config: FifoConfig, family: Family) -> Cost:
+    """Return the cost of a FIFO: a memory with two addresses and a level, or registers."""
+    if config.depth <= 2:
+        return Cost(lc=config.depth * config.width + 3)
+    counters = 5 * counter_bits(config.words + 1) + 8
+    if config.in_block_ram:
+        return Cost(lc=counters, ebr=family.block_rams(config.words, config.width))
+    return Cost(lc=counters + config.words * config.width * 1.5 + config.width)
+
+
+def concat_cost(config: ConcatConfig, family: Family) -> Cost:
+    """Return the cost of a concatenation: a register behind a multiplexer, a counter."""
+    return Cost(lc=config.lanes * config.bits * (len(config.chunks) + 1) / 2 + 2 * counter_bits(sum(config.chunks)) + 8)
+
+
+def sum_cost(config: SumConfig, family: Family) -> Cost:
+    """Return the cost of a weighted sum: an adder for each term, the output buffer, the requantizer."""
+    raw = config.raw.bits
+    adders = config.lanes * max(1, len(config.terms) - 1) * raw
+    o_bits = raw if config.requantizer is None else config.requantizer.code.bits
+    own = Cost(lc=adders + 2 * config.lanes * o_bits + config.tree_levels + PAIR_LC)
+    return own + requantizer_cost(config.requantizer, config.raw, config.lanes, True, family)
+
+
+def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
+    """Return the cost of a channelwise engine: products, their tree, the ring of results, the requantizer."""
+    lanes, raw = config.lanes, config.raw.bits
+    lc = 2.0 * lanes * config.element.bits + PAIR_LC + 2 * counter_bits(config.chunks) + 2 * counter_bits(config.steps)
+    ebr = 0
+    lc += lanes * (tree_lc(config.arithmetic, config.row_lanes) if config.op != "max" else config.row_lanes * raw * 2)
+    if config.steps > 1:
+        lc += lanes * raw * 2
+        if config.ring_in_memory:
+            ebr += family.block_rams(config.chunks, lanes * raw)
+            lc += 3 * counter_bits(config.chunks)
+        else:
+            lc += lanes * raw * max(0, config.chunks - 1)
+    if config.weight is not None:
+        depth, width = config.steps * config.chunks, config.i_lanes * config.weight.bits
+        ebr += 0 if config.logic_weights else family.block_rams(depth, width)
+        lc += rom_lc(depth, width) if config.logic_weights else 0
+        lc += 2 * counter_bits(depth)
+    return Cost(lc, ebr) + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
+
+
+def tree_lc(arithmetic: LaneArithmetic, simd: int) -> float:
+    """Return the logic cells of the products of one cell's lanes and of the tree that adds them."""
+    kind = arithmetic.kind
     if kind == "xnor":
         widths = [1] * simd
         selects = 0.0
     elif kind == "select":
-        bits = config.activation.bits + (not config.activation.signed)
+        bits = arithmetic.activation.bits + (not arithmetic.activation.signed)
         widths = [bits] * simd
         selects = bits * simd
     else:
-        widths = [config.activation.bits + config.weight.bits] * simd
-        selects = simd * config.activation.bits * config.weight.bits * 1.1
+        widths = [arithmetic.activation.bits + arithmetic.weight.bits] * simd
+        selects = simd * arithmetic.activation.bits * arithmetic.weight.bits * 1.1
     tree = 0.0
     while len(widths) > 1 or tree == 0:
         sums = [
@@ -91,16 +135,16 @@ def cell_lc(config: MatmulConfig) -> float:
         ]
         tree += sum(sums)
         widths = sums
-    raw = config.raw_bits[0]
-    return tree + selects + raw * (2 if config.steps > 1 else 1)
+    return tree + selects
 
 
-def matmul_cost(config: MatmulConfig) -> Cost:
+def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
     """Return the cost of a systolic engine."""
     depth = config.folds * config.steps
     width = config.simd * config.weight.bits
     address = counter_bits(depth)
-    lc = config.pe * cell_lc(config)
+    raw = config.raw_bits[0]
+    lc = config.pe * (tree_lc(config.arithmetic, config.simd) + raw * (2 if config.steps > 1 else 1))
     lc += config.groups * (config.simd * config.activation.bits + address + 4)
     lc += 2 * address + 2 * counter_bits(config.steps) + 3 * config.arithmetic.tree_levels(config.simd) + 12
     lc += rom_lc(depth, width) * config.logic_pe
@@ -108,29 +152,20 @@ def matmul_cost(config: MatmulConfig) -> Cost:
     for group in range(config.groups):
         in_logic = min(config.hop, max(0, (group + 1) * config.hop - (config.pe - config.logic_pe)))
         if in_logic < config.hop:
-            ebr += block_rams(depth, (config.hop - in_logic) * width)
-    return Cost(lc, ebr) + threshold_cost(config)
+            ebr += family.block_rams(depth, (config.hop - in_logic) * width)
+    sums = IntType(*config.arithmetic.raw_range(config.weights))
+    return Cost(lc, ebr) + requantizer_cost(config.thresholds, sums, config.drain, config.logic_thresholds, family)
 
 
-def threshold_cost(config: MatmulConfig) -> Cost:
-    """Return the cost of the thresholds of a systolic engine."""
-    if config.thresholds is None:
-        return Cost()
-    levels = config.thresholds.steps.shape[1]
-    depth, raw = config.folds * config.drains, config.raw_bits[0]
-    bits = config.drain * (levels * raw + bool(config.thresholds.descending.any()))
-    lc = config.drain * (levels * raw + (levels - 1) * 2 + config.thresholds.code.bits) + 3 * counter_bits(depth) + 2
-    if config.logic_thresholds:
-        return Cost(lc + rom_lc(depth, bits))
-    return Cost(lc, block_rams(depth, bits))
-
-
-def cost(config: ConvertConfig | MatmulConfig | PoolConfig | WindowConfig) -> Cost:
-    """Return the cost of any engine."""
-    if isinstance(config, MatmulConfig):
-        return matmul_cost(config)
-    if isinstance(config, WindowConfig):
-        return window_cost(config)
-    if isinstance(config, PoolConfig):
-        return pool_cost(config)
-    return convert_cost(config)
+_COSTS: dict[type, Callable[[Any, Family], Cost]] = {
+    ChannelwiseConfig: channelwise_cost,
+    ConcatConfig: concat_cost,
+    ConvertConfig: convert_cost,
+    FifoConfig: fifo_cost,
+    ForkConfig: fork_cost,
+    MatmulConfig: matmul_cost,
+    PadConfig: pad_cost,
+    PoolConfig: pool_cost,
+    SumConfig: sum_cost,
+    WindowConfig: window_cost,
+}

@@ -1,41 +1,41 @@
-"""Foldings of one layer: how many cells and lanes it gets, and the cycles that follow."""
+"""Foldings: the free choices of a layer's engines, which trade cycles for hardware."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import gcd
 
-import numpy as np
-
-from nnhw.engines.matmul import MatmulConfig, Thresholds
-from nnhw.engines.window import WindowConfig
-from nnhw.mapping.layers import Layer
+from nnhw.mapping.layers import ChannelLayer, ConcatLayer, Layer, MatrixLayer
 
 MOST_LANES = 4096
 """Products a cycle above which a folding is not considered."""
+MOST_CHANNELS = 64
+"""Channels a cycle above which an engine without products is not considered."""
 PREFERRED_HOP = 4
 """Cells that share an activation register, where the drain leaves the choice: short wires at few registers."""
 
 
 @dataclass(frozen=True)
 class Folding:
-    """The free choices of one layer.
+    """The free choices of one layer. A layer without a matrix has lanes alone.
 
     Parameters
     ----------
+    channel_lanes: channels of a pixel that an engine takes at once.
+    row_lanes: kernel rows that it takes at once.
     pe: cells.
-    channel_lanes, row_lanes: lanes of a cell: channels of a pixel times kernel rows.
     hop: cells that share an activation register.
     drain: sums that leave in one cycle.
     logic_pe: cells whose weights are constants in logic.
     logic_thresholds: thresholds are constants in logic.
     """
 
-    pe: int
     channel_lanes: int
-    row_lanes: int
-    hop: int
-    drain: int
+    row_lanes: int = 1
+    pe: int = 1
+    hop: int = 1
+    drain: int = 1
     logic_pe: int = 0
     logic_thresholds: bool = True
 
@@ -47,28 +47,35 @@ class Folding:
 
 def divisors(number: int) -> list[int]:
     """Return the divisors of a number, ascending."""
-    return [value for value in range(1, number + 1) if number % value == 0]
-
-
-def cycles(layer: Layer, folding: Folding) -> int:
-    """Return the cycles of one frame on the layer's array."""
-    outputs, inputs = layer.weights.shape[0], layer.weights[0].size
-    return layer.vectors * (outputs // folding.pe) * (inputs // folding.simd)
+    small = [value for value in range(1, int(number**0.5) + 1) if number % value == 0]
+    return sorted({*small, *(number // value for value in small)})
 
 
 def foldings(layer: Layer) -> Iterator[Folding]:
     """Yield every folding of a layer that its engines accept."""
+    if isinstance(layer, MatrixLayer):
+        yield from _matrix_foldings(layer)
+        return
+    channels = gcd(*layer.parts) if isinstance(layer, ConcatLayer) else layer.shape[0]
+    rows = {1, layer.kernel[0]} if isinstance(layer, ChannelLayer) and not layer.is_global else {1}
+    for row_lanes in sorted(rows):
+        for lanes in divisors(channels):
+            if lanes <= MOST_CHANNELS:
+                yield Folding(lanes, row_lanes)
+
+
+def _matrix_foldings(layer: MatrixLayer) -> Iterator[Folding]:
     outputs, channels, kernel_rows, _ = layer.weights.shape
     inputs = layer.weights[0].size
     for row_lanes in sorted({1, kernel_rows}):
         for channel_lanes in divisors(channels):
             simd = channel_lanes * row_lanes
-            for pe in divisors(outputs):
+            for pe in divisors(outputs // layer.groups):
                 if pe * simd > MOST_LANES:
                     continue
                 choice = drain_and_hop(pe, inputs // simd)
                 if choice is not None:
-                    yield Folding(pe, channel_lanes, row_lanes, choice[1], choice[0])
+                    yield Folding(channel_lanes, row_lanes, pe, choice[1], choice[0])
 
 
 def drain_and_hop(pe: int, steps: int) -> tuple[int, int] | None:
@@ -83,50 +90,3 @@ def drain_and_hop(pe: int, steps: int) -> tuple[int, int] | None:
         if hops:
             return drain, min(hops, key=lambda hop: (abs(hop - PREFERRED_HOP), hop))
     return None
-
-
-def window_config(layer: Layer, folding: Folding, address_bits: int) -> WindowConfig:
-    """Return the sliding window of a folded layer."""
-    channels, height, width = layer.shape
-    outputs, _, kernel_rows, kernel_columns = layer.weights.shape
-    return WindowConfig(
-        height=height,
-        width=width,
-        channels=channels,
-        kernel=(kernel_rows, kernel_columns),
-        stride=layer.stride,
-        block=layer.pool,
-        channel_lanes=folding.channel_lanes,
-        row_lanes=folding.row_lanes,
-        repeats=outputs // folding.pe,
-        bits=layer.activation.bits,
-        address_bits=address_bits,
-    )
-
-
-def matmul_config(layer: Layer, folding: Folding, order: np.ndarray) -> MatmulConfig:
-    """Return the array of a folded layer.
-
-    Parameters
-    ----------
-    order: of the inputs in the stream, see `WindowConfig.weight_order`.
-    """
-    weights = np.ascontiguousarray(layer.weights.reshape(len(layer.weights), -1)[:, order])
-    config = MatmulConfig(
-        pe=folding.pe,
-        simd=folding.simd,
-        hop=folding.hop,
-        drain=folding.drain,
-        weights=weights,
-        activation=layer.activation,
-        weight=layer.weight,
-        thresholds=None,
-        vectors=layer.vectors,
-        logic_pe=folding.logic_pe,
-        logic_thresholds=folding.logic_thresholds,
-    )
-    if layer.steps is None or layer.descending is None or layer.code is None:
-        return config
-    offsets = config.arithmetic.offsets(weights)[:, None]
-    raw_steps = -((offsets - layer.steps) // config.arithmetic.multiplier)  # rounds up
-    return replace(config, thresholds=Thresholds(raw_steps, layer.descending, layer.code))

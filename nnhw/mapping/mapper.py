@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from nnhw.accelerator import Accelerator
-from nnhw.errors import MappingError
-from nnhw.ir import Graph, graph_hash
-from nnhw.mapping.assemble import assemble, fit_window
-from nnhw.mapping.cost import Cost, cost
-from nnhw.mapping.folding import Folding, cycles, foldings, matmul_config
-from nnhw.mapping.layers import Layer, read_layers
+from nnhw.errors import MappingError, NnhwError, raise_all
+from nnhw.ir import Graph
+from nnhw.mapping.assemble import assemble
+from nnhw.mapping.family import ICE40, Family
+from nnhw.mapping.folding import Folding, foldings
+from nnhw.mapping.layers import Layer, MatrixLayer
+from nnhw.mapping.plans import Planner
+from nnhw.mapping.reader import read_layers
+from nnhw.mapping.resources import Cost
 
 MARGIN = 0.85
 """Share of a board's logic cells that a mapping may be estimated to take: beyond, clocks drop."""
-EBR_WEIGHT_LC = 25
-"""Logic cells that a block RAM is taken to be worth when foldings of the same speed are compared."""
+FOLDED = ("pe", "channel_lanes", "row_lanes")
 
 
 @dataclass(frozen=True)
@@ -27,37 +29,176 @@ class Budget:
 
     lc: float
     ebr: int
+    dsp: int = 0
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A folding with what it gives and takes."""
+    """A folding with what it gives and takes.
+
+    Parameters
+    ----------
+    weight: one number to compare candidates by.
+    """
 
     folding: Folding
     cycles: int
     cost: Cost
-
-    @property
-    def weight(self) -> float:
-        """One number to compare candidates by."""
-        return self.cost.lc + EBR_WEIGHT_LC * self.cost.ebr
+    weight: float
 
 
-def layer_cost(layer: Layer, folding: Folding) -> Cost:
-    """Return the cost of a folded layer: window, array, thresholds."""
-    window = fit_window(layer, folding)
-    return cost(window) + cost(matmul_config(layer, folding, window.weight_order()))
+class Mapper:
+    """Searches the foldings of the layers of one network.
+
+    Parameters
+    ----------
+    layers: each behind those that it reads.
+    """
+
+    def __init__(self, body: Graph, layers: Sequence[Layer], budget: Budget, family: Family) -> None:
+        self.body = body
+        self.layers = layers
+        self.budget = budget
+        self.family = family
+        source = body.inputs[0]
+        self.planner = Planner(layers, (source.name, source.type.int_dtype), family)
+
+    def candidate(self, layer: Layer, folding: Folding) -> Candidate:
+        """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""
+        plan = self.planner.plan(layer, folding)
+        cost = plan.cost(self.family)
+        return Candidate(folding, plan.cycles, cost, self.family.weight(cost.lc, cost.ebr, cost.dsp))
+
+    def candidates(self, layer: Layer, choices: Iterable[Folding]) -> list[Candidate]:
+        """Return the candidates of a layer that no other one beats in both cycles and cost, fastest first.
+
+        Raises: MappingError of the last folding, if an engine accepts none.
+        """
+        found: list[Candidate] = []
+        refused: MappingError | None = None
+        for folding in choices:
+            try:
+                found.append(self.candidate(layer, folding))
+            except MappingError as error:
+                refused = error
+        if not found and refused is not None:
+            raise refused
+        found.sort(key=lambda item: (item.cycles, item.weight))
+        kept: list[Candidate] = []
+        for item in found:
+            if not kept or item.weight < kept[-1].weight:
+                kept.append(item)
+        return kept
+
+    def place_weights(self, chosen: Sequence[Folding]) -> tuple[list[Folding], Cost]:
+        """Move weights from block RAM to logic, cheapest first, until the block RAMs suffice.
+
+        Returns
+        -------
+        The foldings with their `logic_pe`, and their cost (which may still exceed the budget).
+        """
+        placed = list(chosen)
+        costs = [self.candidate(layer, folding).cost for layer, folding in zip(self.layers, placed, strict=True)]
+        while sum(item.ebr for item in costs) > self.budget.ebr:
+            moves = []
+            for index, (layer, folding) in enumerate(zip(self.layers, placed, strict=True)):
+                for moved in self._into_logic(layer, folding):
+                    after = self.candidate(layer, moved).cost
+                    saved = costs[index].ebr - after.ebr
+                    if saved > 0:
+                        moves.append(((after.lc - costs[index].lc) / saved, index, moved, after))
+                        break
+            if not moves:
+                break
+            _, index, moved, after = min(moves, key=lambda move: move[:2])
+            placed[index], costs[index] = moved, after
+        return placed, sum(costs, Cost())
+
+    def place_thresholds(self, chosen: Sequence[Folding], taken: Cost) -> list[Folding]:
+        """Move thresholds from logic to the block RAMs that are left, where that saves most logic."""
+        placed, left = list(chosen), self.budget.ebr - taken.ebr
+        while True:
+            moves = []
+            for index, (layer, folding) in enumerate(zip(self.layers, placed, strict=True)):
+                if layer.function is None or not folding.logic_thresholds:
+                    continue
+                moved = replace(folding, logic_thresholds=False)
+                before, after = self.candidate(layer, folding).cost, self.candidate(layer, moved).cost
+                more = after.ebr - before.ebr
+                if 0 < more <= left and before.lc - after.lc >= self.family.block_ram_lc * more:
+                    moves.append(((after.lc - before.lc) / more, index, moved, more))
+            if not moves:
+                return placed
+            _, index, moved, more = min(moves, key=lambda move: move[:2])
+            placed[index], left = moved, left - more
+
+    def fastest(self, frontiers: Sequence[Sequence[Candidate]], intervals: Sequence[int]) -> tuple[list[Folding], Cost]:
+        """Return the foldings of the first interval that fits, and their cost; a longer one never costs more."""
+        results: dict[int, tuple[list[Folding], Cost] | None] = {}
+
+        def fits(interval: int) -> bool:
+            chosen = smallest_within(frontiers, interval)
+            placed = self.place_weights([item.folding for item in chosen]) if chosen else None
+            results[interval] = placed
+            return placed is not None and not _excess(placed[1], self.budget)
+
+        index = bisect_left(intervals, True, key=fits)
+        if index < len(intervals) and fits(intervals[index]):
+            found = results[intervals[index]]
+            assert found is not None
+            return found
+        smallest = results[intervals[-1]]
+        raise MappingError(_does_not_fit(self.layers, intervals[-1], smallest[1] if smallest else Cost(), self.budget))
+
+    def _into_logic(self, layer: Layer, folding: Folding) -> Iterable[Folding]:
+        """Yield the foldings in which more and more weights are constants in logic."""
+        if isinstance(layer, MatrixLayer):
+            for count in range(folding.logic_pe + 1, folding.pe + 1):
+                yield replace(folding, logic_pe=count)
+        elif layer.products and not folding.logic_pe:
+            yield replace(folding, logic_pe=1)
 
 
-def frontier(layer: Layer) -> list[Candidate]:
-    """Return the candidates of a layer that no other one beats in both cycles and cost, fastest first."""
-    found = [Candidate(folding, cycles(layer, folding), layer_cost(layer, folding)) for folding in foldings(layer)]
-    found.sort(key=lambda candidate: (candidate.cycles, candidate.weight))
-    kept: list[Candidate] = []
-    for candidate in found:
-        if not kept or candidate.weight < kept[-1].weight:
-            kept.append(candidate)
-    return kept
+def map_body(
+    body: Graph,
+    board_name: str,
+    budget: Budget,
+    *,
+    family: Family = ICE40,
+    target_interval: int | None = None,
+    overrides: Mapping[str, Mapping[str, int]] | None = None,
+) -> Accelerator:
+    """Map an integer graph on engines.
+
+    Parameters
+    ----------
+    body: one integer input, one integer output.
+    board_name: for the record.
+    budget: what the engines may take.
+    family: of the device.
+    target_interval: cycles a frame that suffice; the smallest mapping that reaches them is taken. None: the
+        fastest that fits.
+    overrides: for a layer's name, any of `pe`, `channel_lanes`, `row_lanes`, `hop`, `drain`, `logic_pe`.
+
+    Raises
+    ------
+    MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
+        an override that names no layer or that the engine does not accept.
+    """
+    layers = read_layers(body)
+    _check_names(layers, overrides or {})
+    mapper = Mapper(body, layers, budget, family)
+    frontiers = _frontiers(mapper, overrides or {})
+    fastest = max(min(candidate.cycles for candidate in candidates) for candidates in frontiers)
+    intervals = sorted({candidate.cycles for candidates in frontiers for candidate in candidates})
+    intervals = [interval for interval in intervals if interval >= fastest]
+    if target_interval is not None:
+        reach = [interval for interval in intervals if interval <= target_interval]
+        intervals = reach[-1:] or intervals[:1]
+    placed, taken = mapper.fastest(frontiers, intervals)
+    placed = mapper.place_thresholds(placed, taken)
+    plans = [mapper.planner.plan(layer, folding) for layer, folding in zip(layers, placed, strict=True)]
+    return assemble(layers, plans, body, board_name)
 
 
 def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int) -> list[Candidate] | None:
@@ -71,110 +212,25 @@ def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int) -> 
     return chosen
 
 
-def place_weights(layers: Sequence[Layer], chosen: Sequence[Folding], budget: Budget) -> tuple[list[Folding], Cost]:
-    """Move weights from block RAM to logic, cheapest first, until the block RAMs suffice.
-
-    Returns
-    -------
-    The foldings with their `logic_pe`, and their cost (which may still exceed the budget).
-    """
-    placed = list(chosen)
-    costs = [layer_cost(layer, folding) for layer, folding in zip(layers, placed, strict=True)]
-    while sum(item.ebr for item in costs) > budget.ebr:
-        moves = []
-        for index, (layer, folding) in enumerate(zip(layers, placed, strict=True)):
-            for more in range(folding.logic_pe + 1, folding.pe + 1):
-                moved = replace(folding, logic_pe=more)
-                after = layer_cost(layer, moved)
-                saved = costs[index].ebr - after.ebr
-                if saved > 0:
-                    moves.append(((after.lc - costs[index].lc) / saved, index, moved, after))
-                    break
-        if not moves:
-            break
-        _, index, moved, after = min(moves, key=lambda move: move[:2])
-        placed[index], costs[index] = moved, after
-    return placed, sum(costs, Cost())
+def _frontiers(mapper: Mapper, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:
+    """Return the candidates of every layer. Raises: all layers that no engine accepts, at once."""
+    found: list[list[Candidate]] = []
+    problems: list[NnhwError] = []
+    for layer in mapper.layers:
+        try:
+            override = overrides.get(layer.name)
+            found.append(
+                _overridden(mapper, layer, override) if override else mapper.candidates(layer, foldings(layer))
+            )
+        except MappingError as error:
+            problems.append(error)
+    raise_all(problems)
+    return found
 
 
-def place_thresholds(layers: Sequence[Layer], chosen: Sequence[Folding], budget: Budget, taken: Cost) -> list[Folding]:
-    """Move thresholds from logic to the block RAMs that are left, where that saves most logic."""
-    placed, left = list(chosen), budget.ebr - taken.ebr
-    while True:
-        moves = []
-        for index, (layer, folding) in enumerate(zip(layers, placed, strict=True)):
-            if layer.code is None or not folding.logic_thresholds:
-                continue
-            moved = replace(folding, logic_thresholds=False)
-            before, after = layer_cost(layer, folding), layer_cost(layer, moved)
-            more = after.ebr - before.ebr
-            if 0 < more <= left and before.lc - after.lc >= EBR_WEIGHT_LC * more:
-                moves.append(((after.lc - before.lc) / more, index, moved, more))
-        if not moves:
-            return placed
-        _, index, moved, more = min(moves, key=lambda move: move[:2])
-        placed[index], left = moved, left - more
-
-
-def map_body(
-    body: Graph,
-    board_name: str,
-    budget: Budget,
-    *,
-    target_interval: int | None = None,
-    overrides: Mapping[str, Mapping[str, int]] | None = None,
-) -> Accelerator:
-    """Map an integer graph on engines.
-
-    Parameters
-    ----------
-    body: one integer input, one integer output, a chain of layers.
-    board_name: for the record.
-    budget: what the engines may take.
-    target_interval: cycles a frame that suffice; the smallest mapping that reaches them is taken. None: the
-        fastest that fits.
-    overrides: for a layer's name, any of `pe`, `channel_lanes`, `row_lanes`, `hop`, `drain`, `logic_pe`.
-
-    Raises
-    ------
-    MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
-        an override that names no layer or that the engine does not accept.
-    """
-    layers = read_layers(body)
-    frontiers = [_overridden(layer, (overrides or {}).get(layer.name)) for layer in layers]
-    _check_names(layers, overrides or {})
-    fastest = max(min(candidate.cycles for candidate in candidates) for candidates in frontiers)
-    intervals = sorted({candidate.cycles for candidates in frontiers for candidate in candidates})
-    intervals = [interval for interval in intervals if interval >= fastest]
-    if target_interval is not None:
-        reach = [interval for interval in intervals if interval <= target_interval]
-        intervals = reach[-1:] or intervals[:1]
-    placed, taken = _fastest(layers, frontiers, intervals, budget)
-    placed = place_thresholds(layers, placed, budget, taken)
-    return assemble(layers, placed, body.name, graph_hash(body), board_name, body.inputs[0].type.shape)
-
-
-def _fastest(
-    layers: Sequence[Layer], frontiers: Sequence[Sequence[Candidate]], intervals: Sequence[int], budget: Budget
-) -> tuple[list[Folding], Cost]:
-    """Return the foldings of the first interval that fits, and their cost; a longer interval never costs more."""
-    results: dict[int, tuple[list[Folding], Cost] | None] = {}
-
-    def fits(interval: int) -> bool:
-        chosen = smallest_within(frontiers, interval)
-        placed = place_weights(layers, [item.folding for item in chosen], budget) if chosen else None
-        results[interval] = placed
-        return placed is not None and placed[1].lc <= budget.lc and placed[1].ebr <= budget.ebr
-
-    index = bisect_left(intervals, True, key=fits)
-    if index < len(intervals) and fits(intervals[index]):
-        found = results[intervals[index]]
-        assert found is not None
-        return found
-    smallest = results[intervals[-1]]
-    taken = smallest[1] if smallest else Cost()
-    raise MappingError(
-        f"the network does not fit: its smallest mapping at {intervals[-1]} cycles a frame takes "
+def _does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Budget) -> str:
+    return (
+        f"the network does not fit: its smallest mapping at {interval} cycles a frame takes "
         f"{taken.lc:.0f} logic cells and {taken.ebr} block RAMs, "
         f"but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
         f"({_excess(taken, budget)}); {_remedy(layers, taken, budget)}"
@@ -182,25 +238,30 @@ def _fastest(
 
 
 def _excess(taken: Cost, budget: Budget) -> str:
-    """Say by how much a mapping is too large."""
+    """Say by how much a mapping is too large; nothing where it fits."""
     parts = []
     if taken.lc > budget.lc:
         parts.append(f"{taken.lc - budget.lc:.0f} logic cells too many")
     if taken.ebr > budget.ebr:
         parts.append(f"{taken.ebr - budget.ebr} block RAMs too many")
+    if taken.dsp > budget.dsp:
+        parts.append(f"{taken.dsp - budget.dsp} DSP blocks too many")
     return " and ".join(parts)
 
 
 def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget) -> str:
     """Say what would fit: the share that the largest layer must shrink by, or a board."""
-    largest = max(layers, key=lambda layer: layer.weights.size * layer.weight.bits)
-    bits = largest.weights.size * largest.weight.bits
+    matrices = [layer for layer in layers if isinstance(layer, MatrixLayer)]
     share = min(1.0, budget.lc / taken.lc if taken.lc else 1.0, budget.ebr / taken.ebr if taken.ebr else 1.0)
-    return (
-        f"the largest layer is {largest.where} with {bits} weight bits; about {share:.0%} of the "
-        "network's present size would fit: use fewer channels or fewer bits, a slower --target-fps, "
-        "or a board with more resources ('nnhw boards')"
+    advice = (
+        f"about {share:.0%} of the network's present size would fit: use fewer channels or fewer bits, a slower "
+        "--target-fps, or a board with more resources ('nnhw boards')"
     )
+    if not matrices:
+        return advice
+    largest = max(matrices, key=lambda layer: layer.weights.size * layer.weight.bits)
+    bits = largest.weights.size * largest.weight.bits
+    return f"the largest layer is {largest.where} with {bits} weight bits; {advice}"
 
 
 def _check_names(layers: Sequence[Layer], overrides: Mapping[str, Mapping[str, int]]) -> None:
@@ -212,25 +273,25 @@ def _check_names(layers: Sequence[Layer], overrides: Mapping[str, Mapping[str, i
         )
 
 
-def _overridden(layer: Layer, override: Mapping[str, int] | None) -> list[Candidate]:
+def _overridden(mapper: Mapper, layer: Layer, override: Mapping[str, int]) -> list[Candidate]:
     """Return the candidates of a layer that agree with an override."""
-    if not override:
-        return frontier(layer)
-    free = set(Folding.__dataclass_fields__)
+    free = {item.name for item in fields(Folding)}
     wrong = sorted(set(override) - free)
     if wrong:
         raise MappingError(f"layer {layer.where} is overridden with '{wrong[0]}'; known are {', '.join(sorted(free))}")
-    folded = {key: value for key, value in override.items() if key in ("pe", "channel_lanes", "row_lanes")}
-    rest: dict[str, Any] = {key: value for key, value in override.items() if key not in folded}
+    folded = {key: value for key, value in override.items() if key in FOLDED}
+    rest: dict[str, Any] = {key: value for key, value in override.items() if key not in FOLDED}
     agreeing = [item for item in foldings(layer) if all(getattr(item, key) == value for key, value in folded.items())]
     if not agreeing:
-        raise MappingError(
-            f"layer {layer.where} cannot be folded as {dict(override)}: "
-            f"pe must divide its {layer.weights.shape[0]} outputs, "
-            f"channel_lanes its {layer.weights.shape[1]} channels, row_lanes be 1 or {layer.weights.shape[2]}"
-        )
-    found = []
-    for item in agreeing:
-        folding = replace(item, **rest)
-        found.append(Candidate(folding, cycles(layer, folding), layer_cost(layer, folding)))
-    return sorted(found, key=lambda candidate: candidate.cycles)
+        raise MappingError(f"layer {layer.where} cannot be folded as {dict(override)}: {_divisors_of(layer)}")
+    return sorted((mapper.candidate(layer, replace(item, **rest)) for item in agreeing), key=lambda item: item.cycles)
+
+
+def _divisors_of(layer: Layer) -> str:
+    if not isinstance(layer, MatrixLayer):
+        return f"channel_lanes must divide its {layer.shape[0]} channels"
+    outputs, channels, rows, _ = layer.weights.shape
+    return (
+        f"pe must divide its {outputs // layer.groups} outputs, channel_lanes its {channels} channels, "
+        f"row_lanes be 1 or {rows}"
+    )

@@ -1,21 +1,28 @@
 """Passes: from the captured graph to an integer one. Each is one file, one function graph -> graph."""
 
+from .align_sums import align_sums
 from .collapse_chains import collapse_chains
+from .fold_permutes import fold_permutes
+from .hoist_shapes import hoist_shapes
 from .pipeline import PIPELINE, lower
 from .rounding import RoundingNote, find_rounding_notes
-from .sink_pooling import sink_integer_pooling, sink_pooling
-from .sink_reshapes import sink_reshapes
+from .separate_padding import separate_padding
+from .sink_integer_pooling import sink_integer_pooling
+from .sink_shapes import sink_shapes
 from .split import Parts, split
 
 __all__ = [
     "PIPELINE",
     "Parts",
     "RoundingNote",
+    "align_sums",
     "collapse_chains",
     "find_rounding_notes",
+    "fold_permutes",
+    "hoist_shapes",
     "lower",
+    "separate_padding",
     "sink_integer_pooling",
-    "sink_pooling",
-    "sink_reshapes",
+    "sink_shapes",
     "split",
 ]

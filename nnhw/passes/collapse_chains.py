@@ -1,146 +1,111 @@
-"""Pass: everything between an accumulator and the next code becomes thresholds, found by evaluation.
+"""Pass: everything between integers and the next code becomes steps, found by evaluation.
 
-quantize(batch_norm(dequantize(sums))) --> threshold(sums)
+quantize(batch_norm(dequantize(sums)))             --> threshold(sums)
+quantize(silu(dequantize(sums)))                   --> step_table(sums)
+quantize(relu(add(dequantize(a), dequantize(b))))  --> threshold(weighted_sum(a, b))
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nnhw.errors import LoweringError, NnhwError, raise_all
-from nnhw.ir import BIT, Graph, IntType, Node, TensorType, run
-from nnhw.ir.ops import Constant, Threshold
+from nnhw.ir import Graph
 
-from .chains import Chain, find_chain, quantizers, unique_name
+from .directions import Pieces, find_pieces, first_reached
+from .joins import find_joint_steps
+from .regions import Evaluator, Region, check_elementwise, find_region, quantizers
+from .steps import StepFinder, Steps, replaced
 
-
-@dataclass(frozen=True)
-class Steps:
-    """The integer function of one chain.
-
-    Parameters
-    ----------
-    thresholds: int64 [channels, steps], each row sorted; see the op `threshold`.
-    descending: bool [channels].
-    """
-
-    thresholds: np.ndarray
-    descending: np.ndarray
+SCANNED = 2**22  # places of all classes that are evaluated in any case
+SCANNED_AT_MOST = 2**26
+_NEIGHBOURS = 64
 
 
 def collapse_chains(graph: Graph) -> Graph:
-    """Replace each chain by thresholds that give the same code for every accumulator of its range.
+    """Replace each region by an integer function with the same code for every integer of the range.
 
     Raises
     ------
-    LoweringError, or ProblemList, for chains that are not monotone, join branches, or hold NaN or infinity.
+    LoweringError, or ProblemList, for regions that have no such form, or hold NaN or infinity.
     """
     problems: list[NnhwError] = []
     for quantizer in quantizers(graph):
         try:
-            chain = find_chain(graph, graph.node(quantizer.name))
-            if chain is not None:
-                graph = _replaced(graph, chain, find_steps(chain))
+            region = find_region(graph, graph.node(quantizer.name))
+            if region is None:
+                continue
+            check_elementwise(region)
+            factors, steps = ((), find_steps(region)) if len(region.sources) == 1 else find_joint_steps(region)
+            graph = replaced(graph, region.quantizer, region.sources, factors, steps)
         except NnhwError as error:
             problems.append(error)
     raise_all(problems)
     return graph
 
 
-def find_steps(chain: Chain) -> Steps:
-    """Find the accumulator at which each code begins, in all channels at once, by bisection.
+def find_steps(region: Region) -> Steps:
+    """Find the steps of a region with one source, in all channels.
 
-    Exact: every op of the chain is monotone and so is its rounding; the steps found are then evaluated on both
-    sides, as are both ends of the range.
+    Small ranges are evaluated whole. Else the region is bisected on the pieces on which its ops say that it is
+    monotone, and evaluated around each step found: floating-point functions may waver in their last bit, and if one
+    does so across a step, or if the pieces are not known, then all of a large range is evaluated, too.
     """
-    _check_finite(chain)
-    descending = chain.direction() < 0
-    codes, sums = _indices(chain.codes), chain.source.type.int_dtype
-    evaluate = chain.evaluator()
-    wanted = np.arange(1, codes + 1)[:, np.newaxis]  # [steps, 1]: step s begins where the index reaches s
-    low = np.full((codes, chain.channels), sums.low, dtype=np.int64)
-    high = np.full_like(low, sums.high + 1)
-    while (active := low < high).any():
-        middle = (low + high) // 2
-        index = _index_of(evaluate(np.minimum(middle, sums.high)), chain.codes)
-        reached = np.where(descending, index < wanted, index >= wanted)
-        high = np.where(active & reached, middle, high)
-        low = np.where(active & ~reached, middle + 1, low)
-    steps = Steps(np.sort(low, axis=0).T.copy(), descending)
-    _certify(chain, steps)
-    return steps
+    sums = region.source.type.int_dtype
+    size = (sums.high - sums.low + 1) * len(region.classes[0])
+    steps = None if size <= SCANNED else _bisected(region)
+    if steps is None:
+        if size > SCANNED_AT_MOST:
+            raise LoweringError(
+                f"{region.quantizer}: the ops behind {region.source} are not known to be monotone, and {size} sums are "
+                f"too many to evaluate (at most {SCANNED_AT_MOST}); put a quantizer directly behind {region.source}"
+            )
+        steps = _scanned(region)
+    return steps.channel_rows(region.classes[1])
 
 
-def _certify(chain: Chain, steps: Steps) -> None:
-    """Compare thresholds and chain on both sides of every step and at both ends.
-
-    Between two steps a monotone function is constant, so equality there is equality on the whole range.
-    """
-    sums = chain.source.type.int_dtype
-    ends = np.broadcast_to(np.array([[sums.low], [sums.high]]), (2, chain.channels))
-    points = np.concatenate([ends, steps.thresholds.T - 1, steps.thresholds.T]).clip(sums.low, sums.high)
-    op = _op(chain.codes)
-    wrong = op.evaluate(points, steps.thresholds, steps.descending) != chain.evaluator()(points)
-    if wrong.any():
-        channel = int(np.flatnonzero(wrong.any(axis=0))[0])
-        raise LoweringError(
-            f"{chain.quantizer}: the ops behind {chain.source} are not monotone in channel {channel}, although their "
-            f"parameters say so; please report this model"
-        )
+def _scanned(region: Region) -> Steps:
+    """Evaluate every integer of the range."""
+    sums, evaluate, finder = region.source.type.int_dtype, Evaluator(region), StepFinder()
+    rows = max(SCANNED // len(region.classes[0]), 1)
+    for start in range(sums.low, sums.high + 1, rows):
+        places = np.arange(start, min(start + rows, sums.high + 1))
+        finder.add(places, evaluate(places)[0])
+    return finder.steps(sums.high + 1)
 
 
-def _check_finite(chain: Chain) -> None:
-    """Look at every op's values at both ends of the range: between them a monotone function stays between."""
-    sums = chain.source.type.int_dtype
-    ends = np.broadcast_to(np.array([[sums.low], [sums.high]]), (2, chain.channels))
-    flat = chain.flat()
-    bad: dict[str, np.ndarray] = {}
-
-    def observe(name: str, values: np.ndarray) -> None:
-        if not np.isfinite(values).all():
-            bad.setdefault(name, np.flatnonzero(~np.isfinite(values).all(axis=0)))
-
-    try:
-        run(flat, ends, observe)
-    except NnhwError as error:  # NaN in front of the quantizer
-        if not bad:
-            raise LoweringError(f"{chain.quantizer}: {error}") from error
-    if bad:
-        name, channels = next(iter(bad.items()))
-        listed = ", ".join(map(str, channels[:8])) + (", .." if len(channels) > 8 else "")
-        raise LoweringError(
-            f"{chain.graph.node(name)} gives NaN or infinity for sums of {chain.source} in {sums}, in channels "
-            f"{listed}; check its parameters for NaN, infinity and division by zero"
-        )
+def _bisected(region: Region) -> Steps | None:
+    """Return the steps by bisection, or None if there are no known pieces, or if the steps found are not all."""
+    sums, evaluate, finder = region.source.type.int_dtype, Evaluator(region), StepFinder()
+    evaluate(np.array([sums.low, sums.high]))  # NaN in a parameter has no direction
+    pieces = find_pieces(region)
+    if pieces is None:
+        return None
+    places = _places_of_steps(region, pieces, evaluate)
+    finder.add(places, evaluate(places.clip(sums.low, sums.high))[0])
+    steps = finder.steps(sums.high + 1)
+    return steps if _holds_around(steps, sums.low, sums.high, evaluate) else None
 
 
-def _replaced(graph: Graph, chain: Chain, steps: Steps) -> Graph:
-    quantizer, sums = chain.quantizer, chain.source.type.int_dtype
-    names = [_free(graph, f"{quantizer.name}.thresholds"), _free(graph, f"{quantizer.name}.descending")]
-    types = [
-        TensorType(steps.thresholds.shape, IntType(sums.low, sums.high + 1)),
-        TensorType(steps.descending.shape, BIT),
-    ]
-    constants = [Node(name, Constant(), (), type, quantizer.location) for name, type in zip(names, types, strict=True)]
-    inputs = (chain.source.name, *names)
-    node = Node(quantizer.name, _op(chain.codes), inputs, quantizer.type, quantizer.location)
-    arrays = dict(zip(names, (steps.thresholds, steps.descending), strict=True))
-    return graph.replace(quantizer.name, [*constants, node], arrays)
+def _places_of_steps(region: Region, pieces: Pieces, evaluate: Evaluator) -> np.ndarray:
+    """Return places between which the codes are constant: int64 [places, classes], ascending."""
+    sums, codes = region.source.type.int_dtype, region.codes
+    levels = np.array([1]) if codes.bipolar else np.arange(codes.low + 1, codes.high + 1)
+    # Each level in each piece: [levels * pieces, classes].
+    low, high = (np.tile(ends, (len(levels), 1)) for ends in (pieces.starts, pieces.ends(sums.high + 1)))
+    falls = np.tile(pieces.directions < 0, (len(levels), 1))
+    level = np.repeat(levels, len(pieces.starts))[:, np.newaxis]
+    steps = first_reached(low, high, lambda places: (evaluate(np.minimum(places, sums.high))[0] < level) == falls)
+    return np.sort(np.concatenate([pieces.starts, steps]), axis=0)
 
 
-def _free(graph: Graph, name: str) -> str:
-    return unique_name(graph, name) if name in graph else name
-
-
-def _op(codes: IntType) -> Threshold:
-    return Threshold(codes.low, codes.bipolar)
-
-
-def _indices(codes: IntType) -> int:
-    return 1 if codes.bipolar else codes.high - codes.low
-
-
-def _index_of(values: np.ndarray, codes: IntType) -> np.ndarray:
-    return (values > 0).astype(np.int64) if codes.bipolar else values - codes.low
+def _holds_around(steps: Steps, low: int, high: int, evaluate: Evaluator) -> bool:
+    """Compare steps and region in the neighbourhood of each step and at both ends."""
+    ends = np.broadcast_to(np.array([[low], [high]]), (2, len(steps.starts)))
+    around = np.arange(-_NEIGHBOURS, _NEIGHBOURS + 1)[:, np.newaxis]
+    for start in np.array_split(steps.starts.T, max(len(steps.starts.T) // 16, 1)):
+        near = (start[:, np.newaxis, :] + around).reshape(-1, len(steps.starts))
+        places = np.concatenate([ends, near]).clip(low, high)
+        if (steps(places) != evaluate(places)[0]).any():
+            return False
+    return True

@@ -7,18 +7,25 @@ from collections.abc import Callable
 from nnhw.errors import InputError
 from nnhw.ir import Graph, verify
 
+from .align_sums import align_sums
 from .collapse_chains import collapse_chains
-from .sink_pooling import sink_integer_pooling, sink_pooling
-from .sink_reshapes import sink_reshapes
+from .fold_permutes import fold_permutes
+from .hoist_shapes import hoist_shapes
+from .separate_padding import separate_padding
+from .sink_integer_pooling import sink_integer_pooling
+from .sink_shapes import sink_shapes
 
 Pass = Callable[[Graph], Graph]
 Observer = Callable[[str, Graph], None]
 
 PIPELINE: dict[str, Pass] = {
-    "sink_reshapes": sink_reshapes,
-    "sink_pooling": sink_pooling,
+    "separate_padding": separate_padding,
+    "sink_shapes": sink_shapes,
+    "hoist_shapes": hoist_shapes,
+    "align_sums": align_sums,
     "collapse_chains": collapse_chains,
     "sink_integer_pooling": sink_integer_pooling,
+    "fold_permutes": fold_permutes,
 }
 
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from nnhw.errors import IrError
 from nnhw.ir import Graph, Location
-from nnhw.ir.ops import Dequantize, Threshold
+from nnhw.ir.ops import Dequantize
 
-from .chains import Chain, find_chain, quantizers
 from .collapse_chains import find_steps
-from .sink_pooling import sink_pooling
-from .sink_reshapes import sink_reshapes
+from .hoist_shapes import hoist_shapes
+from .regions import Region, check_elementwise, find_region, quantizers
+from .sink_shapes import sink_shapes
 
 
 @dataclass(frozen=True)
@@ -43,27 +43,28 @@ class RoundingNote:
 def find_rounding_notes(graph: Graph) -> tuple[RoundingNote, ...]:
     """List the channels of a captured graph in which float32 decides otherwise on either side of a step.
 
-    Elsewhere both precisions agree, as far as a float32 chain is monotone, which its rounding is, too.
+    Elsewhere both precisions agree, as far as a float32 chain is monotone, which its rounding is, too. Regions with
+    several sources are left out.
     """
-    graph = sink_pooling(sink_reshapes(graph))
-    chains = [chain for quantizer in quantizers(graph) if (chain := find_chain(graph, quantizer))]
-    return tuple(note for chain in chains for note in _notes_of(chain))
+    graph = hoist_shapes(sink_shapes(graph))
+    regions = [region for quantizer in quantizers(graph) if (region := find_region(graph, quantizer))]
+    return tuple(note for region in regions if len(region.sources) == 1 for note in _notes_of(region))
 
 
-def _notes_of(chain: Chain) -> Iterator[RoundingNote]:
-    steps, sums = find_steps(chain), chain.source.type.int_dtype
-    points = np.concatenate([steps.thresholds.T - 1, steps.thresholds.T]).clip(sums.low, sums.high)
-    op = Threshold(chain.codes.low, chain.codes.bipolar)
-    exact = op.evaluate(points, steps.thresholds, steps.descending)
-    differs = _single_precision(chain, points) != exact
+def _notes_of(region: Region) -> Iterator[RoundingNote]:
+    check_elementwise(region)
+    steps, sums = find_steps(region), region.source.type.int_dtype
+    points = np.concatenate([steps.starts.T - 1, steps.starts.T]).clip(sums.low, sums.high)
+    first, classes = region.classes
+    differs = (_single_precision(region, points[:, first]) != steps(points)[:, first])[:, classes]
     for channel in np.flatnonzero(differs.any(axis=0)):
         values = np.unique(points[differs[:, channel], channel])
-        yield RoundingNote(chain.source.name, chain.source.location, int(channel), tuple(map(int, values)))
+        yield RoundingNote(region.source.name, region.source.location, int(channel), tuple(map(int, values)))
 
 
-def _single_precision(chain: Chain, values: np.ndarray) -> np.ndarray:
-    """Evaluate a chain with every value and constant in float32, by the ops' own formulas."""
-    flat = chain.flat()
+def _single_precision(region: Region, values: np.ndarray) -> np.ndarray:
+    """Evaluate a region with every value and constant in float32, by the ops' own formulas."""
+    flat = region.flat([region.quantizer.name])
     results = {name: array.astype(np.float32) for name, array in flat.constants.items()}
     results[flat.inputs[0].name] = values
     for node in flat.nodes:

@@ -52,4 +52,4 @@ class ShiftDevice(wiring.Component):
 
 def top_of(device: wiring.Component, board: Board, clock_hz: float = 48e6) -> TopDesign:
     """Return the design of a device on a board."""
-    return make_top(lambda hz: device, board, nearest_at_most(board.input_clock.hz, clock_hz))
+    return make_top(lambda hz: device, board, nearest_at_most(board, clock_hz))

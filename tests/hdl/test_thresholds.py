@@ -10,7 +10,7 @@ from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
 from nnhw.engines.encoding import encode, pack_words
-from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.hdl.thresholds import ThresholdUnit
 from nnhw.ir.types import BIPOLAR, IntType
 from sim.cases import INT2, INT4, MATMULS, UINT2, UINT4, matmul
@@ -23,8 +23,10 @@ def drain_all(config: MatmulConfig, raw: np.ndarray) -> tuple[list[int], list[in
 
     One move passes before the first sum: in it the unit fetches the first threshold.
     """
-    assert config.thresholds is not None
-    unit = ThresholdUnit(config)
+    assert isinstance(config.thresholds, Thresholds)
+    unit = ThresholdUnit(
+        config.thresholds, config.arithmetic.raw_range(config.weights), config.drain, config.logic_thresholds
+    )
     bits, code = unit.raw_shape.width, config.thresholds.code
     sums = pack_words((raw & ((1 << bits) - 1)).reshape(-1, config.drain), bits)
     seen: list[int] = []
@@ -71,13 +73,8 @@ def test_threshold_unit_equals_golden_for_every_sum(name: str) -> None:
 def test_threshold_unit_equals_golden_for_every_code(code: IntType, descending: str, drain: int) -> None:
     config = matmul(6, 36, 3, 3, formats=(INT4, INT4), code=code, hop=3, drain=drain, descending=descending)
     low, high = config.arithmetic.raw_range(config.weights)
-    assert config.thresholds is not None
+    assert isinstance(config.thresholds, Thresholds)
     around = np.concatenate([config.thresholds.steps.T + delta for delta in (-1, 0, 1)])
     raw = np.clip(np.concatenate([around, np.full((1, 6), low), np.full((1, 6), high)]), low, high)
     seen, expected = drain_all(config, raw)
     assert seen == expected
-
-
-def test_threshold_unit_rejects_an_engine_of_raw_sums() -> None:
-    with pytest.raises(ValueError, match=r"^a threshold unit needs thresholds$"):
-        ThresholdUnit(matmul(2, 8, 2, 2))

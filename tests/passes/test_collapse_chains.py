@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from nnhw.errors import LoweringError, NnhwError
-from nnhw.ir import BIPOLAR, FLOAT, Graph, GraphBuilder, IntType, TensorType, run, verify
-from nnhw.ir.ops import Add, Dequantize, Linear, Quantize, Relu, Softmax
+from nnhw.errors import NnhwError
+from nnhw.ir import BIPOLAR, FLOAT, Graph, GraphBuilder, IntType, Op, TensorType, run, verify
+from nnhw.ir.ops import Add, Dequantize, Linear, Multiply, Quantize, Relu, Sigmoid, Softmax
 from nnhw.passes import collapse_chains
-from nnhw.passes.chains import find_chain
-from nnhw.passes.collapse_chains import Steps, _certify, find_steps
+from nnhw.passes.collapse_chains import _bisected, _holds_around, _scanned, find_steps
+from nnhw.passes.regions import Evaluator, Region, find_region
+from nnhw.passes.steps import Steps
 from tests.ir.graphs import floats, integers
-from tests.passes.models import SIGN, ChainBuilder, all_sums, random_chains
+from tests.passes.models import SIGN, TURNING_OPS, ChainBuilder, all_sums, random_chains
 
 SUMS = IntType(-20, 20)
+WIDE = IntType(-(2**22), 2**22)
 
 
 def message_of(graph: Graph) -> str:
@@ -24,40 +26,133 @@ def message_of(graph: Graph) -> str:
     return str(caught.value)
 
 
+def region_of(graph: Graph) -> Region:
+    region = find_region(graph, graph.output_nodes[0])
+    assert region is not None
+    return region
+
+
+def steps_of(graph: Graph) -> Steps:
+    return find_steps(region_of(graph))
+
+
+def rows_of(graph: Graph) -> tuple[list[list[int]], list[bool]]:
+    """Return thresholds and descending of a graph that lowers to one threshold."""
+    constants = collapse_chains(graph).constants
+    return constants["quantize.thresholds"].tolist(), constants["quantize.descending"].tolist()
+
+
+def ops_of(graph: Graph) -> list[str]:
+    return [node.op.name for node in graph.nodes if node.op.name not in ("constant", "input")]
+
+
 @given(random_chains())
 @settings(max_examples=150, deadline=None)
-def test_collapse_chains_is_exact_for_every_sum(graph: Graph) -> None:
+def test_collapse_chains_gives_thresholds_for_every_sum_of_monotone_chains(graph: Graph) -> None:
     collapsed = verify(collapse_chains(graph))
-    assert [node.op.name for node in collapsed.nodes if node.op.name != "constant"] == ["input", "threshold"]
+    assert ops_of(collapsed) == ["threshold"]
     assert collapsed.output_nodes[0].type == graph.output_nodes[0].type
     sums = all_sums(graph)
     np.testing.assert_array_equal(run(collapsed, sums)[0], run(graph, sums)[0])
 
 
-def steps_of(graph: Graph) -> Steps:
-    chain = find_chain(graph, graph.output_nodes[0])
-    assert chain is not None
-    return find_steps(chain)
+@given(random_chains(turning=True))
+@settings(max_examples=150, deadline=None)
+def test_collapse_chains_is_exact_for_every_sum_of_any_chain(graph: Graph) -> None:
+    collapsed = verify(collapse_chains(graph))
+    assert ops_of(collapsed) in (["threshold"], ["step_table"])
+    assert collapsed.output_nodes[0].type == graph.output_nodes[0].type
+    sums = all_sums(graph)
+    np.testing.assert_array_equal(run(collapsed, sums)[0], run(graph, sums)[0])
+
+
+@given(random_chains(turning=True))
+@settings(max_examples=150, deadline=None)
+def test_bisection_finds_what_a_scan_finds(graph: Graph) -> None:
+    region = region_of(graph)
+    bisected, scanned = _bisected(region), _scanned(region)
+    if bisected is not None:
+        assert bisected.starts.tolist() == scanned.starts.tolist()
+        assert bisected.codes.tolist() == scanned.codes.tolist()
+
+
+@pytest.mark.parametrize("op", TURNING_OPS, ids=lambda op: op.name)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_bisection_cuts_at_the_turns_of_each_op(op: Op, sign: float) -> None:
+    chain = ChainBuilder(IntType(-3000, 3000), (2,), scale=0.003).multiply([sign, 0.5]).then(op).multiply(sign)
+    graph = chain.quantize(Quantize(-128, 127), 0.03).build()
+    bisected, scanned = _bisected(region_of(graph)), _scanned(region_of(graph))
+    assert bisected is not None
+    assert bisected.starts.tolist() == scanned.starts.tolist()
+    assert bisected.codes.tolist() == scanned.codes.tolist()
+    assert collapse_chains(graph).output_nodes[0].op.name == "step_table"
+
+
+def test_bisection_takes_two_turns_on_a_path_and_sums_of_known_directions() -> None:
+    chain = ChainBuilder(IntType(-500, 500), (1,), scale=0.01).then(TURNING_OPS[0]).add(0.1).then(TURNING_OPS[6])
+    graph = chain.quantize(Quantize(0, 255), 0.01).build()
+    bisected = _bisected(region_of(graph))
+    assert bisected is not None
+    assert bisected.starts.tolist() == _scanned(region_of(graph)).starts.tolist()
+    twice = ChainBuilder(IntType(-500, 500), (1,), scale=0.01)
+    before = twice.value
+    graph = twice.then(Relu()).then(Add(), twice.value, before).quantize(Quantize(-8, 7), 0.5).build()
+    assert _bisected(region_of(graph)) is not None
+    assert ops_of(collapse_chains(graph)) == ["threshold"]
+
+
+def test_collapse_chains_bisects_ranges_too_wide_to_scan() -> None:
+    chain = ChainBuilder(WIDE, (3,), scale=0.001).multiply([1.0, -0.5, 0.0]).quantize(Quantize(-2, 1), 100.0)
+    assert rows_of(chain.build()) == (
+        [[-149999, -50000, 50001], [-100000, 100001, 300000], [WIDE.low, WIDE.low, WIDE.high + 1]],
+        [False, True, False],
+    )
+
+
+def test_collapse_chains_scans_what_is_wide_and_of_unknown_direction() -> None:
+    chain = ChainBuilder(WIDE, (1,), scale=1e-6)
+    before = chain.value
+    graph = chain.then(Sigmoid()).then(Multiply(), before, chain.value).quantize(Quantize(-8, 7), 0.5).build()
+    collapsed = collapse_chains(graph)
+    sums = np.unique(np.concatenate([collapsed.constants["quantize.thresholds"].T + k for k in (-1, 0, 1)]))
+    sums = sums.clip(WIDE.low, WIDE.high)[:, np.newaxis]
+    np.testing.assert_array_equal(run(collapsed, sums)[0], run(graph, sums)[0])
+    assert len(sums) > 10
+
+
+def test_collapse_chains_rejects_what_is_too_wide_to_scan() -> None:
+    chain = ChainBuilder(IntType(0, 2**27), (1,), scale=1e-6)
+    before = chain.value
+    graph = chain.then(Sigmoid()).then(Multiply(), before, chain.value).quantize(Quantize(-8, 7), 0.5).build()
+    assert message_of(graph) == (
+        "quantize 'quantize' (net.py:4): the ops behind input 'fc' (net.py:1) are not known to be monotone, and "
+        "134217729 sums are too many to evaluate (at most 67108864); put a quantizer directly behind input 'fc' "
+        "(net.py:1)"
+    )
+
+
+def test_channels_with_equal_constants_are_evaluated_once() -> None:
+    graph = ChainBuilder(SUMS, (4,)).add([1.0, 2.0, 1.0, 2.0]).multiply(0.5).quantize(Quantize(0, 3)).build()
+    region = region_of(graph)
+    assert [array.tolist() for array in region.classes] == [[0, 1], [0, 1, 0, 1]]
+    assert find_steps(region).starts.shape[0] == 4
 
 
 def test_steps_of_rising_falling_and_constant_channels() -> None:
     chain = ChainBuilder(SUMS, (4,)).batch_norm([1, -1, 0, 0], [0, 0, 1, -1], [5, 5, 5, 5], [4, 4, 4, 4])
-    steps = steps_of(chain.quantize(SIGN).build())
     # rising: +1 from 5 on; falling: +1 up to 5, so the step is at 6; constant: always, and never, reached.
-    assert steps.thresholds.tolist() == [[5], [6], [-20], [21]]
-    assert steps.descending.tolist() == [False, True, False, False]
+    assert rows_of(chain.quantize(SIGN).build()) == ([[5], [6], [-20], [21]], [False, True, False, False])
 
 
 def test_steps_of_a_staircase_are_sorted_in_both_directions() -> None:
-    steps = steps_of(ChainBuilder(SUMS, (2,)).multiply([0.5, -0.5]).quantize(Quantize(0, 3), 2.0).build())
+    chain = ChainBuilder(SUMS, (2,)).multiply([0.5, -0.5]).quantize(Quantize(0, 3), 2.0)
     # x / 4, rounded half to even: 2.5 at 10, so that code 3 begins at 11; falling: codes end at -3, -6, -11.
-    assert steps.thresholds.tolist() == [[3, 6, 11], [-10, -5, -2]]
-    assert steps.descending.tolist() == [False, True]
+    assert rows_of(chain.build()) == ([[3, 6, 11], [-10, -5, -2]], [False, True])
 
 
 def test_steps_of_a_range_of_one_number() -> None:
-    steps = steps_of(ChainBuilder(IntType(7, 7), (2,)).add([-7.0, -8.0]).quantize(SIGN).build())
-    assert steps.thresholds.tolist() == [[7], [8]]
+    chain = ChainBuilder(IntType(7, 7), (2,)).add([-7.0, -8.0]).quantize(SIGN)
+    assert rows_of(chain.build()) == ([[7], [8]], [False, False])
 
 
 def test_collapse_chains_takes_minus_zero_as_plus_one() -> None:
@@ -111,39 +206,29 @@ def test_collapse_chains_rejects_constants_that_differ_from_position_to_position
     )
 
 
-def test_collapse_chains_rejects_ops_that_are_not_monotone() -> None:
-    graph = ChainBuilder(SUMS, (2,)).then(Softmax(0)).quantize(SIGN).build()
-    assert message_of(graph) == (
-        "softmax 'softmax' (net.py:2) stands before quantizer 'quantize' and is not monotone, which is not supported "
-        "yet; put a quantizer in front of it, or leave it out"
+def test_collapse_chains_rejects_ops_that_mix_elements_and_lists_all_problems() -> None:
+    chain = ChainBuilder(SUMS, (2,)).then(Softmax(0))
+    value = chain.value
+    first = chain.quantize(SIGN).value
+    graph = chain.graph.build([first, chain.then(SIGN, value, chain.constant(2.0)).value])
+    mixing = (
+        "softmax 'softmax' (net.py:2) stands before quantizer '{}' and mixes elements, which no integer form is known "
+        "for; put a quantizer in front of it, or leave it out"
     )
+    assert message_of(graph) == f"2 problems:\n  1. {mixing.format('quantize')}\n  2. {mixing.format('quantize_2')}"
 
 
-def test_collapse_chains_rejects_branches_that_meet_and_lists_all_problems() -> None:
-    chain = ChainBuilder(SUMS, (2,))
-    other = chain.graph.add("other", Relu(), [chain.value])
-    chain.then(Add(), chain.value, other).quantize(SIGN)
-    first = chain.value
-    chain.then(Softmax(0), "add").quantize(SIGN)
-    graph = chain.graph.build([first, chain.value])
-    meeting = (
-        "add 'add' (net.py:2) joins 'dequantize' and 'other' before quantizer '{}'; joining branches is not supported "
-        "yet; use a model without residual or parallel branches"
-    )
-    assert message_of(graph) == (f"2 problems:\n  1. {meeting.format('quantize')}\n  2. {meeting.format('quantize_2')}")
-
-
-def test_certificate_finds_a_wrong_step() -> None:
+def test_the_proof_finds_a_wrong_step() -> None:
     graph = ChainBuilder(SUMS, (2,)).multiply([0.5, -0.5]).quantize(Quantize(0, 3), 2.0).build()
-    chain = find_chain(graph, graph.output_nodes[0])
-    assert chain is not None
-    steps = find_steps(chain)
-    _certify(chain, steps)
-    for channel, step in np.ndindex(steps.thresholds.shape):
+    region = region_of(graph)
+    steps, evaluate = _scanned(region), Evaluator(region)
+    assert _holds_around(steps, SUMS.low, SUMS.high, evaluate)
+    for channel, step in np.ndindex(steps.starts.shape):
         for error in (-1, 1):
-            wrong = steps.thresholds.copy()
-            wrong[channel, step] += error
-            with pytest.raises(LoweringError, match=f"are not monotone in channel {channel}"):
-                _certify(chain, Steps(wrong, steps.descending))
-    with pytest.raises(LoweringError, match="are not monotone in channel 0"):
-        _certify(chain, Steps(steps.thresholds, ~steps.descending))
+            if step:
+                wrong = steps.starts.copy()
+                wrong[channel, step] += error
+                assert not _holds_around(Steps(wrong, steps.codes), SUMS.low, SUMS.high, evaluate)
+            codes = steps.codes.copy()
+            codes[channel, step] += error
+            assert not _holds_around(Steps(steps.starts, codes), SUMS.low, SUMS.high, evaluate)

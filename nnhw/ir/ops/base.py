@@ -81,6 +81,18 @@ class Op(ABC):
         """
         return None
 
+    def turns(self) -> tuple[float, ...]:
+        """Return where an elementwise op that is not monotone changes direction, ascending.
+
+        Between two of these operand values, each belonging to both of its sides, the result never falls or never
+        rises, alternately. None if the op is monotone, or if nothing is known: then `trend` says which.
+        """
+        return ()
+
+    def first_direction(self) -> int:
+        """Return how an op with `turns` starts from minus infinity: 1 never falls, -1 never rises."""
+        return 1
+
 
 RISING = np.array(1)
 FALLING = np.array(-1)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from nnhw.errors import BoardError
+from amaranth.hdl import Const, Instance, Module, Signal
+from amaranth.lib import io
+
+from nnhw.hdl.pll.base import PllSettings, check_input
 
 # Limits of the data sheets FPGA-DS-02029 (LP/HX) and FPGA-DS-02008 (UltraPlus), "sysCLOCK PLL Timing"; they are equal.
 _INPUT_HZ = (10_000_000, 133_000_000)
@@ -19,12 +22,11 @@ _FILTER_LIMITS_HZ = (17_000_000, 26_000_000, 44_000_000, 66_000_000, 101_000_000
 
 
 @dataclass(frozen=True)
-class PllSettings:
+class Ice40Pll(PllSettings):
     """Parameters of an iCE40 PLL with simple feedback.
 
     Parameters
     ----------
-    input_hz, output_hz: clocks; the output is rounded to whole hertz.
     divr: divider of the input, less 1.
     divf: divider of the feedback, less 1.
     divq: log2 of the divider of the output.
@@ -32,8 +34,6 @@ class PllSettings:
     Range: output = input / (divr + 1) * (divf + 1) / 2 ** divq.
     """
 
-    input_hz: int
-    output_hz: int
     divr: int
     divf: int
     divq: int
@@ -44,8 +44,33 @@ class PllSettings:
         phase_hz = Fraction(self.input_hz, self.divr + 1)
         return 1 + sum(phase_hz >= limit for limit in _FILTER_LIMITS_HZ)
 
+    def connect(self, m: Module, port: io.PortLike, clock: Signal, lock: Signal, kind: str) -> None:
+        """Add the PLL, at its own pad or behind an input buffer; see `PllSettings.connect`."""
+        if kind == "pad":
+            cell, source = "SB_PLL40_PAD", {"i_PACKAGEPIN": port.io}
+        else:
+            reference = Signal(name="pll_reference")
+            # A plain input buffer: the pin's attribute GLOBAL would ask for a clock net, which the PLL cannot take.
+            m.submodules.input = Instance(
+                "SB_IO", p_PIN_TYPE=Const(0b000001, 6), io_PACKAGE_PIN=port.io, o_D_IN_0=reference
+            )
+            cell, source = "SB_PLL40_CORE", {"i_REFERENCECLK": reference}
+        m.submodules.pll = Instance(
+            cell,
+            p_FEEDBACK_PATH="SIMPLE",
+            p_DIVR=Const(self.divr, 4),
+            p_DIVF=Const(self.divf, 7),
+            p_DIVQ=Const(self.divq, 3),
+            p_FILTER_RANGE=Const(self.filter_range, 3),
+            i_RESETB=Const(1, 1),
+            i_BYPASS=Const(0, 1),
+            o_PLLOUTGLOBAL=clock,
+            o_LOCK=lock,
+            **source,
+        )
 
-def reachable_clocks(input_hz: int) -> tuple[PllSettings, ...]:
+
+def ice40_clocks(input_hz: int) -> tuple[Ice40Pll, ...]:
     """Return every clock that the PLL makes of an input clock, slowest first.
 
     Of several settings for one clock it is the one with the fastest phase detector, which jitters least.
@@ -54,9 +79,8 @@ def reachable_clocks(input_hz: int) -> tuple[PllSettings, ...]:
     ------
     BoardError: the input is outside what the PLL takes.
     """
-    if not _INPUT_HZ[0] <= input_hz <= _INPUT_HZ[1]:
-        raise BoardError(f"the PLL takes an input clock of 10 to 133 MHz, but the board's has {input_hz / 1e6:g} MHz")
-    found: dict[int, PllSettings] = {}
+    check_input(input_hz, _INPUT_HZ)
+    found: dict[int, Ice40Pll] = {}
     for divr in _DIVR:
         phase_hz = Fraction(input_hz, divr + 1)
         if not _PHASE_DETECTOR_HZ[0] <= phase_hz <= _PHASE_DETECTOR_HZ[1]:
@@ -68,20 +92,6 @@ def reachable_clocks(input_hz: int) -> tuple[PllSettings, ...]:
             for divq in _DIVQ:
                 output_hz = vco_hz / 2**divq
                 if _OUTPUT_HZ[0] <= output_hz <= _OUTPUT_HZ[1]:
-                    settings = PllSettings(input_hz, round(output_hz), divr, divf, divq)
+                    settings = Ice40Pll(input_hz, round(output_hz), divr, divf, divq)
                     found.setdefault(settings.output_hz, settings)
     return tuple(found[hz] for hz in sorted(found))
-
-
-def nearest_at_most(input_hz: int, hz: float) -> PllSettings:
-    """Return the fastest clock that is not faster than `hz`.
-
-    Raises
-    ------
-    BoardError: the PLL makes no clock so slow.
-    """
-    slower = [settings for settings in reachable_clocks(input_hz) if settings.output_hz <= hz]
-    if not slower:
-        slowest = reachable_clocks(input_hz)[0].output_hz
-        raise BoardError(f"the PLL makes no clock of {hz / 1e6:g} MHz or less; its slowest is {slowest / 1e6:g} MHz")
-    return slower[-1]

@@ -1,0 +1,206 @@
+"""Logic cells per product, for each pair of number formats and on each family: synthesis of cells and of whole arrays."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from amaranth.back import rtlil
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.flow.toolchain import find_tool, prepare, run_yosys
+from nnhw.flow.processes import run as run_process
+from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
+from nnhw.hdl.carry import family_of
+from nnhw.hdl.matmul import MatmulEngine
+from nnhw.ir.types import BIPOLAR, IntType
+
+PE, SIMD, FOLDS, STEPS = 8, 16, 2, 16
+FAMILIES = {
+    "ice40": ("iCE40UP5K", "synth_ice40 -top top -device u -dff -abc9"),
+    "ecp5": ("LFE5U-25F", "synth_ecp5 -top top -nowidelut"),
+}
+
+
+@dataclass(frozen=True)
+class Synthesized:
+    """Stands for an Amaranth platform where only synthesis follows: components ask it for the device."""
+
+    device: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """A pair of number formats.
+
+    Parameters
+    ----------
+    aims: LUT4 per product with its accumulator on iCE40 and ECP5, known from other designs; None: not known.
+    """
+
+    activation: IntType
+    weight: IntType
+    aims: tuple[float | None, float | None] = (None, None)
+
+
+def _signed(bits: int) -> IntType:
+    return IntType(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
+def _unsigned(bits: int) -> IntType:
+    return IntType(0, (1 << bits) - 1)
+
+
+FORMATS: dict[str, Format] = {
+    "W1A1": Format(BIPOLAR, BIPOLAR, (3.3, 3.3)),
+    "W1A2": Format(_unsigned(2), BIPOLAR, (6, 6)),
+    "W1A4": Format(_unsigned(4), BIPOLAR, (10, 10)),
+    "W1A8": Format(_unsigned(8), BIPOLAR, (18, 18)),
+    "ternary A2": Format(_unsigned(2), IntType(-1, 1)),
+    "ternary A8": Format(_unsigned(8), IntType(-1, 1)),
+    "W2A2": Format(_signed(2), _signed(2), (18, 28)),
+    "W3A3": Format(_unsigned(3), _signed(3)),
+    "W4A4": Format(_signed(4), _signed(4), (53, 73)),
+    "W4A8": Format(_signed(8), _signed(4), (96, 120)),
+    "W6A6": Format(_unsigned(6), _signed(6)),
+    "W8A1": Format(BIPOLAR, _signed(8)),
+    "W8A4": Format(_unsigned(4), _signed(8)),
+    "W8A8": Format(_signed(8), _signed(8), (200, 232)),
+}
+
+
+class Cell(wiring.Component):
+    """One cell with its accumulator and nothing around it.
+
+    Members
+    -------
+    ce, first: in. i_a, i_w: in, factors [SIMD]. o: out, the sum.
+    """
+
+    def __init__(self, arithmetic: LaneArithmetic, dsp: bool = False) -> None:
+        self.arithmetic = arithmetic
+        self.dsp = dsp
+        bits = arithmetic.activation.bits + arithmetic.weight.bits + (SIMD * STEPS - 1).bit_length()
+        super().__init__(
+            {
+                "ce": In(1),
+                "first": In(1),
+                "i_a": In(ArrayLayout(arithmetic.activation.bits, SIMD)),
+                "i_w": In(ArrayLayout(arithmetic.weight.bits, SIMD)),
+                "o": Out(signed(bits)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        a, w = [self.i_a[lane] for lane in range(SIMD)], [self.i_w[lane] for lane in range(SIMD)]
+        if self.dsp:
+            total = dsp_dot_product(m, self.arithmetic, a, w, self.ce)
+        else:
+            total = dot_product(m, self.arithmetic, a, w, self.ce, family_of(platform))
+        held = Signal(self.o.shape(), reset_less=True)
+        with m.If(self.ce):
+            m.d.sync += held.eq(Mux(self.first, total, held + total))
+        m.d.comb += self.o.eq(held)
+        return m
+
+
+def engine(form: Format, dsp_pe: int = 0) -> MatmulConfig:
+    """Return an array of PE cells with seeded weights."""
+    rng = np.random.default_rng(1)
+    shape = (PE * FOLDS, SIMD * STEPS)
+    weights = rng.integers(form.weight.low, form.weight.high + 1, shape)
+    if form.weight.bipolar:
+        weights = 2 * rng.integers(0, 2, shape) - 1
+    return MatmulConfig(PE, SIMD, 4, 1, weights, form.activation, form.weight, None, vectors=1, dsp_pe=dsp_pe)
+
+
+def synthesize(component: wiring.Component, family: str, folder: Path) -> Counter[str]:
+    """Return the cells of a component by kind; `lc` is how many logic cells they take.
+
+    On iCE40 a register shares its cell with the LUT4 that drives it alone, a carry with the LUT4 beside it. On ECP5 a
+    LUT4 and half a CCU2C are one each, and registers are in the same slices.
+    """
+    device, command = FAMILIES[family]
+    text = rtlil.convert(component, name="top", platform=Synthesized(device), emit_src=False)
+    (folder / "design.il").write_text(text, encoding="utf-8")
+    run_yosys(["read_rtlil design.il", command, "write_json design.json"], folder)
+    module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
+    cells = Counter(cell["type"] for cell in module["cells"].values())
+    cells["lc"] = _ice40_cells(module) if family == "ice40" else cells["LUT4"] + 2 * cells["CCU2C"]
+    return cells
+
+
+def _ice40_cells(module: Mapping[str, Any]) -> int:
+    """Return LUT4 and those registers that do not share a cell with one."""
+    uses: Counter[Any] = Counter()
+    drivers: dict[Any, str] = {}
+    for cell in module["cells"].values():
+        for name, bits in cell["connections"].items():
+            for bit in bits:
+                if cell["port_directions"][name] == "input":
+                    uses[bit] += 1
+                elif cell["type"] == "SB_LUT4":
+                    drivers[bit] = name
+    for port in module["ports"].values():
+        uses.update(port["bits"] if port["direction"] == "output" else [])
+    total = 0
+    for cell in module["cells"].values():
+        if cell["type"] == "SB_LUT4":
+            total += 1
+        elif cell["type"].startswith("SB_DFF"):
+            (bit,) = cell["connections"]["D"]
+            total += not (bit in drivers and uses[bit] == 1)
+    return total
+
+
+def packed(component: wiring.Component, folder: Path) -> int:
+    """Return the logic cells that nextpnr packs an iCE40 design into; nothing is placed."""
+    synthesize(component, "ice40", folder)
+    tool = find_tool("nextpnr-ice40")
+    prepare(tool)
+    arguments = ["--up5k", "--package", "sg48", "--json", "design.json", "--pack-only", "--report", "pack.json"]
+    run_process(tool.command(arguments, folder, "nextpnr.log"))
+    return int(json.loads((folder / "pack.json").read_text(encoding="utf-8"))["utilization"]["ICESTORM_LC"]["used"])
+
+
+def run(board: str) -> dict[str, Any]:
+    """Synthesize every pair of formats on every family; the board plays no part.
+
+    Returns
+    -------
+    lanes: a row for each format and family. `cell`: logic cells per product of one cell with its accumulator; `array`:
+    those of a whole engine of PE x SIMD products; `aim`: what other designs are known to need.
+    """
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for name, form in FORMATS.items():
+            arithmetic = LaneArithmetic(form.activation, form.weight)
+            for family, aim in zip(FAMILIES, form.aims, strict=True):
+                cell = synthesize(Cell(arithmetic), family, folder)["lc"] / SIMD
+                array = synthesize(MatmulEngine(engine(form)), family, folder)["lc"] / (PE * SIMD)
+                row = {"format": name, "family": family, "kind": arithmetic.kind, "aim": aim}
+                rows.append(row | {"cell": round(cell, 2), "array": round(array, 2)})
+    return {"board": board, "products": PE * SIMD, "lanes": rows}
+
+
+def show(row: Mapping[str, Any]) -> None:
+    """Print a row for people."""
+    print(f"{'logic cells per product':24} {'family':8} {'kind':8} {'cell':>7} {'array':>7} {'known':>7}")
+    for lane in row["lanes"]:
+        aim = "" if lane["aim"] is None else f"{lane['aim']:g}"
+        print(
+            f"{lane['format']:24} {lane['family']:8} {lane['kind']:8} {lane['cell']:7.2f} {lane['array']:7.2f} {aim:>7}"
+        )

@@ -1,0 +1,178 @@
+"""Channelwise engine: reduces the pixels of a window in each channel by itself.
+
+A depthwise convolution, a sum (average pooling before its division) or a maximum: one engine with a ring of running
+results, one for each channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.requantize import Requantizer
+from nnhw.engines.timing import PipelineModel
+from nnhw.errors import MappingError
+from nnhw.ir.types import BIPOLAR, IntType
+
+OPERATIONS = ("sum", "dot", "max")
+
+
+@dataclass(frozen=True)
+class ChannelwiseConfig:
+    """Parameters of a channelwise engine.
+
+    Parameters
+    ----------
+    taps: pixels of one window, in the order in which they stream in.
+    chunks: beats of one pixel.
+    lanes: channels of one beat.
+    op: 'sum', 'dot' (with weights) or 'max'.
+    activation: element type of the input.
+    windows: windows of one frame.
+    row_lanes: taps in one beat, outermost in it; divides `taps`.
+    weights: int64 [channels, taps] of 'dot', taps in stream order (`WindowConfig.tap_order`).
+    weight: type of the weights.
+    requantizer: applied to the results; None: raw sums, or maxima, leave.
+    logic_weights: weights are constants in logic; else in block RAM.
+
+    Timing: one beat a cycle; a result leaves `latency` cycles after the last tap of its channel.
+    Range: sums have exactly the bits that the actual weights and the range of the activations need; they are added
+    modulo that width, so partial sums need no more.
+    """
+
+    taps: int
+    chunks: int
+    lanes: int
+    op: str
+    activation: IntType
+    windows: int
+    row_lanes: int = 1
+    weights: np.ndarray | None = field(default=None, repr=False)
+    weight: IntType | None = None
+    requantizer: Requantizer | None = None
+    logic_weights: bool = False
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.op not in OPERATIONS:
+            problems.append(f"op must be one of {', '.join(OPERATIONS)}, given '{self.op}'")
+        if self.taps % self.row_lanes:
+            problems.append(f"row lanes {self.row_lanes} must divide taps {self.taps}")
+        shape = None if self.weights is None else self.weights.shape
+        if self.op == "dot" and (shape != (self.channels, self.taps) or self.weight is None):
+            problems.append(f"op 'dot' needs weights [{self.channels}, {self.taps}] and their type, given {shape}")
+        if self.requantizer is not None and self.requantizer.outputs != self.channels:
+            problems.append(f"{self.channels} channels need as many requantized, given {self.requantizer.outputs}")
+        if problems:
+            raise MappingError("channelwise engine: " + "; ".join(problems))
+
+    @property
+    def channels(self) -> int:
+        """Channels of one pixel."""
+        return self.chunks * self.lanes
+
+    @property
+    def steps(self) -> int:
+        """Beats that one result takes."""
+        return self.taps // self.row_lanes
+
+    @property
+    def i_lanes(self) -> int:
+        """Elements of one input beat."""
+        return self.row_lanes * self.lanes
+
+    @property
+    def i_beats(self) -> int:
+        """Input beats of one frame."""
+        return self.windows * self.steps * self.chunks
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.windows * self.chunks
+
+    @property
+    def arithmetic(self) -> LaneArithmetic:
+        """The lane arithmetic of 'dot' and 'sum': raw sums and what they mean; a sum has weights that are all one."""
+        if self.op == "dot" and self.weight is not None:
+            return LaneArithmetic(self.activation, self.weight)
+        return LaneArithmetic(self.activation, BIPOLAR if self.activation.bipolar else IntType(1, 1))
+
+    @property
+    def factors(self) -> np.ndarray:
+        """Weights int64 [channels, taps], of a sum all one."""
+        return np.ones((self.channels, self.taps), dtype=np.int64) if self.weights is None else self.weights
+
+    @property
+    def multiplier(self) -> int:
+        """The factor from a raw result to the true one."""
+        return 1 if self.op == "max" else self.arithmetic.multiplier
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """What to add to `multiplier * raw`: int64 [channels]."""
+        if self.op == "max":
+            return np.zeros(self.channels, dtype=np.int64)
+        return self.arithmetic.offsets(self.factors)
+
+    @property
+    def raw(self) -> IntType:
+        """Type of a raw result: that of the elements for a maximum, else the exact range of raw sums."""
+        return self.activation if self.op == "max" else IntType(*self.arithmetic.raw_range(self.factors))
+
+    @property
+    def element(self) -> IntType:
+        """Type of the elements that leave."""
+        return self.raw if self.requantizer is None else self.requantizer.code
+
+    @property
+    def ring_in_memory(self) -> bool:
+        """Whether the running results are in block RAM: where registers would cost more than its share of the device.
+
+        A block RAM column of 16 bits is worth about 128 registers. Fewer than 4 results are overtaken by the memory's
+        latency.
+        """
+        bits = self.lanes * self.raw.bits
+        return self.steps > 1 and self.chunks >= 4 and self.chunks * min(bits, 16) > 128
+
+    @property
+    def tree_levels(self) -> int:
+        """Register stages from the elements of a beat to their sum or maximum."""
+        levels = (self.row_lanes - 1).bit_length()
+        return self.arithmetic.tree_levels(self.row_lanes) if self.op == "dot" else max(1, levels)
+
+    @property
+    def raw_latency(self) -> int:
+        """Moves from the last tap to the raw result: operands of 'dot', tree, ring."""
+        return (self.op == "dot") + self.tree_levels + (self.steps > 1)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last tap to the result behind the output buffer, if nothing stalls."""
+        return self.raw_latency + (self.requantizer.latency if self.requantizer else 0) + 1
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits of all weights."""
+        return 0 if self.weights is None or self.weight is None else int(self.weights.size) * self.weight.bits
+
+    def golden(self, beats: np.ndarray) -> np.ndarray:
+        """Return the output beats int64 [o_beats, lanes] of the input beats [i_beats, i_lanes] (values).
+
+        They are codes; without a requantizer maxima or raw sums.
+        """
+        shape = (self.windows, self.steps, self.chunks, self.row_lanes, self.lanes)
+        pixels = np.asarray(beats, dtype=np.int64).reshape(shape).transpose(0, 1, 3, 2, 4)
+        pixels = pixels.reshape(self.windows, self.taps, self.channels)
+        if self.op == "max":
+            raw = pixels.max(axis=1)
+        else:
+            sums = (pixels * self.factors.T[None]).sum(axis=1)
+            raw = (sums - self.offsets) // self.multiplier
+        return (raw if self.requantizer is None else self.requantizer.golden(raw)).reshape(-1, self.lanes)
+
+    def model(self) -> PipelineModel:
+        """Return the cycle model."""
+        return PipelineModel(self.latency, self.steps * self.chunks, (self.steps - 1) * self.chunks)

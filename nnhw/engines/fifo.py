@@ -1,0 +1,107 @@
+"""FIFO: takes up the difference in delay between two branches of a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.timing import CycleModel, PipelineModel, RegisterModel
+from nnhw.errors import MappingError
+
+
+@dataclass(frozen=True)
+class FifoConfig:
+    """Parameters of a FIFO.
+
+    Parameters
+    ----------
+    depth: beats that it holds; 1 is a register, 2 a buffer that cuts every path, more a memory and a register.
+    lanes: elements of one beat.
+    bits: bits of an element.
+    beats: beats of one frame.
+
+    Timing: one beat a cycle; a beat leaves one cycle (depth 1, 2) or two cycles after it came in, at the earliest.
+    """
+
+    depth: int
+    lanes: int
+    bits: int
+    beats: int
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise MappingError(f"a FIFO needs a depth of at least 1, given {self.depth}")
+
+    @property
+    def width(self) -> int:
+        """Bits of one beat."""
+        return self.lanes * self.bits
+
+    @property
+    def words(self) -> int:
+        """Words of its memory: the output register holds one beat more."""
+        return self.depth - 1
+
+    @property
+    def in_block_ram(self) -> bool:
+        """Whether its memory is in block RAM.
+
+        A block RAM column of 16 bits is worth about 128 registers: one block RAM has as large a share of the small
+        iCE40 as they and their multiplexers.
+        """
+        return self.depth > 2 and self.words * min(self.width, 16) > 128
+
+    @property
+    def i_beats(self) -> int:
+        """Input beats of one frame."""
+        return self.beats
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.beats
+
+    def golden(self, beats: np.ndarray) -> np.ndarray:
+        """Return the beats that leave: those that came in."""
+        return np.asarray(beats)
+
+    def model(self) -> CycleModel:
+        """Return the cycle model."""
+        if self.depth == 1:
+            return RegisterModel()
+        return PipelineModel(latency=1) if self.depth == 2 else FifoModel(self.depth)
+
+
+class FifoModel:
+    """Cycle model: a memory and an output register that is filled from it.
+
+    Parameters
+    ----------
+    depth: None for one without bounds, to see how deep it has to be.
+
+    Members
+    -------
+    high_water: the depth that would not have delayed anything so far.
+    """
+
+    def __init__(self, depth: int | None) -> None:
+        self.words = depth - 1 if depth else 1 << 62
+        self.level = 0  # words in the memory
+        self.high_water = 3
+        self.o_valid = False
+
+    def ready(self, o_ready: bool) -> bool:
+        """Return whether the memory has room."""
+        return self.level < self.words
+
+    def step(self, i_valid: bool, o_ready: bool) -> None:
+        """Write a word, read a word."""
+        level = self.level
+        if i_valid and level < self.words:
+            self.level = level + 1
+            if level + 2 > self.high_water:
+                self.high_water = level + 2
+        if o_ready or not self.o_valid:
+            self.o_valid = level > 0
+            self.level -= self.o_valid

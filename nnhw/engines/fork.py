@@ -1,0 +1,66 @@
+"""Fork: one stream becomes several, each of which goes on at its own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ForkConfig:
+    """Parameters of a fork.
+
+    Parameters
+    ----------
+    outputs: streams that leave.
+    lanes: elements of one beat.
+    bits: bits of an element.
+    beats: beats of one frame.
+
+    Timing: one beat a cycle, which leaves one cycle after it came in; the next one comes in when every output has
+    handed over its copy.
+    """
+
+    outputs: int
+    lanes: int
+    bits: int
+    beats: int
+
+    @property
+    def i_beats(self) -> int:
+        """Input beats of one frame."""
+        return self.beats
+
+    @property
+    def o_beats(self) -> int:
+        """Beats of one frame at each output."""
+        return self.beats
+
+    def golden(self, beats: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the beats [beats, lanes] of every output."""
+        return (np.asarray(beats),) * self.outputs
+
+    def model(self) -> ForkModel:
+        """Return the cycle model."""
+        return ForkModel(self)
+
+
+class ForkModel:
+    """Cycle model: a bit for each output that has not yet handed over its copy."""
+
+    def __init__(self, config: ForkConfig) -> None:
+        self.o_valids = [False] * config.outputs
+
+    def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
+        """Return whether the last copies leave in this cycle, if there are any."""
+        for pending, taken in zip(self.o_valids, o_readies, strict=True):
+            if pending and not taken:
+                return [False]
+        return [True]
+
+    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> None:
+        """Hand over copies, take a beat when none is left."""
+        pending = [valid and not ready for valid, ready in zip(self.o_valids, o_readies, strict=True)]
+        self.o_valids = [True] * len(pending) if i_valids[0] and not any(pending) else pending

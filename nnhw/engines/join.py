@@ -1,0 +1,189 @@
+"""Joins of several streams: weighted sum, concatenation of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.requantize import Requantizer
+from nnhw.engines.timing import PipelineModel
+from nnhw.errors import MappingError
+from nnhw.ir.types import IntType
+
+
+@dataclass(frozen=True)
+class SumConfig:
+    """Parameters of a weighted sum of several streams, element by element.
+
+    Parameters
+    ----------
+    inputs: element type of each stream.
+    factors: an integer for each stream, not 0.
+    lanes: elements of one beat.
+    chunks: beats of one pixel.
+    pixels: of one frame.
+    requantizer: applied to the sums, one row of it for each channel of a pixel; None: raw sums leave.
+
+    Timing: one beat a cycle; a beat leaves `latency` cycles after all of its inputs are there.
+    Range: sums have exactly the bits that factors and types need.
+    """
+
+    inputs: tuple[IntType, ...]
+    factors: tuple[int, ...]
+    lanes: int
+    chunks: int
+    pixels: int
+    requantizer: Requantizer | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.factors) or not self.inputs:
+            raise MappingError(f"a sum of {len(self.inputs)} streams needs as many factors, given {self.factors}")
+        if 0 in self.factors:
+            raise MappingError(f"a sum needs factors other than 0, given {self.factors}")
+
+    @property
+    def channels(self) -> int:
+        """Elements of one pixel."""
+        return self.chunks * self.lanes
+
+    @property
+    def i_beats(self) -> int:
+        """Beats of one frame at each input."""
+        return self.pixels * self.chunks
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.i_beats
+
+    @property
+    def raw(self) -> IntType:
+        """Type of a sum."""
+        ends = [sorted((factor * i.low, factor * i.high)) for factor, i in zip(self.factors, self.inputs, strict=True)]
+        return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
+
+    @property
+    def element(self) -> IntType:
+        """Type of the elements that leave."""
+        return self.raw if self.requantizer is None else self.requantizer.code
+
+    @property
+    def terms(self) -> tuple[tuple[int, int, int], ...]:
+        """(input, shift, sign) of every term of the adder tree: one for each nonzero signed digit of a factor."""
+        return tuple(
+            (index, shift, sign) for index, factor in enumerate(self.factors) for shift, sign in signed_digits(factor)
+        )
+
+    @property
+    def tree_levels(self) -> int:
+        """Register stages of the adder tree."""
+        return max(1, (len(self.terms) - 1).bit_length())
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat to its result behind the output buffer, if nothing stalls."""
+        return self.tree_levels + (self.requantizer.latency if self.requantizer else 0) + 1
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
+        """Return the output beats of the beats of all inputs, int64 [pixels * chunks, lanes] (values)."""
+        total = sum(factor * np.asarray(x, dtype=np.int64) for factor, x in zip(self.factors, beats, strict=True))
+        raw = np.asarray(total).reshape(-1, self.channels)
+        return (raw if self.requantizer is None else self.requantizer.golden(raw)).reshape(-1, self.lanes)
+
+    def model(self) -> JoinedPipelineModel:
+        """Return the cycle model."""
+        return JoinedPipelineModel(len(self.inputs), self.latency)
+
+
+def signed_digits(factor: int) -> list[tuple[int, int]]:
+    """Return (shift, sign) of the digits of an integer in canonical signed binary form: the fewest that there are."""
+    digits, shift = [], 0
+    while factor:
+        if factor & 1:
+            sign = 2 - (factor & 3)  # +1 where the next bit is 0, else -1 and a carry
+            digits.append((shift, sign))
+            factor -= sign
+        factor >>= 1
+        shift += 1
+    return digits
+
+
+class JoinedPipelineModel:
+    """Cycle model: a pipeline that takes a beat of every input at once."""
+
+    def __init__(self, inputs: int, latency: int) -> None:
+        self.inputs = inputs
+        self.pipeline = PipelineModel(latency)
+        self.o_valids = [False]
+
+    def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
+        """Return whether the pipeline moves and every input has a beat."""
+        return [self.pipeline.ready(o_readies[0]) and all(i_valids)] * self.inputs
+
+    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> None:
+        """Pass one clock edge."""
+        self.pipeline.step(all(i_valids), o_readies[0])
+        self.o_valids = [self.pipeline.o_valid]
+
+
+@dataclass(frozen=True)
+class ConcatConfig:
+    """Parameters of a concatenation: for each pixel the channels of stream 0, then those of stream 1, ...
+
+    Parameters
+    ----------
+    lanes: elements of one beat.
+    chunks: beats of one pixel of each input.
+    bits: bits of an element.
+    pixels: of one frame.
+
+    Timing: one beat a cycle, which leaves one cycle after it came in.
+    """
+
+    lanes: int
+    chunks: tuple[int, ...]
+    bits: int
+    pixels: int
+
+    @property
+    def i_beats(self) -> tuple[int, ...]:
+        """Beats of one frame at each input."""
+        return tuple(self.pixels * chunks for chunks in self.chunks)
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.pixels * sum(self.chunks)
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
+        """Return the output beats [o_beats, lanes] of the beats of all inputs."""
+        return np.concatenate([np.asarray(x).reshape(self.pixels, -1) for x in beats], axis=1).reshape(-1, self.lanes)
+
+    def model(self) -> ConcatModel:
+        """Return the cycle model."""
+        return ConcatModel(self)
+
+
+class ConcatModel:
+    """Cycle model: a register that is filled from the input whose turn it is."""
+
+    def __init__(self, config: ConcatConfig) -> None:
+        self.turns = [index for index, chunks in enumerate(config.chunks) for _ in range(chunks)]
+        self.inputs = len(config.chunks)
+        self.beat = 0
+        self.o_valids = [False]
+
+    def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
+        """Return for each input whether the register takes its beat."""
+        readies = [False] * self.inputs
+        readies[self.turns[self.beat]] = o_readies[0] or not self.o_valids[0]
+        return readies
+
+    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> None:
+        """Take the next beat, if it is there."""
+        if o_readies[0] or not self.o_valids[0]:
+            taken = i_valids[self.turns[self.beat]]
+            self.o_valids = [taken]
+            self.beat = (self.beat + taken) % len(self.turns)

@@ -1,0 +1,108 @@
+"""Padding: a border of one constant around a feature map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.errors import MappingError
+
+
+@dataclass(frozen=True)
+class PadConfig:
+    """Parameters of a border around a feature map that streams row by row, channels innermost.
+
+    Parameters
+    ----------
+    height, width: of the feature map that comes in.
+    chunks: beats of one pixel.
+    lanes: elements of one beat.
+    bits: bits of an element that leaves.
+    before, after: (rows, columns) of border in front of the map and behind it.
+    pattern: the bit pattern of a border element.
+    bipolar: what comes in is one bit, -1 or +1, and leaves as a number of two bits, so that the border may be 0.
+
+    Timing: one beat a cycle, a beat leaves one cycle after it came in; the border of a frame waits for the frame's
+    first beat.
+    """
+
+    height: int
+    width: int
+    chunks: int
+    lanes: int
+    bits: int
+    before: tuple[int, int]
+    after: tuple[int, int]
+    pattern: int
+    bipolar: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.pattern < 1 << self.bits:
+            raise MappingError(f"padding needs a pattern of {self.bits} bits, given {self.pattern:#x}")
+        if min(*self.before, *self.after) < 0:
+            raise MappingError(f"padding needs widths of at least 0, given {self.before} and {self.after}")
+        if self.bipolar and self.bits != 2:
+            raise MappingError(f"padding of bipolar elements gives numbers of 2 bits, given {self.bits}")
+
+    @property
+    def i_bits(self) -> int:
+        """Bits of an element that comes in."""
+        return 1 if self.bipolar else self.bits
+
+    @property
+    def o_height(self) -> int:
+        """Rows of the feature map that leaves."""
+        return self.before[0] + self.height + self.after[0]
+
+    @property
+    def o_width(self) -> int:
+        """Columns of the feature map that leaves."""
+        return self.before[1] + self.width + self.after[1]
+
+    @property
+    def i_beats(self) -> int:
+        """Input beats of one frame."""
+        return self.height * self.width * self.chunks
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.o_height * self.o_width * self.chunks
+
+    def golden(self, beats: np.ndarray) -> np.ndarray:
+        """Return the output beats [o_beats, lanes] of the input beats [i_beats, lanes], both bit patterns."""
+        pixels = np.asarray(beats).reshape(self.height, self.width, -1)
+        if self.bipolar:
+            pixels = np.where(pixels > 0, 1, 3)  # 01 is +1, 11 is -1
+        widths = ((self.before[0], self.after[0]), (self.before[1], self.after[1]), (0, 0))
+        return np.pad(pixels, widths, constant_values=self.pattern).reshape(-1, self.lanes)
+
+    def model(self) -> PadModel:
+        """Return the cycle model."""
+        return PadModel(self)
+
+
+class PadModel:
+    """Cycle model: each output beat is one of the input or of the border; the first one waits for the input."""
+
+    def __init__(self, config: PadConfig) -> None:
+        inside = np.zeros((config.o_height, config.o_width, config.chunks), dtype=bool)
+        (top, left), (height, width) = config.before, (config.height, config.width)
+        inside[top : top + height, left : left + width] = True
+        self.inside: list[bool] = inside.reshape(-1).tolist()
+        self.beat = 0
+        self.o_valid = False
+
+    def ready(self, o_ready: bool) -> bool:
+        """Return whether the output register takes a beat of the input."""
+        return (o_ready or not self.o_valid) and self.inside[self.beat]
+
+    def step(self, i_valid: bool, o_ready: bool) -> None:
+        """Give the next beat, if there is one."""
+        if self.o_valid and not o_ready:
+            return
+        waits = self.beat == 0 or self.inside[self.beat]
+        self.o_valid = i_valid or not waits
+        if self.o_valid:
+            self.beat = (self.beat + 1) % len(self.inside)

@@ -1,0 +1,130 @@
+"""What differs between device families in synthesis, place and route, and packing: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from nnhw.boards import Board
+
+Counts = Mapping[str, int]
+"""How many of each kind: cells of a netlist, or places of a device that are taken."""
+
+
+@dataclass(frozen=True)
+class FlowFamily:
+    """How the tools build for a family.
+
+    Parameters
+    ----------
+    synth: yosys command for a board, without the stages of `-run`; with multiplications in DSP blocks or not.
+    cells_lc: least logic cells of a netlist.
+    placed_lc: logic cells of a placement.
+    block_rams, large_rams, dsps: cells of a netlist, by the beginning of their names.
+    placed: what nextpnr's report calls block RAMs, large RAMs and DSP blocks.
+    place_tool, pack_tool: as on PATH.
+    constraints: ending of the file of constraints, and nextpnr's option for it.
+    layout: ending of the placed design, and nextpnr's option for it.
+    device_options: nextpnr's options for a board.
+    place_options: options of nextpnr that pay.
+    pack_options: of the packer.
+    bitstream: name of the finished file, from which openFPGALoader knows its kind.
+    """
+
+    synth: Callable[[Board, bool], str]
+    cells_lc: Callable[[Counts], int]
+    placed_lc: Callable[[Counts], int]
+    block_rams: tuple[str, ...]
+    large_rams: tuple[str, ...]
+    dsps: tuple[str, ...]
+    placed: tuple[str, str, str]
+    place_tool: str
+    pack_tool: str
+    constraints: tuple[str, str]
+    layout: tuple[str, str]
+    device_options: Callable[[Board], tuple[str, ...]]
+    place_options: tuple[str, ...]
+    pack_options: tuple[str, ...]
+    bitstream: str
+
+    @property
+    def tools(self) -> tuple[str, str, str]:
+        """The tools of a build, as on PATH."""
+        return ("yosys", self.place_tool, self.pack_tool)
+
+    def count(self, cells: Counts, kinds: tuple[str, ...]) -> int:
+        """Return how many cells of a netlist are of some kinds."""
+        return sum(number for cell, number in cells.items() if kinds and cell.startswith(kinds))
+
+
+def _synth_ice40(board: Board, dsp: bool) -> str:
+    device = "u" if board.device.startswith("u") else board.device[:2]
+    # -abc9 is what yosys 0.70 does on its own, and older ones do not.
+    return f"synth_ice40 -device {device} -top top -abc9{' -dsp' if dsp else ''}"
+
+
+def _synth_ecp5(board: Board, dsp: bool) -> str:
+    return f"synth_ecp5 -top top{'' if dsp else ' -nodsp'}"
+
+
+def _cells_lc_ice40(cells: Counts) -> int:
+    flip_flops = sum(number for kind, number in cells.items() if kind.startswith("SB_DFF"))
+    return max(cells.get("SB_LUT4", 0), cells.get("SB_CARRY", 0), flip_flops)
+
+
+def _cells_lc_ecp5(cells: Counts) -> int:
+    """Count LUTs: a carry cell is two, a memory of 16 x 4 bits six, two of them for its write port."""
+    luts = cells.get("LUT4", 0) + 2 * cells.get("CCU2C", 0) + 6 * cells.get("TRELLIS_DPR16X4", 0)
+    return max(luts, cells.get("TRELLIS_FF", 0))
+
+
+ICE40 = FlowFamily(
+    synth=_synth_ice40,
+    cells_lc=_cells_lc_ice40,
+    placed_lc=lambda taken: taken.get("ICESTORM_LC", 0),
+    block_rams=("SB_RAM40_4K",),
+    large_rams=("SB_SPRAM256KA",),
+    dsps=("SB_MAC16",),
+    placed=("ICESTORM_RAM", "ICESTORM_SPRAM", "ICESTORM_DSP"),
+    place_tool="nextpnr-ice40",
+    pack_tool="icepack",
+    constraints=("pcf", "--pcf"),
+    layout=("asc", "--asc"),
+    device_options=lambda board: (f"--{board.device}", "--package", board.package),
+    # In the placer, timing counts twice as much as it would.
+    #
+    # Measured at 48 MHz on the UP5K, lowest and mean Fmax in MHz, without --> with: an early `mnist_mlp`, 5 seeds,
+    # 47.5 and 50.6 --> 51.0 and 52.3; a later one, 3 seeds, 51.7 and 52.6 --> 53.4 and 54.4; `mnist_cnn`, 3 seeds,
+    # 51.7 and 52.2 --> 49.2 and 51.8. `--placer-heap-critexp 4` beside it gives the small ones more (53.0 and 53.8)
+    # and takes it from the large one (46.0 and 48.9); `--opt-timing` (45.8 and 48.9) and `--router router2` (44.0,
+    # engine alone) cost.
+    place_options=("--placer-heap-timingweight", "20"),
+    pack_options=(),
+    bitstream="design.bin",
+)
+
+ECP5 = FlowFamily(
+    synth=_synth_ecp5,
+    cells_lc=_cells_lc_ecp5,
+    # A slice has two of each, and a flip-flop needs no LUT beside it: the device is full when either runs out.
+    placed_lc=lambda taken: max(taken.get("TRELLIS_COMB", 0), taken.get("TRELLIS_FF", 0)),
+    block_rams=("DP16KD", "PDPW16KD"),
+    large_rams=(),
+    dsps=("MULT18X18D",),
+    placed=("DP16KD", "", "MULT18X18D"),
+    place_tool="nextpnr-ecp5",
+    pack_tool="ecppack",
+    constraints=("lpf", "--lpf"),
+    layout=("config", "--textcfg"),
+    device_options=lambda board: (f"--{board.device}", "--package", board.package, "--speed", board.speed),
+    place_options=(),
+    pack_options=("--compress",),
+    bitstream="design.bit",
+)
+
+FLOW_FAMILIES: Mapping[str, FlowFamily] = {"ice40": ICE40, "ecp5": ECP5}
+
+
+def family_of(board: Board) -> FlowFamily:
+    """Return how the tools build for a board."""
+    return FLOW_FAMILIES[board.family]

@@ -1,0 +1,54 @@
+"""Traced operations on constants alone: computed at once, and quantized weights keep their codes where they can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .calls import Call, evaluate
+from .scales import compressed
+from .values import Constant
+
+SHAPES = tuple(
+    f"aten.{name}"
+    for name in (
+        "flatten.using_ints", "view.default", "reshape.default", "squeeze.dim", "squeeze.dims", "squeeze.default",
+        "unsqueeze.default", "unflatten.int",
+    )
+)  # fmt: skip
+ORDERS = tuple(
+    f"aten.{name}"
+    for name in (
+        "permute.default", "transpose.int", "t.default", "mT.default", "numpy_T.default", "swapaxes.default",
+        "swapdims.default", "movedim.int", "movedim.intlist", "moveaxis.int", "moveaxis.intlist",
+    )
+)  # fmt: skip
+COPIES = tuple(
+    f"aten.{name}"
+    for name in (
+        "clone.default", "contiguous.default", "detach.default", "alias.default", "expand.default", "repeat.default",
+        "slice.Tensor", "select.int", "flip.default",
+    )
+)  # fmt: skip
+
+
+def computed_constant(call: Call) -> Constant:
+    """Return the result of a call whose arguments are constants."""
+    tensor = evaluate(call)
+    source = call.values[0] if call.values else None
+    keeps = call.operator in SHAPES + ORDERS + COPIES
+    if not keeps or not isinstance(source, Constant) or source.codes is None or source.scale is None:
+        return Constant(tensor, call.node.name)
+    scale = source.scale
+    if scale.ndim:
+        scale = compressed(_rearranged(call, np.broadcast_to(scale, source.codes.shape)))
+    return Constant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype)
+
+
+def _rearranged(call: Call, array: np.ndarray) -> np.ndarray:
+    target: Any = call.node.target
+    names = [argument.name for argument in target._schema.arguments if not argument.kwarg_only]
+    result: np.ndarray = target(torch.from_numpy(np.array(array)), *(call[name] for name in names[1:])).numpy()
+    return result

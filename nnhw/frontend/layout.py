@@ -1,0 +1,225 @@
+"""Traced operators that move, repeat or join elements without computing: codes stay codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from nnhw.errors import CaptureError
+from nnhw.ir import IntType, Op
+from nnhw.ir.ops import Concat, Flatten, Pad, Permute, Reshape, Upsample
+
+from .calls import Call
+from .constants import ORDERS, SHAPES
+from .scales import merged, moved
+from .translator import Handler, Translator
+from .values import Codes, Float, Value
+
+
+def reshape(translator: Translator, call: Call) -> Value:
+    """flatten, view, squeeze and the like: anything that keeps the batch axis and the order of elements."""
+    value: Codes | Float = call.values[0]  # type: ignore[assignment]
+    return reshaped(translator, call, value, translator.result_shape(call))
+
+
+def permute(translator: Translator, call: Call) -> Value:
+    """permute, transpose, movedim and the like."""
+    value: Codes | Float = call.values[0]  # type: ignore[assignment]
+    axes = _axes(call, len(translator.shape(value)) + 1)
+    if axes[0] != 0:
+        raise CaptureError(f"{call} moves the batch, which must stay the first axis; permute the other axes alone")
+    return permuted(translator, call, value, tuple(axis - 1 for axis in axes[1:]))
+
+
+def pad(translator: Translator, call: Call) -> Value:
+    """A border of one value around height and width."""
+    if call.arguments.get("mode", "constant") != "constant":
+        raise CaptureError(f"{call} has mode='{call['mode']}'; only mode='constant' is supported")
+    value, widths = call["self"], [int(width) for width in call["pad"]]
+    if not any(widths):
+        return value  # type: ignore[no-any-return]
+    rank = len(translator.shape(value))
+    if min(widths) < 0 or any(widths[2 * min(rank - 1, 2) :]):
+        raise CaptureError(
+            f"{call} has pad={widths}; only borders of height and width, of 0 or more, are supported: for channels "
+            f"use torch.cat, or a 1x1 convolution"
+        )
+    left, right, top, bottom = (*widths, 0, 0)[:4]
+    border = float(call["value"] or 0.0)
+    op = Pad((top, left), (bottom, right), border)
+    image = as_image(translator, call, value)
+    if isinstance(image, Codes):
+        code = _code_of(translator, image, border)
+        if code is None:
+            image = Float(translator.floats(image, call.location))
+        else:
+            op = Pad((top, left), (bottom, right), float(code))
+    return like(translator, call, placed(translator, call, image, op), rank)
+
+
+def upsample(translator: Translator, call: Call) -> Value:
+    """Nearest-neighbour upsampling by whole factors."""
+    value = call.values[0]
+    assert isinstance(value, Codes | Float)
+    before, after = translator.shape(value), translator.result_shape(call)
+    if any(new % old for old, new in zip(before[1:], after[1:], strict=True)) or not _is_plain(call, before, after):
+        raise CaptureError(
+            f"{call} makes {list(after[1:])} of {list(before[1:])}; only whole factors are supported, with which each "
+            f"element is repeated equally often"
+        )
+    factors = [new // old for old, new in zip(before[1:], after[1:], strict=True)]
+    image = as_image(translator, call, value)
+    op = Upsample((factors[0] if len(factors) == 2 else 1, factors[-1]))
+    return like(translator, call, placed(translator, call, image, op), len(before))
+
+
+def concat(translator: Translator, call: Call) -> Value:
+    """Tensors one behind the other; codes if all of them have the same scale."""
+    parts = call["tensors"]
+    if not all(isinstance(part, Codes | Float) for part in parts):
+        raise CaptureError(f"{call} joins constants or integers with values; join values that are computed alone")
+    if len(parts) == 1:
+        return parts[0]  # type: ignore[no-any-return]
+    rank = len(translator.shape(parts[0])) + 1
+    axis = call["dim"] % rank - 1
+    if axis < 0:
+        raise CaptureError(f"{call} joins along the batch, got dim={call['dim']}; use dim=1")
+    scale = (
+        merged([part.scale for part in parts], axis, [translator.shape(part) for part in parts])
+        if all(isinstance(part, Codes) and part.quantized for part in parts)
+        else None
+    )
+    if scale is not None:
+        return Codes(translator.emit(call, Concat(axis), *(part.name for part in parts)), scale, quantized=True)
+    names = [translator.floats(part, call.location) for part in parts]
+    return Float(translator.emit(call, Concat(axis), *names))
+
+
+def take_all(translator: Translator, call: Call) -> Value:
+    """A slice that is the whole axis, as in x[:, :]."""
+    value: Value = call["self"]
+    if call["start"] in (None, 0) and call["step"] == 1 and _ends_at_the_end(translator, call):
+        return value
+    raise CaptureError(
+        f"{call} takes a part of a tensor; only whole axes, as in x[:, :], are supported: use layers with fewer "
+        f"outputs, or one layer for each part"
+    )
+
+
+def reshaped(
+    translator: Translator, call: Call, value: Codes | Float, shape: tuple[int, ...], suffix: str = ""
+) -> Codes | Float:
+    """Return a value in another shape; nothing is added if it has it, or had it before another reshape."""
+    value = translator.reshaped.get(value.name, value)
+    if shape == translator.shape(value):
+        return value
+    result = placed(translator, call, value, Flatten() if len(shape) == 1 else Reshape(shape), suffix)
+    translator.reshaped[result.name] = value
+    return result
+
+
+def permuted(
+    translator: Translator, call: Call, value: Codes | Float, axes: tuple[int, ...], suffix: str = ""
+) -> Codes | Float:
+    """Return a value with its image axes in another order: undone, or a reshape, where that is the same."""
+    if value.name in translator.permuted:
+        value, first = translator.permuted[value.name]
+        axes = tuple(first[axis] for axis in axes)
+    shape = translator.shape(value)
+    if axes == tuple(range(len(axes))):
+        return value
+    if [axis for axis in axes if shape[axis] > 1] == [axis for axis in range(len(axes)) if shape[axis] > 1]:
+        return reshaped(translator, call, value, tuple(shape[axis] for axis in axes), suffix)
+    result = placed(translator, call, value, Permute(axes), suffix)
+    translator.permuted[result.name] = (value, axes)
+    return result
+
+
+def as_image(translator: Translator, call: Call, value: Any) -> Codes | Float:
+    """Return [channels, length] as [channels, 1, length], and [channels, height, width] as it is.
+
+    Raises: CaptureError for any other number of axes.
+    """
+    shape = translator.shape(value)
+    if len(shape) not in (2, 3):
+        raise CaptureError(
+            f"{call} needs an input of shape [batch, channels, height, width] or [batch, channels, length], got "
+            f"{len(shape) + 1} axes"
+        )
+    return reshaped(translator, call, value, (shape[0], 1, shape[1]), "as_2d") if len(shape) == 2 else value
+
+
+def like(translator: Translator, call: Call, value: Codes | Float, rank: int) -> Codes | Float:
+    """Return an image as [channels, length] where `as_image` was given that: `rank` is 2."""
+    shape = translator.shape(value)
+    return reshaped(translator, call, value, (shape[0], shape[2]), "as_1d") if rank == 2 else value
+
+
+def placed(translator: Translator, call: Call, value: Codes | Float, op: Op, suffix: str = "") -> Codes | Float:
+    """Add an op that moves or repeats elements, or picks one of a channel; codes keep their scales."""
+    if isinstance(value, Codes):
+        scale = moved(value.scale, translator.shape(value), op)
+        return Codes(translator.emit(call, op, value.name, suffix=suffix), scale, value.quantized)
+    return Float(translator.emit(call, op, translator.floats(value, call.location), suffix=suffix))
+
+
+def _axes(call: Call, rank: int) -> list[int]:
+    """Return which axis of the operand each axis of the result is, by asking torch."""
+    sizes = list(range(2, 2 + rank))  # all different
+    target: Any = call.node.target
+    schema = [argument.name for argument in target._schema.arguments]
+    result = target(torch.empty(sizes, device="meta"), *(call[name] for name in schema[1:]))
+    return [sizes.index(size) for size in result.shape]
+
+
+def _code_of(translator: Translator, value: Codes, border: float) -> int | None:
+    """Return the code that stands for a border's value; None if there is none."""
+    if border == 0.0:
+        return 0
+    dtype = translator.builder.type_of(value.name).dtype
+    code = border / float(value.scale) if not value.scale.ndim and value.quantized else 0.5
+    assert isinstance(dtype, IntType)
+    if not code.is_integer() or code * float(value.scale) != border or not dtype.holds(np.array([int(code)])):
+        return None
+    return int(code)
+
+
+def _is_plain(call: Call, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Return whether torch repeats each element equally often: its index is a float32 product, rounded down."""
+    target: Any = call.node.target
+    for axis in range(1, len(before)):
+        line = [before[k] if k == axis else 1 for k in range(1, len(before))]
+        wide = [after[k] if k == axis else 1 for k in range(1, len(before))]
+        arguments = dict(call.arguments)
+        image = torch.arange(before[axis], dtype=torch.float32).reshape(1, 1, *line)
+        scales = arguments.get("scale_factors")
+        if scales is not None:
+            scales = [scales[k - 1] if k == axis else 1.0 for k in range(1, len(before))]
+        result = target(image, None if scales is not None else wide, scales)
+        if not torch.equal(result.flatten(), image.flatten().repeat_interleave(after[axis] // before[axis])):
+            return False
+    return True
+
+
+def _ends_at_the_end(translator: Translator, call: Call) -> bool:
+    dim = call["dim"] % (len(translator.shape(call["self"])) + 1)
+    end = call["end"]
+    if end is None or (isinstance(end, int) and end == 2**63 - 1):
+        return True
+    return dim > 0 and isinstance(end, int) and end >= translator.shape(call["self"])[dim - 1]
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(SHAPES, reshape),
+    **dict.fromkeys(ORDERS, permute),
+    "aten.view_as.default": reshape,
+    "aten.reshape_as.default": reshape,
+    "aten.pad.default": pad,
+    "aten.constant_pad_nd.default": pad,
+    "aten.upsample_nearest1d.vec": upsample,
+    "aten.upsample_nearest2d.vec": upsample,
+    "aten.cat.default": concat,
+    "aten.slice.Tensor": take_all,
+}

@@ -1,0 +1,221 @@
+"""Traced pooling. Average pooling is an exact sum of codes; scale and divisor come behind it, in this order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from nnhw.errors import CaptureError
+from nnhw.ir import FLOAT, TensorType
+from nnhw.ir.ops import Divide, MaxPool2d, Pad, SumPool2d
+
+from .calls import Call
+from .layout import as_image, like, placed, reshaped
+from .scales import moved
+from .translator import Handler, KnownResult, Translator
+from .values import Codes, Float, Value
+
+Pair = tuple[int, int]
+
+
+def max_pool(translator: Translator, call: Call) -> Value:
+    """Max pooling; of codes where it can be, for scales are positive."""
+    value = call["self"]
+    rank = len(translator.shape(value))
+    if _pair(call["dilation"], rank, 1) != (1, 1):
+        raise CaptureError(f"{call} has dilation={call['dilation']}; only dilation=1 is supported")
+    kernel, stride, padding = _window(call, rank)
+    image = as_image(translator, call, value)
+    counts = _counts(translator.shape(image), kernel, stride, padding, call["ceil_mode"])
+    # Windows that ceil_mode adds reach further, and those that leave a rest less far.
+    after = _reach(translator.shape(image), kernel, stride, padding, counts)
+    result = placed(translator, call, image, MaxPool2d(kernel, stride, padding, after))
+    return like(translator, call, result, rank)
+
+
+def adaptive_max_pool(translator: Translator, call: Call) -> Value:
+    """Max pooling with as many windows as are asked for; the indices that torch returns as well do not exist here."""
+    value = call["self"]
+    rank = len(translator.shape(value))
+    image = as_image(translator, call, value)
+    kernel = _equal_windows(call, translator.shape(image), _pair(call["output_size"], rank, 1))
+    return like(translator, call, placed(translator, call, image, MaxPool2d(kernel, kernel)), rank)
+
+
+def first_result(translator: Translator, call: Call) -> Value:
+    """The values, without the indices, of adaptive max pooling."""
+    value: Value = call.arguments[0]  # type: ignore[index]
+    if call.arguments[1] != 0:  # type: ignore[index]
+        raise CaptureError(f"{call} uses the indices of a pooling, which do not exist in hardware; use its values")
+    return value
+
+
+def average_pool(translator: Translator, call: Call) -> Value:
+    """Average pooling whose divisor is the same for every window."""
+    codes = _codes(call)
+    rank = len(translator.shape(codes))
+    kernel, stride, padding = _window(call, rank)
+    image = as_image(translator, call, codes)
+    shape = translator.shape(image)
+    counts = _counts(shape, kernel, stride, padding, call["ceil_mode"])
+    divisor = call.arguments.get("divisor_override") or _divisor(call, shape, kernel, stride, padding, counts)
+    after = _reach(shape, kernel, stride, padding, counts)
+    if any(padding + after):
+        image = placed(translator, call, image, Pad(padding, after), "border")
+    return _average(translator, call, image, kernel, stride, divisor, rank)
+
+
+def adaptive_average_pool(translator: Translator, call: Call) -> Value:
+    """Average pooling with as many windows as are asked for."""
+    codes = _codes(call)
+    rank = len(translator.shape(codes))
+    image = as_image(translator, call, codes)
+    kernel = _equal_windows(call, translator.shape(image), _pair(call["output_size"], rank, 1))
+    return _average(translator, call, image, kernel, kernel, kernel[0] * kernel[1], rank)
+
+
+def mean(translator: Translator, call: Call) -> Value:
+    """The mean over height, width or both."""
+    return _over_axes(translator, call, divide=True)
+
+
+def total(translator: Translator, call: Call) -> Value:
+    """The sum over height, width or both."""
+    return _over_axes(translator, call, divide=False)
+
+
+def greatest(translator: Translator, call: Call) -> Value:
+    """The greatest value over height, width or both."""
+    value = call["self"]
+    kernel = _reduced(call, translator.shape(value))
+    image = as_image(translator, call, value)
+    return _kept(translator, call, placed(translator, call, image, MaxPool2d(kernel, kernel)))
+
+
+def _over_axes(translator: Translator, call: Call, divide: bool) -> Value:
+    if call["dtype"] not in (None, torch.float32, torch.float64):
+        raise CaptureError(f"{call} computes in {call['dtype']}; only float32 and float64 are supported")
+    codes = _codes(call)
+    kernel = _reduced(call, translator.shape(codes))
+    image = as_image(translator, call, codes)
+    divisor = kernel[0] * kernel[1] if divide else 1
+    return _kept(translator, call, _average(translator, call, image, kernel, kernel, divisor, rank=3))
+
+
+def _average(
+    translator: Translator, call: Call, image: Any, kernel: Pair, stride: Pair, divisor: int, rank: int
+) -> Codes | Float:
+    """Sum each window of codes, and divide what the sums stand for."""
+    scale = moved(image.scale, translator.shape(image), MaxPool2d(kernel, stride))
+    sums = Codes(translator.emit(call, SumPool2d(kernel, stride), image.name), scale, quantized=False)
+    result = like(translator, call, sums, rank)
+    if divisor == 1:
+        return result
+    label = f"{translator.label(call)}.count"
+    count = translator.builder.constant(label, np.array(float(divisor)), TensorType((), FLOAT), call.location)
+    return Float(translator.emit(call, Divide(), translator.floats(result, call.location), count, suffix="mean"))
+
+
+def _kept(translator: Translator, call: Call, value: Codes | Float) -> Codes | Float:
+    """Return an image whose reduced axes are kept with size 1, or not, as the call wants it."""
+    return reshaped(translator, call, value, translator.result_shape(call), "kept")
+
+
+def _codes(call: Call) -> Codes:
+    value = call["self"]
+    if not isinstance(value, Codes) or not value.quantized:
+        raise KnownResult(
+            f"{call} needs quantized inputs, for its sums must be exact; put a quantizer in front of it, such as "
+            f"nnhw.nn.QuantReLU(4) or nnhw.nn.QuantIdentity(8)"
+        )
+    return value
+
+
+def _window(call: Call, rank: int) -> tuple[Pair, Pair, Pair]:
+    """Return kernel, stride and padding as (height, width)."""
+    kernel = _pair(call["kernel_size"], rank, 1)
+    return kernel, _pair(call["stride"] or call["kernel_size"], rank, 1), _pair(call["padding"], rank, 0)
+
+
+def _pair(sizes: Any, rank: int, rest: int) -> Pair:
+    if isinstance(sizes, int):
+        sizes = [sizes]
+    return (rest if rank == 2 else sizes[0]), sizes[-1]
+
+
+def _counts(shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, ceil_mode: bool) -> Pair:
+    """Return how many windows there are: none starts behind the border, ceil_mode or not."""
+    counts = []
+    for size, span, step, border in zip(shape[1:], kernel, stride, padding, strict=True):
+        free = size + 2 * border - span
+        count = (free + step - 1 if ceil_mode else free) // step + 1
+        counts.append(count - 1 if ceil_mode and (count - 1) * step >= size + border else count)
+    return counts[0], counts[1]
+
+
+def _reach(shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, counts: Pair) -> Pair:
+    """Return how far the last windows reach beyond the border."""
+    ends = [
+        (count - 1) * step + span - border - size
+        for size, span, step, border, count in zip(shape[1:], kernel, stride, padding, counts, strict=True)
+    ]
+    return max(ends[0], 0), max(ends[1], 0)
+
+
+def _divisor(call: Call, shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, counts: Pair) -> int:
+    """Return the divisor of all windows. Raises: CaptureError if windows at the border have another one."""
+    divisor = 1
+    for size, span, step, border, count in zip(shape[1:], kernel, stride, padding, counts, strict=True):
+        starts = np.arange(count) * step - border
+        # Torch counts the padding where it is told to, but never what ceil_mode adds behind it.
+        low, high = (-border, size + border) if call["count_include_pad"] else (0, size)
+        covered = set((np.minimum(starts + span, high) - np.maximum(starts, low)).tolist())
+        if len(covered) > 1:
+            raise CaptureError(
+                f"{call} divides by {sorted(covered)} positions, more or fewer at the border (padding={border}, "
+                f"ceil_mode={call['ceil_mode']}, count_include_pad={call['count_include_pad']}); use "
+                f"count_include_pad=True and ceil_mode=False, or divisor_override"
+            )
+        divisor *= covered.pop()
+    return divisor
+
+
+def _equal_windows(call: Call, shape: tuple[int, ...], counts: Pair) -> Pair:
+    if any(size % count for size, count in zip(shape[1:], counts, strict=True)):
+        raise CaptureError(
+            f"{call} makes {list(counts)} of {list(shape[1:])}, with windows of different sizes; use sizes that "
+            f"divide evenly, or a pooling with kernel and stride"
+        )
+    return shape[1] // counts[0], shape[2] // counts[1]
+
+
+def _reduced(call: Call, shape: tuple[int, ...]) -> Pair:
+    """Return the window that covers the axes to be reduced."""
+    rank = len(shape) + 1
+    given = call["dim"] if call["dim"] is not None else []
+    axes = {axis % rank for axis in ([given] if isinstance(given, int) else given)}
+    if rank not in (3, 4) or not axes or min(axes) < 2:
+        raise CaptureError(
+            f"{call} goes over the axes {sorted(axes) or 'of the whole tensor'}; only height and width are supported: "
+            f"use dim=(2, 3), or dim=2 for [batch, channels, length]"
+        )
+    sides = [size if axis in axes else 1 for axis, size in enumerate(shape[1:], start=2)]
+    return (sides[0] if rank == 4 else 1), sides[-1]
+
+
+HANDLERS: dict[str, Handler] = {
+    "aten.max_pool1d.default": max_pool,
+    "aten.max_pool2d.default": max_pool,
+    "aten.adaptive_max_pool1d.default": adaptive_max_pool,
+    "aten.adaptive_max_pool2d.default": adaptive_max_pool,
+    "_operator.getitem": first_result,
+    "aten.avg_pool1d.default": average_pool,
+    "aten.avg_pool2d.default": average_pool,
+    "aten.adaptive_avg_pool1d.default": adaptive_average_pool,
+    "aten.adaptive_avg_pool2d.default": adaptive_average_pool,
+    "aten.mean.dim": mean,
+    "aten.sum.dim_IntList": total,
+    "aten.amax.default": greatest,
+}

@@ -1,0 +1,73 @@
+"""The support matrix: which operators of PyTorch are captured, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+
+from nnhw.ir import OPS, Op
+from nnhw.ir.ops.base import ANY
+
+from . import activations, elementwise, layout, linear, pooling, quantizers
+from .translator import Handler
+
+_SECTIONS: tuple[tuple[str, ModuleType], ...] = (
+    ("Quantizers", quantizers),
+    ("Linear operators", linear),
+    ("Pooling", pooling),
+    ("Layout", layout),
+    ("Arithmetic, batch normalization and the ends of models", elementwise),
+    ("Activations and rounding", activations),
+)
+_INTRODUCTION = """\
+# Supported operators
+
+This file is generated from the tables that the program itself uses: run `python -m nnhw.frontend.support`.
+
+A model is captured with `torch.export` in eval mode. Operators that are not in the first table are refused, all at
+once, each with its place in the model and what to use instead. Forms in place (`relu_`) count as the operator itself.
+"""
+_OPS_INTRODUCTION = """\
+## Operators of the IR
+
+What the captured operators become. The first sentence of each is its meaning: the interpreter computes it by the
+stated formula, and the hardware is compared with that.
+"""
+
+
+def support_matrix() -> str:
+    """Return the support matrix as Markdown."""
+    parts = [_INTRODUCTION, "## Operators of PyTorch\n"]
+    for title, module in _SECTIONS:
+        parts.append(f"### {title}\n\n{_table(('operators', 'meaning'), _rows(module.HANDLERS))}")
+    parts.append(_OPS_INTRODUCTION)
+    parts.append(_table(("op", "inputs", "meaning"), (_op_row(op) for op in OPS.values())))
+    return "\n".join(parts)
+
+
+def _rows(handlers: Mapping[str, Handler]) -> Iterable[tuple[str, ...]]:
+    names: dict[str, list[str]] = {}
+    for operator, handler in handlers.items():
+        names.setdefault(_first_sentence(handler.__doc__), []).append(operator)
+    for text, operators in names.items():
+        yield ", ".join(f"`{name.removeprefix('aten.').removesuffix('.default')}`" for name in operators), text
+
+
+def _op_row(op: type[Op]) -> tuple[str, ...]:
+    inputs = "two or more" if op.arity == ANY else str(op.arity)
+    constants = f", {len(op.parameters)} of them constant" if op.parameters else ""
+    return f"`{op.name}`", inputs + constants, _first_sentence(op.__doc__)
+
+
+def _first_sentence(text: str | None) -> str:
+    """Return the first paragraph's first line, without what would end a table's cell."""
+    return (text or "").strip().splitlines()[0].rstrip(":,").replace("|", "\\|").replace("*", "\\*")
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    print(support_matrix(), end="")

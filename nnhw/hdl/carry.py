@@ -1,0 +1,109 @@
+"""The first level of adders, with the gates of its operands in the cells of the carry chain.
+
+Both families have one bit of an adder a logic cell. What else fits into the cell differs:
+
+- iCE40: a carry is made of two signals and the carry below, beside the LUT4 of the cell, which sees the same three and
+  one more. So one operand may be gated behind the adder: where its gate is closed, the LUT passes the other operand.
+- ECP5: a carry is made of the LUT4's own result, where that is 0, of its first two inputs. So both operands may be
+  functions of two inputs each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amaranth.hdl import Cat, Const, Instance, Module, Mux, Signal, Value, signed, unsigned
+
+
+def family_of(platform: object) -> str | None:
+    """Return the family of an Amaranth platform, 'ice40' or 'ecp5'; None in simulation and for other families."""
+    device = str(getattr(platform, "device", "")).lower()
+    for prefix, family in (("ice40", "ice40"), ("lfe5", "ecp5")):
+        if device.startswith(prefix):
+            return family
+    return None
+
+
+Operand = tuple[Value, Value]
+"""A number and a bit."""
+
+
+def add_gated(m: Module, x: Operand, y: Operand, family: str | None) -> Value:
+    """Return the sum of two numbers, each taken where its bit is set, one bit wider than they are."""
+    if family == "ecp5":
+        return _ecp5_chain(m, x, y, lambda a, b, c, d: (a & b) ^ (c & d))
+    first = gated(*x)
+    if family == "ice40":
+        return Mux(y[1], first + y[0], first)
+    return first + gated(*y)
+
+
+def add_inverted(m: Module, x: Operand, y: Operand, family: str | None) -> Value:
+    """Return the sum of two signed numbers, each complemented where its bit is set, one bit wider than they are."""
+    if family == "ecp5":
+        return _ecp5_chain(m, x, y, lambda a, b, c, d: a ^ b ^ c ^ d)
+    bits = len(x[0])
+    if family == "ice40":
+        # With u = x or ~x: u + y, or ~(~u + y + 1) = u - y - 1 = u + ~y.
+        u = (x[0].as_unsigned() ^ (x[1] ^ y[1]).replicate(bits)).as_signed()
+        total = (Cat(Const(1, 1), u).as_signed() + Cat(y[1], y[0]).as_signed())[1:]
+        return (total ^ y[1].replicate(bits + 1)).as_signed()
+    first, second = ((number.as_unsigned() ^ bit.replicate(bits)).as_signed() for number, bit in (x, y))
+    return first + second
+
+
+def gated(number: Value, gate: Value) -> Value:
+    """Return the number or zero."""
+    row = number.as_unsigned() & gate.replicate(len(number))
+    return row.as_signed() if number.shape().signed else row
+
+
+def _ecp5_chain(m: Module, x: Operand, y: Operand, propagate: Callable[[int, int, int, int], int]) -> Value:
+    """Add a chain of CCU2C, two bits each.
+
+    Parameters
+    ----------
+    propagate: the sum bit, without carry, of a bit of x, its gate, a bit of y and its gate. With both inputs of y at
+        0 it has to be what x contributes.
+
+    Source: yosys `techlibs/lattice/ccu2c_sim.vh`.
+    """
+    is_signed = x[0].shape().signed
+    table = sum(
+        propagate(index & 1, index >> 1 & 1, index >> 2 & 1, index >> 3 & 1) << index for index in range(1 << 4)
+    )
+    bits = len(x[0]) + 1
+    total = Signal(signed(bits) if is_signed else unsigned(bits))
+    padded = bits + bits % 2
+    columns = [
+        (_bit(x[0], index), x[1], _bit(y[0], index), y[1]) if is_signed or index < bits - 1 else (Const(0, 1),) * 4
+        for index in range(padded)
+    ]
+    carry: Value = Const(0, 1)
+    for low in range(0, padded, 2):
+        following, sums = Signal(), Signal(2)
+        ports = {
+            f"i_{name}{half}": value
+            for half in range(2)
+            for name, value in zip("ABCD", columns[low + half], strict=True)
+        }
+        m.submodules += Instance(
+            "CCU2C",
+            p_INIT0=Const(table, 16),
+            p_INIT1=Const(table, 16),
+            p_INJECT1_0="NO",
+            p_INJECT1_1="NO",
+            i_CIN=carry,
+            o_S0=sums[0],
+            o_S1=sums[1],
+            o_COUT=following,
+            **ports,
+        )
+        m.d.comb += total[low : low + 2].eq(sums)
+        carry = following
+    return total
+
+
+def _bit(number: Value, index: int) -> Value:
+    """Return a bit of a number, extended by its sign."""
+    return number[min(index, len(number) - 1)]

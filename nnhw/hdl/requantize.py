@@ -1,0 +1,46 @@
+"""The hardware of each requantizer: a table, as for the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nnhw.engines.requantize import DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.errors import MappingError
+from nnhw.hdl.lookup import TableUnit
+from nnhw.hdl.requantizer import RequantizerUnit
+from nnhw.hdl.scaling import DoubleScalerUnit, ScalerUnit
+from nnhw.hdl.thresholds import ThresholdSearchUnit, ThresholdUnit
+from nnhw.ir.types import IntType
+
+REQUANTIZERS: dict[type, Callable[..., RequantizerUnit]] = {
+    DoubleScaler: DoubleScalerUnit,
+    Scaler: ScalerUnit,
+    Table: TableUnit,
+    ThresholdSearch: ThresholdSearchUnit,
+    Thresholds: ThresholdUnit,
+}
+
+
+def make_requantizer(
+    requantizer: Requantizer, raw: tuple[int, int], drain: int, logic_thresholds: bool = True
+) -> RequantizerUnit:
+    """Return the hardware of a requantizer.
+
+    Parameters
+    ----------
+    raw: (lowest, highest) raw sum; it gives `i_sums` its shape.
+    drain: sums of one move; divides the channels.
+    logic_thresholds: steps of `Thresholds` are constants in logic; the other kinds have fields for that.
+
+    Raises
+    ------
+    MappingError: the channels are no multiple of `drain`, or raw sums lie outside of what the requantizer covers.
+    """
+    if requantizer.outputs % drain:
+        raise MappingError(f"requantizer: drain {drain} must divide outputs {requantizer.outputs}")
+    domain = getattr(requantizer, "raw", IntType(*raw))
+    if raw[0] < domain.low or raw[1] > domain.high:
+        raise MappingError(f"requantizer for raw sums {domain} was given sums {raw[0]}..{raw[1]}")
+    if isinstance(requantizer, Thresholds):
+        return ThresholdUnit(requantizer, raw, drain, logic_thresholds)
+    return REQUANTIZERS[type(requantizer)](requantizer, raw, drain)

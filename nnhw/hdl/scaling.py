@@ -1,0 +1,281 @@
+"""Hardware of multiplying requantizers: a pipelined multiply-add, shifts, a clamp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product as iterate
+
+import numpy as np
+from amaranth.hdl import Cat, Const, Module, Mux, Value, signed, unsigned
+
+from nnhw.engines.encoding import bits_for_range
+from nnhw.engines.requantize import (
+    ADDER_BITS,
+    DSP_PIECE_BITS,
+    HIGH_SHIFT,
+    DoubleScaler,
+    Product,
+    Scaler,
+    pieces,
+)
+from nnhw.hdl.requantizer import RequantizerUnit
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A number on its way through the tree: `value << shift`, modulo the width of the result."""
+
+    value: Value
+    shift: int
+
+
+class MultiplyAddUnit(RequantizerUnit):
+    """The part of `Scaler` and `DoubleScaler` that is the same: `raw * multiplier + addend`.
+
+    In logic each radix-4 digit of a multiplier selects one of {-1, 0, 1, 2} times the sum, a LUT4 a bit; the ones
+    that complete a negation and the bias that makes sums unsigned are part of the addend.
+    """
+
+    dsp: bool
+    logic: bool
+
+    def multiply_add(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[Value]:
+        """Return the results, two's complement of `product.bits`, for each lane.
+
+        Parameters
+        ----------
+        raws: sums, in the same move as their addresses.
+        addresses: of each lane's constants: segment and position.
+        """
+        make = self._dsp_products if product.dsp else self._logic_products
+        lanes = make(m, product, raws, addresses)
+        wait = 1 + product.dsp + product.levels * product.moves
+        late = self.delay_all(m, "addend_address", addresses, wait)
+        rows = [value % (1 << product.bits) for value in self._addends(product)]
+        addends = self.constants(m, "addends", rows, product.bits, late, self.logic)
+        results = []
+        for lane, operands in enumerate(lanes):
+            for level in range(product.levels):
+                operands = self._tree_level(m, f"tree_{lane}_{level}", operands, product)
+            value = Cat(Const(0, operands[0].shift), operands[0].value)
+            results.append(self._add(m, f"result_{lane}", value, addends[lane], product.bits, product.moves))
+        return [result.as_signed() for result in results]
+
+    def _tree_level(self, m: Module, name: str, operands: list[Operand], product: Product) -> list[Operand]:
+        """Add neighbours, the lower one's bits below the higher one pass by."""
+        results = []
+        for number in range(0, len(operands), 2):
+            low, label = operands[number], f"{name}_{number}"
+            if number + 1 == len(operands):
+                results.append(Operand(self.delay(m, label, low.value, product.moves), low.shift))
+                continue
+            high = operands[number + 1]
+            distance, most = high.shift - low.shift, product.bits - low.shift
+            bits = min(max(len(low.value), len(high.value) + distance) + 1, most)
+            value = self._add(m, label, low.value, Cat(Const(0, distance), high.value), bits, product.moves)
+            results.append(Operand(value, low.shift))
+        return results
+
+    def _add(self, m: Module, name: str, a: Value, b: Value, bits: int, moves: int) -> Value:
+        """Return a + b modulo 2**bits after one move, or after two, the low half first."""
+        if moves == 1:
+            return self.register(m, name, (a + b)[:bits], unsigned(bits))
+        low_bits = min(ADDER_BITS, bits)
+        low = self.register(m, f"{name}_low", a[:low_bits] + b[:low_bits], unsigned(low_bits + 1))
+        if bits <= low_bits:
+            return self.register(m, name, low[:bits], unsigned(bits))
+        tops = [self.register(m, f"{name}_{k}", value[low_bits:bits]) for k, value in (("a", a), ("b", b))]
+        low_later = self.register(m, f"{name}_done", low[:low_bits])
+        # A carry into an adder is one more bit at its lower end.
+        total = Cat(Const(1, 1), tops[0]) + Cat(low[low_bits], tops[1])
+        top = self.register(m, f"{name}_top", total[1 : bits - low_bits + 1], unsigned(bits - low_bits))
+        return Cat(low_later, top)
+
+    def _logic_products(
+        self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
+    ) -> list[list[Operand]]:
+        """Return the partial products of each lane: the digits that occur, times the sum."""
+        digits = product.digits
+        used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]
+        patterns = (digits[..., used] & 3).reshape(-1, len(used)).tolist()
+        rows = [sum(digit << (2 * k) for k, digit in enumerate(row)) for row in patterns]
+        words = self.constants(m, "multipliers", rows, 2 * len(used), addresses, self.logic)
+        lanes = []
+        for lane, arriving in enumerate(raws):
+            raw = self.register(m, f"factor_{lane}", arriving, unsigned(self.raw_shape.width))
+            number = Cat(raw[:-1], ~raw[-1]) if self.raw_shape.signed else raw
+            lanes.append(
+                [
+                    Operand(self._times(m, f"product_{lane}_{k}", number, words[lane][2 * k : 2 * k + 2]), 2 * digit)
+                    for k, digit in enumerate(used)
+                ]
+            )
+        return lanes
+
+    def _times(self, m: Module, name: str, number: Value, digit: Value) -> Value:
+        """Return digit * number, one move later; for -1 the complement, in one bit more than the number has."""
+        once, twice = Cat(number, Const(0, 1)), Cat(Const(0, 1), number)
+        multiple = Mux(digit[1], Mux(digit[0], ~once, twice), Mux(digit[0], once, 0))
+        return self.register(m, name, multiple, unsigned(len(number) + 1))
+
+    def _addends(self, product: Product) -> list[int]:
+        """Return the addends of all channels with what the partial products lack.
+
+        With n bits of a sum, -x = ~x + 1 - 2**(n + 1) in a digit of -1; and a signed sum is its bits with the sign
+        inverted, less 2**(n - 1).
+        """
+        addends = [int(value) for value in product.addend.ravel()]
+        if product.dsp:
+            return addends
+        bits = self.raw_shape.width
+        bias = (1 << (bits - 1)) if self.raw_shape.signed else 0
+        digits = product.digits.reshape(len(addends), -1).tolist()
+        negative = [sum(4**k for k, digit in enumerate(row) if digit == -1) for row in digits]
+        return [
+            addend + ones * (1 - (1 << (bits + 1))) - bias * multiplier
+            for addend, ones, multiplier in zip(addends, negative, product.multiplier.ravel().tolist(), strict=True)
+        ]
+
+    def _dsp_products(
+        self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
+    ) -> list[list[Operand]]:
+        """Return the products of the pieces of both factors; factors and products are registers of DSP blocks."""
+        bits = product.multiplier_bits
+        rows = [value & ((1 << bits) - 1) for value in product.multiplier.ravel().tolist()]
+        words = self.constants(m, "multipliers", rows, bits, addresses, self.logic)
+        lanes = []
+        for lane, arriving in enumerate(raws):
+            raw = self.register(m, f"raw_{lane}", arriving, signed(product.raw_bits))
+            lefts, rights = (
+                [self.register(m, f"{name}_{lane}_{k}", piece) for k, piece in enumerate(cut(value))]
+                for name, value in (("factor", raw), ("multiplier", words[lane]))
+            )
+            operands = []
+            for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
+                value, shift = self.register(m, f"product_{lane}_{i}_{j}", left * right), (i + j) * DSP_PIECE_BITS
+                operands.append(Operand(extend(value, product.bits - shift), shift))
+            lanes.append(sorted(operands, key=lambda operand: operand.shift))
+        return lanes
+
+
+def cut(value: Value) -> list[Value]:
+    """Return the pieces of a two's complement factor as signed numbers, the lowest first."""
+    last = (pieces(len(value)) - 1) * DSP_PIECE_BITS
+    low = [
+        Cat(value[start : start + DSP_PIECE_BITS], Const(0, 1)).as_signed() for start in range(0, last, DSP_PIECE_BITS)
+    ]
+    return [*low, value[last:].as_signed()]
+
+
+def extend(value: Value, bits: int) -> Value:
+    """Return a two's complement number modulo 2**bits."""
+    return value[:bits] if bits <= len(value) else Cat(value, value[-1].replicate(bits - len(value)))
+
+
+class ScalerUnit(MultiplyAddUnit):
+    """Multiply, add, shift, clamp; with segments, a comparison with their borders before."""
+
+    def __init__(self, scaler: Scaler, raw: tuple[int, int], drain: int) -> None:
+        self.scaler = scaler
+        self.logic = scaler.logic
+        super().__init__(scaler, raw, drain)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        position = self.walk(m)
+        raws: list[Value] = [self.i_sums[lane] for lane in range(self.drain)]
+        addresses: list[Value] = [position] * self.drain
+        product = self.scaler.product
+        if self.scaler.segments > 1:
+            raws, addresses = self._select(m, raws, position)
+            product = replace(product, multiplier=pad(product.multiplier), addend=pad(product.addend))
+        low, high = (end >> self.scaler.shift for end in product.range)
+        for lane, result in enumerate(self.multiply_add(m, product, raws, addresses)):
+            self.emit(m, lane, self.clamp(m, lane, result.shift_right(self.scaler.shift), low, high))
+        return m
+
+    def _select(self, m: Module, raws: list[Value], position: Value) -> tuple[list[Value], list[Value]]:
+        """Return sums and addresses two moves later: the segment is the low part of an address."""
+        low, high = self.raw_range
+        borders = np.clip(self.scaler.borders, low, high + 1)
+        bits = bits_for_range(low, int(max(high, borders.max())))[0]
+        inner = borders.shape[1]
+        rows = [
+            sum((border & ((1 << bits) - 1)) << (k * bits) for k, border in enumerate(row)) for row in borders.tolist()
+        ]
+        words = self.constants(m, "borders", rows, bits * inner, [position] * self.drain, self.logic)
+        raws = [self.register(m, f"compared_{lane}", raw, self.raw_shape) for lane, raw in enumerate(raws)]
+        addresses = []
+        later = self.delay(m, "position", position, 2)
+        for lane, (word, raw) in enumerate(zip(words, raws, strict=True)):
+            steps = [word[k * bits : (k + 1) * bits] for k in range(inner)]
+            reached = [raw >= (step.as_signed() if self.raw_shape.signed else step) for step in steps]
+            segment = self.register(m, f"segment_{lane}", sum(reached[1:], reached[0]), range(inner + 1))
+            addresses.append(Cat(segment, later))
+        return [self.register(m, f"selected_{lane}", raw, self.raw_shape) for lane, raw in enumerate(raws)], addresses
+
+
+def pad(values: np.ndarray) -> np.ndarray:
+    """Return [outputs, segments] with the last column repeated to a power of two."""
+    missing = (1 << (values.shape[1] - 1).bit_length()) - values.shape[1]
+    return np.pad(values, ((0, 0), (0, missing)), mode="edge")
+
+
+class DoubleScalerUnit(MultiplyAddUnit):
+    """Multiply, add, keep the high part, round by a shift of the channel, clamp."""
+
+    def __init__(self, scaler: DoubleScaler, raw: tuple[int, int], drain: int) -> None:
+        self.scaler = scaler
+        self.logic = scaler.logic
+        super().__init__(scaler, raw, drain)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        position = self.walk(m)
+        raws: list[Value] = [self.i_sums[lane] for lane in range(self.drain)]
+        product = self.scaler.product
+        results = self.multiply_add(m, product, raws, [position] * self.drain)
+        address = self.delay(m, "rounding_address", position, product.latency - 1)
+        rounded = self._round(m, [result.shift_right(HIGH_SHIFT) for result in results], address)
+        shifted = self._shift(m, rounded, self.register(m, "shift_address", address))
+        low, high = self.scaler.index_range
+        for lane, value in enumerate(shifted):
+            self.emit(m, lane, self.clamp(m, lane, value, low, high))
+        return m
+
+    def _round(self, m: Module, highs: list[Value], address: Value) -> list[Value]:
+        """Return what the shift needs one move later: half less one, one more unless negative, and the offset.
+
+        A carry into an adder is one more bit at its lower end.
+        """
+        scaler = self.scaler
+        shifts, offset = [int(shift) for shift in scaler.shift], scaler.offset - scaler.code.low
+        adds = [max((1 << shift >> 1) - 1, 0) + (offset << shift) for shift in shifts]
+        low, high = scaler.high_range
+        bits = bits_for_range(min(low + min(adds), low, *adds, -1), max(high + max(adds) + 1, high, *adds))[0]
+        rows = [(add & ((1 << bits) - 1)) << 1 | (shift > 0) for add, shift in zip(adds, shifts, strict=True)]
+        words = self.constants(m, "rounding", rows, bits + 1, [address] * self.drain, self.logic)
+        sums = []
+        for lane, (word, value) in enumerate(zip(words, highs, strict=True)):
+            carry = word[0] & ~value[-1]
+            total = Cat(Const(1, 1), extend(value, bits)) + Cat(carry, word[1:])
+            sums.append(self.register(m, f"rounded_{lane}", total[1 : bits + 1].as_signed(), signed(bits)))
+        return sums
+
+    def _shift(self, m: Module, values: list[Value], address: Value) -> list[Value]:
+        """Return the values shifted right by their channel's shift, one move for each bit of the spread."""
+        least, bits = int(self.scaler.shift.min()), self.scaler.spread_bits
+        values = [value.shift_right(least) for value in values]
+        if not bits:
+            return values
+        # The rest of the shift is read while the sum is rounded.
+        words = self.constants(
+            m, "shifts", [int(shift) - least for shift in self.scaler.shift], bits, [address] * self.drain, self.logic
+        )
+        for bit in reversed(range(bits)):
+            moved = [
+                Mux(word[bit], value.shift_right(1 << bit), value) for word, value in zip(words, values, strict=True)
+            ]
+            values = [self.register(m, f"shifted_{bit}_{lane}", value) for lane, value in enumerate(moved)]
+            words = [self.register(m, f"shift_{bit}_{lane}", word) for lane, word in enumerate(words)]
+        return values

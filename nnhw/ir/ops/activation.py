@@ -1,0 +1,271 @@
+"""Activations in float64, each by the one formula that its class states; `special` has exp, tanh and erfc."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nnhw.errors import IrError
+from nnhw.ir.types import TensorType
+
+from . import special
+from .base import RISING, Array, Op, Operand, float_operand
+from .elementwise import Unary
+
+_SQRT_HALF = 0.7071067811865476
+_SQRT_2_OVER_PI = 0.7978845608028654
+_GELU_CUBIC = 0.044715
+
+# Where the derivative is 0, to the nearest float64.
+_SILU_TURN = -1.2784645427610738
+_MISH_TURN = -1.1924312145154954
+_GELU_TURN = -0.7517915246935645
+_GELU_TANH_TURN = -0.7524614220710163
+
+
+@dataclass(frozen=True)
+class Rising(Unary):
+    """An op of one float64 input that never falls."""
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising."""
+        return RISING
+
+
+@dataclass(frozen=True)
+class Valley(Unary):
+    """An op of one float64 input that falls to one turn and rises behind it."""
+
+    def first_direction(self) -> int:
+        """Falling."""
+        return -1
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Unary):
+    """x for x >= 0, else x * slope."""
+
+    slope: float
+    name: ClassVar[str] = "leaky_relu"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """One rounding; NaN stays NaN."""
+        x = inputs[0]
+        return np.where(x >= 0, x, x * self.slope)
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising, unless the slope is negative."""
+        return RISING if self.slope >= 0 else None
+
+    def turns(self) -> tuple[float, ...]:
+        """0 if the slope is negative."""
+        return (0.0,) if self.slope < 0 else ()
+
+    def first_direction(self) -> int:
+        """Falling if the slope is negative."""
+        return -1 if self.slope < 0 else 1
+
+
+@dataclass(frozen=True)
+class PRelu(Op):
+    """x for x >= 0, else x * slope. Inputs: x; slope, float64 constant of no axes or [channels]."""
+
+    name: ClassVar[str] = "prelu"
+    arity: ClassVar[int] = 2
+    parameters: ClassVar[tuple[int, ...]] = (1,)
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """The type of x."""
+        x, slope = operands
+        float_operand(x, "x")
+        float_operand(slope, "slope")
+        if slope.constant.shape not in ((), x.type.shape[:1]):
+            raise IrError(f"prelu needs one slope, or one per channel of {x.type}, got {slope.type}")
+        return x.type
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """One rounding; NaN stays NaN."""
+        x, slope = inputs
+        spread = slope.reshape((-1,) + (1,) * (x.ndim - 2)) if slope.ndim else slope
+        return np.where(x >= 0, x, x * spread)
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising, unless a slope is negative."""
+        return RISING if position == 0 and bool((operands[1].constant >= 0).all()) else None
+
+
+@dataclass(frozen=True)
+class Elu(Rising):
+    """x * scale for x > 0, else (e**(x * input_scale) - 1) * (alpha * scale): ELU, SELU and CELU.
+
+    Parameters
+    ----------
+    alpha: at least 0.
+    scale, input_scale: positive.
+    """
+
+    alpha: float = 1.0
+    scale: float = 1.0
+    input_scale: float = 1.0
+    name: ClassVar[str] = "elu"
+
+    def __post_init__(self) -> None:
+        if not (self.alpha >= 0 and self.scale > 0 and self.input_scale > 0):
+            raise IrError(f"elu needs alpha >= 0 and scales > 0, got {self.alpha}, {self.scale} and {self.input_scale}")
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Each operation rounded once, `special.expm1` as stated there."""
+        x = inputs[0]
+        below = special.expm1(np.minimum(x, 0.0) * self.input_scale) * (self.alpha * self.scale)
+        return np.where(x > 0, x * self.scale, below)
+
+
+@dataclass(frozen=True)
+class HardSigmoid(Rising):
+    """min(max(x + 3, 0), 6) / 6."""
+
+    name: ClassVar[str] = "hardsigmoid"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Two roundings."""
+        result: Array = np.minimum(np.maximum(inputs[0] + 3.0, 0.0), 6.0) / 6.0
+        return result
+
+
+@dataclass(frozen=True)
+class HardSwish(Valley):
+    """x * min(max(x + 3, 0), 6) / 6."""
+
+    name: ClassVar[str] = "hardswish"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Three roundings, from left to right; 0 where x is minus infinity."""
+        x = inputs[0]
+        result: Array = np.maximum(x, -3.0) * np.minimum(np.maximum(x + 3.0, 0.0), 6.0) / 6.0
+        return result
+
+    def turns(self) -> tuple[float, ...]:
+        """The least value is at -1.5."""
+        return (-1.5,)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Rising):
+    """1 / (1 + e**-x)."""
+
+    name: ClassVar[str] = "sigmoid"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """See `special.sigmoid`."""
+        return special.sigmoid(inputs[0])
+
+
+@dataclass(frozen=True)
+class Tanh(Rising):
+    """The hyperbolic tangent."""
+
+    name: ClassVar[str] = "tanh"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """See `special.tanh`."""
+        return special.tanh(inputs[0])
+
+
+@dataclass(frozen=True)
+class Silu(Valley):
+    """x / (1 + e**-x), also known as swish."""
+
+    name: ClassVar[str] = "silu"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Each operation rounded once, `special.exp` as stated there."""
+        result: Array = inputs[0] / (1.0 + special.exp(-inputs[0]))
+        return result
+
+    def turns(self) -> tuple[float, ...]:
+        """Where x = -(1 + e**-x) / e**-x: the derivative's only zero."""
+        return (_SILU_TURN,)
+
+
+@dataclass(frozen=True)
+class Mish(Valley):
+    """x * tanh(log(1 + e**x))."""
+
+    name: ClassVar[str] = "mish"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Each operation rounded once, `special.softplus` and `special.tanh` as stated there."""
+        result: Array = inputs[0] * special.tanh(special.softplus(inputs[0]))
+        return result
+
+    def turns(self) -> tuple[float, ...]:
+        """The derivative's only zero."""
+        return (_MISH_TURN,)
+
+
+@dataclass(frozen=True)
+class Gelu(Valley):
+    """x times the normal distribution's probability below x.
+
+        erf form:   (x * 0.5) * erfc(-x * sqrt(1/2))
+        tanh form:  x / (1 + e**(-2 u)),  u = sqrt(2 / pi) * (x + 0.044715 * x**3),  which is 0.5 x (1 + tanh(u))
+
+    Parameters
+    ----------
+    tanh_form: the approximation instead of the erf form.
+    """
+
+    tanh_form: bool = False
+    name: ClassVar[str] = "gelu"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Each operation rounded once, `special.exp` and `special.erfc` as stated there."""
+        x = inputs[0]
+        if not self.tanh_form:
+            result: Array = (x * 0.5) * special.erfc(-x * _SQRT_HALF)
+            return result
+        u = _SQRT_2_OVER_PI * (x + _GELU_CUBIC * (x * x * x))
+        result = x / (1.0 + special.exp(-2.0 * u))
+        return result
+
+    def turns(self) -> tuple[float, ...]:
+        """The derivative's only zero."""
+        return (_GELU_TANH_TURN,) if self.tanh_form else (_GELU_TURN,)
+
+
+@dataclass(frozen=True)
+class Softplus(Unary):
+    """x where x * beta > threshold, else log(1 + e**(x * beta)) / beta.
+
+    It falls by log(1 + e**-threshold) / beta where x * beta passes the threshold: there are two turns at one place.
+
+    Parameters
+    ----------
+    beta: positive.
+    """
+
+    beta: float = 1.0
+    threshold: float = 20.0
+    name: ClassVar[str] = "softplus"
+
+    def __post_init__(self) -> None:
+        if not self.beta > 0:
+            raise IrError(f"softplus needs beta > 0, got {self.beta}")
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Each operation rounded once, `special.softplus` as stated there."""
+        x = inputs[0]
+        scaled = x * self.beta
+        return np.where(scaled > self.threshold, x, special.softplus(scaled) / self.beta)
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising only without a threshold."""
+        return RISING if self.threshold == float("inf") else None
+
+    def turns(self) -> tuple[float, ...]:
+        """The threshold, twice: the first place belongs to the curve, what is behind it to the straight line."""
+        place = self.threshold / self.beta
+        return () if self.threshold == float("inf") else (place, place)

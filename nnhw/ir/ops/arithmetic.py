@@ -1,0 +1,152 @@
+"""What a user's own arithmetic needs beyond sums and products, in float64, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from . import special
+from .activation import Rising, Valley
+from .base import RISING, Array, Operand
+from .elementwise import Binary
+
+
+@dataclass(frozen=True)
+class Absolute(Valley):
+    """|x|."""
+
+    name: ClassVar[str] = "abs"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact."""
+        result: Array = np.abs(inputs[0])
+        return result
+
+    def turns(self) -> tuple[float, ...]:
+        """0."""
+        return (0.0,)
+
+
+@dataclass(frozen=True)
+class Square(Valley):
+    """x * x."""
+
+    name: ClassVar[str] = "square"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """One rounding."""
+        result: Array = inputs[0] * inputs[0]
+        return result
+
+    def turns(self) -> tuple[float, ...]:
+        """0."""
+        return (0.0,)
+
+
+@dataclass(frozen=True)
+class Exp(Rising):
+    """e**x."""
+
+    name: ClassVar[str] = "exp"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """See `special.exp`."""
+        return special.exp(inputs[0])
+
+
+@dataclass(frozen=True)
+class Sqrt(Rising):
+    """The square root; NaN for x < 0."""
+
+    name: ClassVar[str] = "sqrt"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """One rounding."""
+        with np.errstate(invalid="ignore"):
+            result: Array = np.sqrt(inputs[0])
+        return result
+
+
+@dataclass(frozen=True)
+class Floor(Rising):
+    """The greatest whole number that is not above x."""
+
+    name: ClassVar[str] = "floor"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact."""
+        result: Array = np.floor(inputs[0])
+        return result
+
+
+@dataclass(frozen=True)
+class Ceil(Rising):
+    """The least whole number that is not below x."""
+
+    name: ClassVar[str] = "ceil"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact."""
+        result: Array = np.ceil(inputs[0])
+        return result
+
+
+@dataclass(frozen=True)
+class Round(Rising):
+    """The nearest whole number, halves to the even one."""
+
+    name: ClassVar[str] = "round"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact."""
+        result: Array = np.rint(inputs[0])
+        return result
+
+
+@dataclass(frozen=True)
+class Truncate(Rising):
+    """The whole number next to x towards 0."""
+
+    name: ClassVar[str] = "trunc"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact."""
+        result: Array = np.trunc(inputs[0])
+        return result
+
+
+@dataclass(frozen=True)
+class Minimum(Binary):
+    """The lesser of x and y; NaN if one of them is."""
+
+    name: ClassVar[str] = "minimum"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact."""
+        left, right = self.aligned(inputs)
+        result: Array = np.minimum(left, right)
+        return result
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising in both."""
+        return RISING
+
+
+@dataclass(frozen=True)
+class Maximum(Binary):
+    """The greater of x and y; NaN if one of them is."""
+
+    name: ClassVar[str] = "maximum"
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact."""
+        left, right = self.aligned(inputs)
+        result: Array = np.maximum(left, right)
+        return result
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising in both."""
+        return RISING

@@ -1,0 +1,120 @@
+"""Device families as the cost model sees them: block RAM shapes, LUTs, carry chains, DSP blocks. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DspBlock:
+    """A DSP block.
+
+    Parameters
+    ----------
+    cell: its name.
+    left_bits, right_bits: operands of its product, signed or not.
+    products: smaller products of `product_bits` x `product_bits` that it can do instead at the same time.
+    accumulates: it has an adder and accumulator of its own that the open tools use.
+    """
+
+    cell: str
+    left_bits: int
+    right_bits: int
+    products: int
+    product_bits: int
+    accumulates: bool
+
+
+@dataclass(frozen=True)
+class Family:
+    """A device family.
+
+    Parameters
+    ----------
+    name: as in `nnhw.boards.FAMILIES`.
+    block_ram_modes: (words, bits) of a block RAM with a port to read and a port to write, the widest first.
+    block_ram_bits: of a block RAM.
+    large_ram: (words, bits) of a large RAM with one port, or None.
+    lut_inputs: of a logic cell's LUT.
+    lut_rom_words: words of a ROM whose bit is one LUT.
+    mux_lc: logic cells that a two-way multiplexer of one bit takes.
+    carry_bits: bits of an adder in a carry cell.
+    carry_lc: logic cells of a carry cell.
+    flip_flop_packs: a flip-flop shares a logic cell only with the LUT that drives it; false: any two share one, so that
+        a design takes as many logic cells as it has LUTs or flip-flops, whichever are more.
+    dsp: its DSP block; some devices of the family have none.
+    block_ram_lc, dsp_lc: logic cells that a block RAM or a DSP block is taken to be worth when foldings of the same
+        speed are compared.
+    """
+
+    name: str
+    block_ram_modes: tuple[tuple[int, int], ...]
+    block_ram_bits: int
+    large_ram: tuple[int, int] | None
+    lut_inputs: int
+    lut_rom_words: int
+    mux_lc: float
+    carry_bits: int
+    carry_lc: int
+    flip_flop_packs: bool
+    dsp: DspBlock
+    block_ram_lc: float
+    dsp_lc: float
+
+    def weight(self, lc: float, ebr: int, dsp: int) -> float:
+        """Return one number to compare costs by."""
+        return lc + self.block_ram_lc * ebr + self.dsp_lc * dsp
+
+    def block_rams(self, depth: int, bits: int, *, rom: bool = False) -> int:
+        """Return the block RAMs of a memory, at the shape that takes fewest; a single word is a constant.
+
+        Parameters
+        ----------
+        rom: nothing is ever written. Then the words that do not fit below one another stand beside one another, and a
+            multiplexer in logic chooses. Source: measured with yosys 0.70 (`memory_libmap`), see the tests.
+        """
+        if depth == 1:
+            return 0
+        shapes = ((-(-depth // words), width) for words, width in self.block_ram_modes)
+        if rom:
+            return min(-(-banks * bits // width) for banks, width in shapes)
+        return min(banks * -(-bits // width) for banks, width in shapes)
+
+
+ICE40 = Family(
+    name="ice40",
+    block_ram_modes=((256, 16), (512, 8), (1024, 4), (2048, 2)),  # Lattice, iCE40 memory usage guide (FPGA-TN-02002)
+    block_ram_bits=4096,
+    large_ram=(16384, 16),
+    lut_inputs=4,
+    lut_rom_words=16,
+    mux_lc=1.0,
+    carry_bits=1,
+    carry_lc=1,
+    flip_flop_packs=True,
+    dsp=DspBlock("SB_MAC16", 16, 16, products=2, product_bits=8, accumulates=True),
+    block_ram_lc=25,
+    dsp_lc=100,
+)
+
+ECP5 = Family(
+    name="ecp5",
+    # Lattice, ECP5 memory usage guide (FPGA-TN-02204). 36 bits: one port reads, the other writes.
+    block_ram_modes=((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1)),
+    block_ram_bits=18432,
+    large_ram=None,
+    lut_inputs=4,
+    lut_rom_words=16,
+    mux_lc=1.0,
+    carry_bits=2,
+    carry_lc=2,
+    flip_flop_packs=False,
+    # MULT9X9D, half of it, is not accepted by nextpnr, and ALU54B is not used by yosys.
+    dsp=DspBlock("MULT18X18D", 18, 18, products=1, product_bits=18, accumulates=False),
+    block_ram_lc=80,
+    dsp_lc=100,
+)
+
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (ICE40, ECP5)}
+"""By the name that a board's field `family` has."""

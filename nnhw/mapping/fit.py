@@ -1,0 +1,183 @@
+"""Exact multiply-add-shift forms of step functions: integers found from the steps, not rounded from real scales.
+
+A line `m * x + b` over 2**s reaches index k exactly at step t_k if it is at k * 2**s or more at t_k, and below one
+place earlier. So it passes above one set of points and below another; only their convex hulls matter, and for a given
+s the slopes that do form an interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.requantize import Scaler
+from nnhw.ir.types import IntType
+
+MOST_SHIFT = 31
+Point = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A rising step function on a part of the raw range.
+
+    Parameters
+    ----------
+    above: points (x, k) at or above which the line runs, those on their hull, ascending.
+    below: points (x, k) below which it runs.
+    """
+
+    above: tuple[Point, ...]
+    below: tuple[Point, ...]
+
+    @classmethod
+    def of(cls, steps: list[int], low: int, high: int) -> Channel:
+        """Return the conditions of ascending steps on low..high; steps outside of it bind from one side only."""
+        above = [(max(step, low), k) for k, step in enumerate(steps, 1) if step <= high]
+        below = [(min(step, high + 1) - 1, k) for k, step in enumerate(steps, 1) if step > low]
+        turned = _upper_hull([(-x, -k) for x, k in reversed(below)])
+        return cls(tuple(_upper_hull(above)), tuple((-x, -k) for x, k in reversed(turned)))
+
+    def slope(self, shift: int) -> int | None:
+        """Return the multiplier nearest to zero for a shift, or None."""
+        low, high = -(1 << 62), 1 << 62
+        for x, k in self.above:
+            for y, j in self.below:
+                most, distance = ((j - k) << shift) - 1, y - x
+                if distance > 0:
+                    high = min(high, most // distance)
+                elif distance < 0:
+                    low = max(low, -(most // -distance))
+                elif most < 0:
+                    return None
+            if low > high:
+                return None
+        return min(max(low, 0), high)
+
+    def addend(self, multiplier: int, shift: int) -> int:
+        """Return the smallest addend for a multiplier that `slope` gave."""
+        if self.above:
+            return max((k << shift) - multiplier * x for x, k in self.above)
+        return min(((k << shift) - 1 - multiplier * x for x, k in self.below), default=0)
+
+
+def _upper_hull(points: list[Point]) -> list[Point]:
+    """Return the upper convex hull of points whose x ascend; of points with one x the highest counts."""
+    hull: list[Point] = []
+    for x, y in points:
+        while hull and hull[-1][0] == x and hull[-1][1] <= y:
+            hull.pop()
+        if hull and hull[-1][0] == x:
+            continue
+        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (x, y)):
+            hull.pop()
+        hull.append((x, y))
+    return hull
+
+
+def _turns_up(first: Point, second: Point, third: Point) -> bool:
+    """Return whether the second point lies on or below the line from the first to the third."""
+    (x1, y1), (x2, y2), (x3, y3) = first, second, third
+    return (y2 - y1) * (x3 - x1) <= (y3 - y1) * (x2 - x1)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A step function as pieces that each have a line.
+
+    Parameters
+    ----------
+    channels: the conditions of each piece, in the order of the raw sums.
+    borders: first raw sum of each piece but the first.
+    falls: the function falls, and the conditions are those of its mirror image.
+    """
+
+    channels: tuple[Channel, ...]
+    borders: tuple[int, ...]
+    falls: bool
+
+
+def cut(steps: list[int], falls: bool, raw: IntType, most: int) -> Pieces | None:
+    """Return a step function in as few pieces as have lines at all, or None if that is more than `most`."""
+    low, high = raw.low, raw.high
+    if falls:
+        steps, low, high = [1 - step for step in reversed(steps)], -high, -low
+    channels: list[Channel] = []
+    borders: list[int] = []
+    while True:
+        end = _longest(steps, low, high)
+        if end is None:
+            return None
+        channels.append(Channel.of(steps, low, end))
+        if end == high:
+            break
+        if len(channels) == most:
+            return None
+        low = end + 1
+        borders.append(low)
+    if falls:
+        return Pieces(tuple(reversed(channels)), tuple(1 - border for border in reversed(borders)), True)
+    return Pieces(tuple(channels), tuple(borders), False)
+
+
+def _longest(steps: list[int], low: int, high: int) -> int | None:
+    """Return the last place of the longest range from `low` on that one line serves; it ends before a step."""
+    ends = [*sorted({step - 1 for step in steps if low < step <= high}), high]
+    if Channel.of(steps, low, high).slope(MOST_SHIFT) is not None:
+        return high
+    good, bad = -1, len(ends) - 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        fits = Channel.of(steps, low, ends[middle]).slope(MOST_SHIFT) is not None
+        good, bad = (middle, bad) if fits else (good, middle)
+    return None if good < 0 else ends[good]
+
+
+def fit_scaler(steps: np.ndarray, descending: np.ndarray, code: IntType, raw: IntType, most: int = 1) -> Scaler | None:
+    """Return the multiply-add-shift that is equal to a step function, with the smallest shift, or None.
+
+    Parameters
+    ----------
+    steps: int64 [outputs, levels - 1], each row ascending; descending: bool [outputs]; see `Thresholds`.
+    most: pieces that a channel may have, each with its line.
+    """
+    known: dict[tuple[tuple[int, ...], bool], Pieces | None] = {}
+    rows = [(tuple(row), bool(down)) for row, down in zip(steps.tolist(), descending, strict=True)]
+    for row in rows:
+        if row not in known:
+            known[row] = cut(list(row[0]), row[1], raw, most)
+            if known[row] is None:
+                return None
+    found = [pieces for row in rows if (pieces := known[row]) is not None]
+    shift = _smallest_shift({channel for pieces in found for channel in pieces.channels})
+    segments = max(len(pieces.channels) for pieces in found)
+    lines = [_lines(pieces, shift, segments) for pieces in found]
+    borders = [[*p.borders, *[raw.high + 1] * (segments - 1 - len(p.borders))] for p in found]
+    return Scaler(
+        multiplier=np.array([[m for m, _ in row] for row in lines], dtype=np.int64),
+        addend=np.array([[b for _, b in row] for row in lines], dtype=np.int64),
+        shift=shift,
+        code=code,
+        raw=raw,
+        borders=np.array(borders, dtype=np.int64).reshape(len(rows), segments - 1),
+    )
+
+
+def _smallest_shift(channels: set[Channel]) -> int:
+    """Return the smallest shift that serves all; one that serves also serves when larger."""
+    shift = 0
+    for channel in channels:
+        while channel.slope(shift) is None:
+            shift += 1
+    return shift
+
+
+def _lines(pieces: Pieces, shift: int, segments: int) -> list[tuple[int, int]]:
+    """Return (multiplier, addend) of each piece, the last one repeated."""
+    lines = []
+    for channel in pieces.channels:
+        slope = channel.slope(shift)
+        assert slope is not None
+        lines.append((-slope if pieces.falls else slope, channel.addend(slope, shift)))
+    return lines + [lines[-1]] * (segments - len(lines))

@@ -1,0 +1,360 @@
+"""Reading the layers off an integer graph: neighbours that one engine runs together become one layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nnhw.errors import MappingError, raise_all
+from nnhw.ir import Graph, IntType, Node
+from nnhw.ir.ops import (
+    Concat,
+    Constant,
+    Conv2d,
+    Flatten,
+    Input,
+    Linear,
+    MaxPool2d,
+    Op,
+    Pad,
+    Reshape,
+    StepTable,
+    SumPool2d,
+    Threshold,
+    Upsample,
+    WeightedSum,
+)
+from nnhw.mapping.layers import (
+    ChannelLayer,
+    ConcatLayer,
+    Layer,
+    MatrixLayer,
+    Padding,
+    PadLayer,
+    Shape,
+    StepFunction,
+    SumLayer,
+    UpsampleLayer,
+    as_map,
+)
+
+
+def read_layers(body: Graph) -> tuple[Layer, ...]:
+    """Return the layers of an integer graph, each behind those that it reads.
+
+    Raises
+    ------
+    MappingError: everything in the graph that no engine can run, all at once, each with its source line.
+    """
+    return _Reader(body).read()
+
+
+class _Reader:
+    """Walk the graph from its input; a layer takes the nodes behind it that belong to it."""
+
+    def __init__(self, body: Graph) -> None:
+        self.body = body
+        self.users = body.users()
+        self.problems: list[MappingError] = []
+        self.layers: list[Layer] = []
+        self.taken: set[str] = set()
+        self.streams: dict[str, str] = {body.inputs[0].name: body.inputs[0].name}
+        """The value that streams where another one is read: reshapes change nothing of a stream."""
+
+    def read(self) -> tuple[Layer, ...]:
+        for node in self.body.nodes:
+            if node.name in self.taken or isinstance(node.op, Input | Constant):
+                continue
+            read = _READERS.get(type(node.op))
+            if read is None:
+                self._refuse(node, "runs on no engine; it is supported only behind the last layer, on the host")
+                continue
+            read(self, node)
+        raise_all(self.problems)
+        if not any(layer.products for layer in self.layers):
+            raise MappingError(
+                f"model '{self.body.name}' has no layer to map; it needs at least one linear or convolution layer"
+            )
+        return tuple(self.layers)
+
+    def matrix(self, node: Node) -> None:
+        """Read a convolution or a linear layer, with padding, function and tiling pooling."""
+        source, padding = self._padded(node.inputs[0])
+        weights = self.body.constants[node.inputs[1]]
+        op = node.op if isinstance(node.op, Conv2d) else Conv2d()
+        if any(op.padding):
+            self._refuse(node, "has padding of its own; lower the graph first (pass 'separate_padding')")
+            return
+        shape = self._map(source)
+        if isinstance(node.op, Linear):
+            shape, weights = self._whole_map(source, weights)
+        elif op.groups == shape[0] == len(weights) and op.groups > 1:
+            self._depthwise(node, op, source, padding, weights)
+            return
+        names, function = self._function(node)
+        pooled = self._tiling_pool(names[-1]) if function else None
+        if pooled is not None:
+            names.append(pooled.name)
+        self._add(
+            MatrixLayer(
+                **self._common(node, names, (source,), function),
+                activation=self._type(node.inputs[0]),
+                source=shape,
+                padding=padding,
+                kernel=(weights.shape[2], weights.shape[3]),
+                stride=op.stride,
+                dilation=op.dilation,
+                weights=weights,
+                weight=self._type(node.inputs[1]),
+                groups=op.groups,
+                pool=pooled.op.kernel if pooled is not None else (1, 1),  # type: ignore[attr-defined]
+            ),
+            names,
+        )
+
+    def sum_pool(self, node: Node) -> None:
+        """Read a pooling by sums."""
+        assert isinstance(node.op, SumPool2d)
+        source, padding = self._padded(node.inputs[0])
+        self._channelwise(node, "sum", source, padding, node.op.kernel, node.op.stride)
+
+    def max_pool(self, node: Node) -> None:
+        """Read a pooling that no matrix layer took."""
+        op = node.op
+        assert isinstance(op, MaxPool2d)
+        source, padding = self._stream(node.inputs[0]), None
+        if any(op.before + op.after):
+            padding = Padding(op.before, op.after, self._type(node.inputs[0]).low)
+        self._channelwise(node, "max", source, padding, op.kernel, op.stride)
+
+    def join(self, node: Node) -> None:
+        """Read a weighted sum with its function."""
+        assert isinstance(node.op, WeightedSum)
+        names, function = self._function(node)
+        self._sum(node, names, node.op.factors, function)
+
+    def requantize(self, node: Node) -> None:
+        """Read a function that stands alone."""
+        self._sum(node, [node.name], (1,), self._step_function(node))
+
+    def concat(self, node: Node) -> None:
+        """Read a concatenation of channels; inputs of narrower types are widened first."""
+        assert isinstance(node.op, Concat)
+        if node.op.axis != 0:
+            self._refuse(node, "joins rows or columns; only channels (dim=1) can be joined on the device")
+            return
+        wanted = node.type.int_dtype
+        inputs = tuple(self._cast(name, wanted, node) for name in node.inputs)
+        parts = tuple(self._map(name)[0] for name in node.inputs)
+        common = self._common(node, [node.name], inputs, None)
+        self._add(ConcatLayer(**common, parts=parts, extent=self._map(node.name)), [node.name])
+
+    def upsample(self, node: Node) -> None:
+        """Read an upsampling."""
+        assert isinstance(node.op, Upsample)
+        source = self._stream(node.inputs[0])
+        common = self._common(node, [node.name], (source,), None)
+        self._add(UpsampleLayer(**common, source=self._map(source), factor=node.op.factor), [node.name])
+
+    def pad(self, node: Node) -> None:
+        """Leave a border to the window layers that read it; a layer of its own for others."""
+        assert isinstance(node.op, Pad)
+        if all(isinstance(user.op, _WINDOWS) for user in self.users[node.name]):
+            self.taken.add(node.name)
+            return
+        source, padding = self._border(node, node.op)
+        common = self._common(node, [node.name], (source,), None)
+        self._add(PadLayer(**common, source=self._map(node.inputs[0]), padding=padding), [node.name])
+
+    def reshape(self, node: Node) -> None:
+        """Let a reshape pass that leaves the order in the stream as it is, or that a linear layer reads."""
+        before = self._stream(node.inputs[0])
+        self.streams[node.name] = before
+        readers = self.users[node.name]
+        linear = len(node.type.shape) == 1 and readers and all(isinstance(user.op, Linear) for user in readers)
+        if not linear and not _same_order(self.body.node(before).type.shape, node.type.shape):
+            self._refuse(node, "changes the order in which elements stream; only a linear layer may follow it")
+
+    def _depthwise(self, node: Node, op: Conv2d, source: str, padding: Padding | None, weights: np.ndarray) -> None:
+        kernel = (weights.shape[2], weights.shape[3])
+        self._channelwise(node, "dot", source, padding, kernel, op.stride, op.dilation, weights[:, 0])
+
+    def _channelwise(
+        self,
+        node: Node,
+        op: str,
+        source: str,
+        padding: Padding | None,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        dilation: tuple[int, int] = (1, 1),
+        weights: np.ndarray | None = None,
+    ) -> None:
+        names, function = self._function(node)
+        activation = self._type(node.inputs[0])
+        if padding is not None and not activation.holds(np.array([padding.value])):
+            activation = IntType(min(activation.low, padding.value), max(activation.high, padding.value))
+        self._add(
+            ChannelLayer(
+                **self._common(node, names, (source,), function),
+                activation=activation,
+                source=self._map(source),
+                padding=padding,
+                kernel=kernel,
+                stride=stride,
+                dilation=dilation,
+                op=op,
+                weights=weights,
+                weight=self._type(node.inputs[1]) if weights is not None else None,
+            ),
+            names,
+        )
+
+    def _sum(self, node: Node, names: list[str], factors: tuple[int, ...], function: StepFunction | None) -> None:
+        data = [operand.name for operand in self.body.data_inputs(node)]
+        inputs = tuple(self._stream(name) for name in (node.inputs if isinstance(node.op, WeightedSum) else data))
+        types = tuple(self._type(name) for name in inputs)
+        common = self._common(node, names, inputs, function)
+        self._add(SumLayer(**common, factors=factors, types=types, extent=self._map(node.name)), names)
+
+    def _cast(self, name: str, wanted: IntType, reader: Node) -> str:
+        """Return a stream of another type, which holds all values of the first: a sum of one."""
+        source = self._stream(name)
+        if self._type(source) == wanted:
+            return source
+        cast = f"{source}.as.{reader.name}"
+        self._add(
+            SumLayer(
+                name=reader.location.module or reader.name,
+                node=cast,
+                location=reader.location,
+                inputs=(source,),
+                function=None,
+                element=wanted,
+                factors=(1,),
+                types=(self._type(source),),
+                extent=self._map(name),
+            ),
+            [cast],
+        )
+        return cast
+
+    def _padded(self, name: str) -> tuple[str, Padding | None]:
+        """Return the stream and the padding of a window layer's input."""
+        node = self.body.node(name)
+        if not isinstance(node.op, Pad) or name not in self.taken:
+            return self._stream(name), None
+        return self._border(node, node.op)
+
+    def _border(self, node: Node, op: Pad) -> tuple[str, Padding]:
+        """Return the stream that a border surrounds, of the border's type unless it is bipolar, and the border."""
+        source, wanted = self._stream(node.inputs[0]), node.type.int_dtype
+        bipolar = self._type(source).bipolar and not wanted.bipolar
+        if not bipolar:
+            source = self._cast(node.inputs[0], wanted, node)
+        return source, Padding(op.before, op.after, int(op.value), bipolar)
+
+    def _function(self, node: Node) -> tuple[list[str], StepFunction | None]:
+        """Return the nodes that belong together: `node`, and a function that alone reads it."""
+        readers = self.users[node.name]
+        if (
+            len(readers) == 1
+            and isinstance(readers[0].op, Threshold | StepTable)
+            and node.name not in self.body.outputs
+        ):
+            return [node.name, readers[0].name], self._step_function(readers[0])
+        return [node.name], None
+
+    def _step_function(self, node: Node) -> StepFunction:
+        thresholds, other = (self.body.constants[name] for name in node.inputs[1:])
+        code = node.type.int_dtype
+        if isinstance(node.op, StepTable):
+            return StepFunction(thresholds, other, code)
+        index = np.arange(thresholds.shape[1] + 1)
+        rising = 2 * index - 1 if code.bipolar else code.low + index
+        return StepFunction(thresholds, np.where(other[:, None], rising[::-1], rising), code)
+
+    def _tiling_pool(self, name: str) -> Node | None:
+        """Return the max pooling behind a value whose windows tile it, if nothing else reads the value."""
+        readers = self.users[name]
+        if len(readers) != 1 or name in self.body.outputs:
+            return None
+        op = readers[0].op
+        tiles = isinstance(op, MaxPool2d) and op.kernel == op.stride and not any(op.before + op.after)
+        return readers[0] if tiles else None
+
+    def _whole_map(self, source: str, weights: np.ndarray) -> tuple[Shape, np.ndarray]:
+        """Return the map that a linear layer reads, and its weights as those of a kernel of that size."""
+        channels, height, width = shape = self._map(source)
+        return shape, weights.reshape(len(weights), channels, height, width)
+
+    def _common(
+        self, node: Node, names: list[str], inputs: tuple[str, ...], function: StepFunction | None
+    ) -> dict[str, Any]:
+        return {
+            "name": node.location.module or node.name,
+            "node": names[-1],
+            "location": node.location,
+            "inputs": inputs,
+            "function": function,
+            "element": self.body.node(names[-1]).type.int_dtype,
+        }
+
+    def _add(self, layer: Layer, names: list[str]) -> None:
+        known = {other.name for other in self.layers}
+        number = 2
+        while layer.name in known:
+            base = layer.name.partition("#")[0]
+            layer = replace(layer, name=f"{base}#{number}")
+            number += 1
+        self.layers.append(layer)
+        self.taken.update(names)
+        self.streams[layer.node] = layer.node
+
+    def _stream(self, name: str) -> str:
+        return self.streams.get(name, name)
+
+    def _type(self, name: str) -> IntType:
+        made = next((layer for layer in self.layers if layer.node == name), None)
+        return made.element if made is not None else self.body.node(name).type.int_dtype
+
+    def _map(self, name: str) -> Shape:
+        node = self.body.node(name)
+        shape = as_map(node.type.shape)
+        if shape is None:
+            self._refuse(node, f"has {len(node.type.shape)} axes; at most channels, rows and columns can stream")
+            return (1, 1, 1)
+        return shape
+
+    def _refuse(self, node: Node, why: str) -> None:
+        self.problems.append(MappingError(f"{node.op.name} {node.location} {why}"))
+
+
+def _same_order(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Return whether elements stream in the same order, channels innermost, before and behind a reshape."""
+    return bool((_streamed(before) == _streamed(after)).all())
+
+
+def _streamed(shape: tuple[int, ...]) -> np.ndarray:
+    index = np.arange(int(np.prod(shape))).reshape(shape)
+    return np.moveaxis(index, 0, -1).reshape(-1)
+
+
+_WINDOWS = (Conv2d, SumPool2d)
+_READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
+    Conv2d: _Reader.matrix,
+    Linear: _Reader.matrix,
+    SumPool2d: _Reader.sum_pool,
+    MaxPool2d: _Reader.max_pool,
+    WeightedSum: _Reader.join,
+    Threshold: _Reader.requantize,
+    StepTable: _Reader.requantize,
+    Concat: _Reader.concat,
+    Upsample: _Reader.upsample,
+    Pad: _Reader.pad,
+    Flatten: _Reader.reshape,
+    Reshape: _Reader.reshape,
+}

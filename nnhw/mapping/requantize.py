@@ -1,0 +1,332 @@
+"""Exact datapaths of a step function, each proved equal on the whole raw range, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from nnhw.engines.encoding import bits_for_range
+from nnhw.engines.requantize import (
+    DoubleScaler,
+    Product,
+    Requantizer,
+    Scaler,
+    Table,
+    Thresholds,
+    ThresholdSearch,
+    index_span,
+)
+from nnhw.errors import MappingError
+from nnhw.ir.types import IntType
+from nnhw.mapping.family import ICE40, Family
+from nnhw.mapping.fit import fit_scaler
+from nnhw.mapping.resources import Cost, counter_bits, rom_lc
+
+FEW_STEPS = 3
+"""Up to so many steps, comparators are the only choice: nothing is smaller, and they add no latency."""
+MOST_COMPARATORS = 31
+MOST_TABLE_WORDS = 1 << 16
+MOST_SEGMENTS = 3
+
+
+@dataclass(frozen=True)
+class Function:
+    """A step function in its normal form: no step out of the range, none that is empty.
+
+    Parameters
+    ----------
+    steps: for each channel, the first raw sums of all segments but the first, ascending.
+    codes: for each channel, the code of each segment.
+    """
+
+    steps: tuple[np.ndarray, ...]
+    codes: tuple[np.ndarray, ...]
+    code: IntType
+    raw: IntType
+
+    @classmethod
+    def of(cls, steps: np.ndarray, codes: np.ndarray, code: IntType, raw: IntType) -> Function:
+        """Return the normal form of steps [outputs, k] and codes [outputs, k + 1]."""
+        rows = []
+        for row, values in zip(steps, codes, strict=True):
+            starts = np.concatenate([[raw.low], np.clip(row, raw.low, raw.high + 1)])
+            kept = starts < np.append(starts[1:], raw.high + 1)
+            starts, values = starts[kept], values[kept]
+            changes = np.flatnonzero(np.diff(values)) + 1
+            rows.append((starts[changes], values[np.concatenate([[0], changes])]))
+        return cls(tuple(starts for starts, _ in rows), tuple(values for _, values in rows), code, raw)
+
+    @property
+    def outputs(self) -> int:
+        """Channels."""
+        return len(self.steps)
+
+    def __call__(self, raw: np.ndarray) -> np.ndarray:
+        """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
+        columns = [
+            codes[np.searchsorted(steps, column, side="right")]
+            for steps, codes, column in zip(self.steps, self.codes, raw.T, strict=True)
+        ]
+        return np.stack(columns, axis=1)
+
+    def thresholds(self) -> Thresholds | None:
+        """Return the function as one step for each code, or None if a channel turns."""
+        span = index_span(self.code)
+        steps = np.full((self.outputs, span), self.raw.high + 1, dtype=np.int64)
+        falls = np.zeros(self.outputs, dtype=bool)
+        for channel, (places, codes) in enumerate(zip(self.steps, self.codes, strict=True)):
+            index = (codes > 0).astype(np.int64) if self.code.bipolar else codes - self.code.low
+            moves = np.diff(index)
+            if (moves > 0).any() and (moves < 0).any():
+                return None
+            falls[channel] = (moves < 0).any()
+            starts = np.concatenate([[self.raw.low], places, [self.raw.high + 1]])
+            wanted = np.arange(1, span + 1)
+            if falls[channel]:
+                steps[channel] = starts[np.searchsorted(-index, -wanted, side="right")][::-1]
+            else:
+                steps[channel] = starts[np.searchsorted(index, wanted)]
+        return Thresholds(steps, falls, self.code)
+
+    def padded(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return steps [outputs, k] and codes [outputs, k + 1]; those that are missing are never reached."""
+        most = max(1, max(len(row) for row in self.steps))
+        steps = [np.append(row, [self.raw.high + 1] * (most - len(row))) for row in self.steps]
+        codes = [np.append(row, [row[-1]] * (most + 1 - len(row))) for row in self.codes]
+        return np.array(steps, dtype=np.int64), np.array(codes, dtype=np.int64)
+
+
+def implementations(steps: np.ndarray, codes: np.ndarray, code: IntType, raw: IntType) -> list[Requantizer]:
+    """Return the datapaths that are equal to a step function, each checked by `prove`.
+
+    Parameters
+    ----------
+    steps: int64 [outputs, k], each row sorted, in raw sums.
+    codes: int64 [outputs, k + 1]: the code of a sum that reaches so many steps.
+    code: type of the codes.
+    raw: range of the raw sums.
+    """
+    function = Function.of(steps, codes, code, raw)
+    thresholds = function.thresholds()
+    found: list[Requantizer] = []
+    if thresholds is not None:
+        levels = thresholds.steps.shape[1]
+        if levels <= MOST_COMPARATORS:
+            found.append(thresholds)
+        if levels > FEW_STEPS:
+            found += _monotone(thresholds, raw)
+    else:
+        rows, values = function.padded()
+        found.append(ThresholdSearch(rows, np.zeros(len(rows), dtype=bool), code, raw, values))
+    if thresholds is None or thresholds.steps.shape[1] > FEW_STEPS:
+        found += _tables(function)
+    for requantizer in found:
+        prove(requantizer, function)
+    return found
+
+
+def _monotone(thresholds: Thresholds, raw: IntType) -> list[Requantizer]:
+    """Return a search, and multiply-add-shift where it is exact, in logic and in DSP blocks."""
+    steps, descending, code = thresholds.steps, thresholds.descending, thresholds.code
+    found: list[Requantizer] = [ThresholdSearch(steps, descending, code, raw)]
+    scaler = fit_scaler(steps, descending, code, raw) or fit_scaler(steps, descending, code, raw, MOST_SEGMENTS)
+    return found if scaler is None else [*found, scaler, replace(scaler, dsp=True)]
+
+
+def _tables(function: Function) -> list[Requantizer]:
+    """Return a lookup table, if it is not too large."""
+    raw, outputs = function.raw, function.outputs
+    words = raw.high - raw.low + 1
+    if words * outputs > MOST_TABLE_WORDS and words > MOST_TABLE_WORDS // 4:
+        return []
+    codes = function(np.arange(raw.low, raw.high + 1)[:, None].repeat(outputs, axis=1)).T
+    shared = bool((codes == codes[0]).all())
+    if not shared and words * outputs > MOST_TABLE_WORDS:
+        return []
+    return [Table(np.ascontiguousarray(codes[:1] if shared else codes), function.code, raw, outputs)]
+
+
+def prove(requantizer: Requantizer, function: Function) -> str:
+    """Return why a requantizer is equal to a step function.
+
+    Both are monotone between the function's steps and the places at which the requantizer changes its form, so that
+    equality on both sides of each of these, and at the ends, is equality everywhere. A table is compared entry by
+    entry.
+
+    Raises
+    ------
+    MappingError: they differ; this is a bug of nnhw.
+    """
+    raw = function.raw
+    if isinstance(requantizer, Table):
+        points = np.arange(raw.low, raw.high + 1)[:, None].repeat(function.outputs, axis=1)
+        certificate = f"lookup table, compared at all {len(points)} raw sums of {function.outputs} channels"
+    else:
+        points, steps = _critical_points(requantizer, function)
+        certificate = f"{describe(requantizer)}, proved at {steps} steps of {function.outputs} channels"
+    wrong = requantizer.golden(points) != function(points)
+    if wrong.any():
+        place, channel = np.argwhere(wrong)[0]
+        raise MappingError(
+            f"requantizer: {describe(requantizer)} differs from its function in channel {channel} at raw sum "
+            f"{points[place, channel]}; this is a bug of nnhw, please report it"
+        )
+    return certificate
+
+
+def _critical_points(requantizer: Requantizer, function: Function) -> tuple[np.ndarray, int]:
+    """Return the places [n, outputs] that decide, and how many steps of the function they cover."""
+    rows, _ = function.padded()
+    columns = [rows.T]
+    own = getattr(requantizer, "borders", getattr(requantizer, "steps", None))
+    if own is not None:
+        columns.append(own.T)
+    steps = np.concatenate(columns)
+    ends = np.array([[function.raw.low], [function.raw.high]]).repeat(function.outputs, axis=1)
+    points = np.concatenate([ends, steps - 1, steps]).clip(function.raw.low, function.raw.high)
+    return points, sum(len(row) for row in function.steps)
+
+
+def describe(requantizer: Requantizer) -> str:
+    """Return the kind of a requantizer in words."""
+    if isinstance(requantizer, Scaler):
+        where = " in DSP blocks" if requantizer.dsp else ""
+        pieces = f" in {requantizer.segments} segments" if requantizer.segments > 1 else ""
+        return f"multiply-add-shift (shift {requantizer.shift}, floor){pieces}{where}"
+    if isinstance(requantizer, DoubleScaler):
+        return "multiplication with double rounding" + (" in DSP blocks" if requantizer.dsp else "")
+    if isinstance(requantizer, ThresholdSearch):
+        return "binary search" + ("" if requantizer.table is None else " with a table of codes")
+    return "comparators" if isinstance(requantizer, Thresholds) else "lookup table"
+
+
+def choose(
+    choices: Sequence[Requantizer], lanes: int, in_logic: bool = True, family: Family = ICE40, dsp: bool = False
+) -> Requantizer:
+    """Return the cheapest requantizer at so many sums a cycle; of equal ones the first.
+
+    Parameters
+    ----------
+    in_logic: constants are in logic where a kind leaves the choice; else in block RAM.
+    dsp: DSP blocks may be used.
+    """
+    placed = [_place(choice, in_logic) for choice in choices if dsp or not getattr(choice, "dsp", False)]
+
+    def weight(requantizer: Requantizer) -> float:
+        cost = requantizer_cost(requantizer, getattr(requantizer, "raw", None), lanes, in_logic, family)
+        return family.weight(cost.lc, cost.ebr, cost.dsp)
+
+    return min(placed, key=weight)
+
+
+def _place(requantizer: Requantizer, in_logic: bool) -> Requantizer:
+    """Return a requantizer with its constants in logic or in block RAM; a table's memory is not a constant."""
+    if isinstance(requantizer, Scaler | DoubleScaler):
+        return replace(requantizer, logic=in_logic)
+    return requantizer
+
+
+def requantizer_cost(
+    requantizer: Requantizer | None,
+    raw: IntType | None,
+    lanes: int,
+    logic_thresholds: bool = True,
+    family: Family = ICE40,
+) -> Cost:
+    """Return the cost of a requantizer.
+
+    Parameters
+    ----------
+    raw: range of the raw sums; None: what the requantizer says, or for thresholds where they lie.
+    lanes: sums of one move.
+    logic_thresholds: the steps of comparators are constants in logic.
+    """
+    if requantizer is None:
+        return Cost()
+    if isinstance(requantizer, Thresholds):
+        return _thresholds_cost(requantizer, raw, lanes, logic_thresholds, family)
+    return _COSTS[type(requantizer)](requantizer, lanes, family)
+
+
+def _memory(depth: int, bits: int, logic: bool, family: Family) -> Cost:
+    """Return the cost of constants."""
+    if depth == 1:
+        return Cost()
+    return Cost(rom_lc(depth, bits)) if logic else Cost(0, family.block_rams(depth, bits, rom=True))
+
+
+def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in_logic: bool, family: Family) -> Cost:
+    levels, depth = thresholds.steps.shape[1], thresholds.outputs // lanes
+    low, high = (int(thresholds.steps.min()), int(thresholds.steps.max())) if raw is None else (raw.low, raw.high)
+    bits = bits_for_range(low, max(low, high))[0]
+    lc = lanes * (levels * bits + (levels - 1) * 2 + thresholds.code.bits) + 3 * counter_bits(depth) + 2
+    width = lanes * (levels * bits + bool(thresholds.descending.any()))
+    if in_logic:
+        return Cost(lc + rom_lc(depth, width))
+    return Cost(lc, family.block_rams(depth, width, rom=True))
+
+
+def _search_cost(search: ThresholdSearch, lanes: int, family: Family) -> Cost:
+    depth, bits = search.outputs // lanes, search.raw.bits
+    position = counter_bits(depth)
+    total = Cost(2 * position + (search.latency + lanes) * position + search.latency)
+    for level in range(search.levels):
+        words = depth << level
+        total += Cost(lanes * (2 * bits + level + 1))
+        for _ in range(lanes):
+            total += _memory(words, bits + bool(search.descending.any()), words <= search.logic_words, family)
+    if search.table is not None:
+        words = depth << search.levels
+        for _ in range(lanes):
+            total += _memory(words, search.code.bits, words <= search.logic_words, family)
+    return total
+
+
+def _product_cost(product: Product, lanes: int, depth: int, logic: bool, family: Family) -> Cost:
+    """Return the cost of a multiply-add, its constants included."""
+    raw, bits = product.raw.bits, product.bits
+    width = (product.multiplier_bits if product.dsp else 2 * product.operands) + bits
+    total = _memory(depth, lanes * width, logic, family)
+    if product.dsp:
+        between = (product.operands - 1) * (bits + raw) // 2
+        return total + Cost(lanes * (raw + between + bits), 0, lanes * product.operands)
+    partial = product.operands * (raw + 1)
+    tree = (product.operands - 1) * (raw + 3) + product.levels * 2
+    return total + Cost(lanes * (raw + partial + tree + bits * product.moves) + counter_bits(depth) * product.latency)
+
+
+def _scaler_cost(scaler: Scaler, lanes: int, family: Family) -> Cost:
+    depth, raw, inner = scaler.outputs // lanes, scaler.raw.bits, scaler.segments - 1
+    total = _product_cost(scaler.product, lanes, depth * scaler.segments, scaler.logic, family)
+    if inner:
+        total += Cost(lanes * (inner * raw + 2 * raw)) + _memory(depth, lanes * inner * raw, scaler.logic, family)
+    return total + Cost(lanes * (2 * scaler.code.bits + 6) + scaler.latency + 2 * counter_bits(depth))
+
+
+def _double_cost(scaler: DoubleScaler, lanes: int, family: Family) -> Cost:
+    depth = scaler.outputs // lanes
+    high = bits_for_range(*scaler.high_range)[0] + 2
+    total = _product_cost(scaler.product, lanes, depth, scaler.logic, family)
+    total += _memory(depth, lanes * (high + scaler.spread_bits), scaler.logic, family)
+    own = lanes * (high * (1 + scaler.spread_bits) + 2 * scaler.code.bits + 6)
+    return total + Cost(own + scaler.latency + 2 * counter_bits(depth))
+
+
+def _table_cost(table: Table, lanes: int, family: Family) -> Cost:
+    depth = table.outputs // lanes
+    words = (table.raw.high - table.raw.low + 1) * (1 if table.shared else depth)
+    total = Cost(lanes * counter_bits(words) + (0 if table.shared else 2 * counter_bits(words)) + 2)
+    for _ in range(lanes):
+        total += _memory(words, table.code.bits, table.logic, family)
+    return total
+
+
+_COSTS: dict[type, Callable[[Any, int, Family], Cost]] = {
+    DoubleScaler: _double_cost,
+    Scaler: _scaler_cost,
+    Table: _table_cost,
+    ThresholdSearch: _search_cost,
+}

@@ -1,0 +1,107 @@
+"""What each operation of a traced float model means to a quantizer: by name, for modules, functions, methods and ATen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import fx, nn
+from torch._ops import OpOverload
+
+WEIGHT_AXES = {"linear": 0, "conv1d": 0, "conv2d": 0, "matmul": 1, "mm": 1}
+"""Operations with constant weights, and which axis of these is the outputs'."""
+JOINS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
+"""Two values meet; each needs codes of its own."""
+CONCATS = frozenset({"cat", "concat", "concatenate"})
+"""Values side by side, which share one scale."""
+AVERAGES = frozenset(
+    {"avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "mean", "sum"},
+)
+"""Sums of values, which are exact on codes only."""
+MOVES = frozenset(
+    {
+        *("max_pool1d", "max_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d", "amax", "flatten", "view", "reshape"),
+        *("squeeze", "unsqueeze", "unflatten", "permute", "transpose", "dropout", "feature_dropout", "alpha_dropout"),
+        *("identity", "pad", "constant_pad_nd", "interpolate", "upsample", "upsample_nearest1d", "upsample_nearest2d"),
+        *("contiguous", "clone", "detach", "alias", "getitem", "view_as", "reshape_as", "movedim", "swapaxes", "to"),
+        *("_to_copy", "slice", "dropout1d", "dropout2d", "t"),
+    }
+)
+"""Elements are moved, repeated or picked: codes stay codes of the same scale."""
+NONNEGATIVE = frozenset(
+    {"relu", "relu6", "sigmoid", "hardsigmoid", "softplus", "abs", "absolute", "square", "exp", "sqrt", "softmax"}
+)
+"""Results that are never below zero, so that their codes need no sign."""
+ELEMENTWISE = NONNEGATIVE | frozenset(
+    {
+        *("batch_norm", "leaky_relu", "prelu", "elu", "selu", "celu", "hardtanh", "clamp", "clamp_min", "clamp_max"),
+        *("clip", "hardswish", "tanh", "silu", "mish", "gelu", "log_sigmoid", "logsigmoid", "neg", "div", "truediv"),
+        *("pow", "log_softmax", "argmax", "rsub", "reciprocal", "floor", "ceil", "round", "trunc"),
+    }
+)
+"""One value in, one out, at each position; and what ends a model."""
+KNOWN = frozenset(WEIGHT_AXES) | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+
+MODULES: Mapping[type[nn.Module], str] = {
+    nn.Linear: "linear",
+    nn.Conv1d: "conv1d",
+    nn.Conv2d: "conv2d",
+    nn.AvgPool1d: "avg_pool1d",
+    nn.AvgPool2d: "avg_pool2d",
+    nn.AdaptiveAvgPool1d: "adaptive_avg_pool1d",
+    nn.AdaptiveAvgPool2d: "adaptive_avg_pool2d",
+    nn.MaxPool1d: "max_pool1d",
+    nn.MaxPool2d: "max_pool2d",
+    nn.AdaptiveMaxPool1d: "adaptive_max_pool1d",
+    nn.AdaptiveMaxPool2d: "adaptive_max_pool2d",
+    nn.Flatten: "flatten",
+    nn.Unflatten: "unflatten",
+    nn.Identity: "identity",
+    nn.Dropout: "dropout",
+    nn.Dropout1d: "dropout",
+    nn.Dropout2d: "dropout",
+    nn.AlphaDropout: "dropout",
+    nn.FeatureAlphaDropout: "dropout",
+    nn.ZeroPad1d: "pad",
+    nn.ZeroPad2d: "pad",
+    nn.ConstantPad1d: "pad",
+    nn.ConstantPad2d: "pad",
+    nn.Upsample: "upsample",
+    nn.UpsamplingNearest2d: "upsample",
+    nn.BatchNorm1d: "batch_norm",
+    nn.BatchNorm2d: "batch_norm",
+    nn.ReLU: "relu",
+    nn.ReLU6: "relu6",
+    nn.LeakyReLU: "leaky_relu",
+    nn.PReLU: "prelu",
+    nn.ELU: "elu",
+    nn.SELU: "selu",
+    nn.CELU: "celu",
+    nn.Hardtanh: "hardtanh",
+    nn.Hardsigmoid: "hardsigmoid",
+    nn.Hardswish: "hardswish",
+    nn.Sigmoid: "sigmoid",
+    nn.Tanh: "tanh",
+    nn.SiLU: "silu",
+    nn.Mish: "mish",
+    nn.GELU: "gelu",
+    nn.Softplus: "softplus",
+    nn.LogSigmoid: "logsigmoid",
+    nn.Softmax: "softmax",
+    nn.LogSoftmax: "log_softmax",
+}
+
+
+def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
+    """Return the name of what a traced node does: 'conv2d' for the module, the function, and aten.conv2d.default."""
+    if node.op == "call_module":
+        module = modules[str(node.target)]
+        return MODULES.get(type(module), type(module).__name__)
+    if node.op not in ("call_function", "call_method"):
+        return node.op
+    target = node.target
+    if isinstance(target, str):
+        return target.rstrip("_")
+    if isinstance(target, OpOverload):
+        return target._schema.name.split("::")[1].rstrip("_")
+    name = getattr(target, "__name__", str(target)).rstrip("_")
+    return name[1:] if name in ("iadd", "isub", "imul", "itruediv") else name

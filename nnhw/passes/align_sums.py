@@ -1,0 +1,81 @@
+"""Pass: sums of integers whose scales have a simple ratio are added as integers.
+
+add(dequantize(a, 0.5), dequantize(b, 0.25)) --> dequantize(weighted_sum(a, b; 2, 1), 0.25)
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from nnhw.ir import Graph, Node
+from nnhw.ir.ops import Add, Dequantize, Subtract, WeightedSum
+
+from .edit import Edit, sole_names
+from .joins import COMBINATIONS
+
+_SMALL_FACTOR = 16  # smaller than what the evaluation of all combinations would find
+_GREATEST_FACTOR = 2**12  # where there are too many combinations to look for others
+_EXACT_BITS = 53
+
+
+def align_sums(graph: Graph) -> Graph:
+    """Replace each sum or difference of dequantized integers by an integer one, where no rounding can differ.
+
+    Exact: scales and integers are so short that every product and every sum is a float64 without rounding.
+    """
+    for node in graph.nodes:
+        operands = graph.data_inputs(graph.node(node.name)) if node.name in graph else ()
+        is_sum = isinstance(node.op, Add | Subtract) and len(operands) == 2
+        sources = {operand.inputs[0] for operand in operands if isinstance(operand.op, Dequantize)}
+        if is_sum and len(sources) == 2:
+            graph = _aligned(graph, graph.node(node.name), *operands)
+    return graph
+
+
+def _aligned(graph: Graph, node: Node, left: Node, right: Node) -> Graph:
+    scales = [graph.constants[operand.inputs[1]] for operand in (left, right)]
+    values = [graph.node(operand.inputs[0]) for operand in (left, right)]
+    factors = _factors(*scales)
+    if factors is None or not _small_enough(values, factors):
+        return graph
+    unit = np.divide(*np.broadcast_arrays(scales[0], float(factors[0])))
+    greatest = sum(factor * _size(value) for factor, value in zip(factors, values, strict=True))
+    if any(_bits(float(number)) + greatest.bit_length() > _EXACT_BITS for number in np.unique(unit)):
+        return graph
+    signed = factors if isinstance(node.op, Add) else (factors[0], -factors[1])
+    edit = Edit(graph, sole_names(graph, (left, right), node))
+    total = edit.add(node, WeightedSum(signed), [value.name for value in values], f"{node.name}.sum")
+    edit.add(node, Dequantize(), [total, edit.constant(f"{node.name}.scale", unit)])
+    return edit.apply(node.name)
+
+
+def _factors(left: np.ndarray, right: np.ndarray) -> tuple[int, int] | None:
+    """Return the scales' ratio as whole numbers without common divisor, if all channels have the same."""
+    if left.shape != right.shape:
+        return None
+    ratios = {Fraction(float(a)) / Fraction(float(b)) for a, b in zip(left.flat, right.flat, strict=True)}
+    ratio = ratios.pop()
+    if ratios or max(ratio.numerator, ratio.denominator) > _GREATEST_FACTOR:
+        return None
+    exact = all(Fraction(float(a) / ratio.numerator) * ratio.numerator == Fraction(float(a)) for a in left.flat)
+    return (ratio.numerator, ratio.denominator) if exact else None
+
+
+def _small_enough(values: list[Node], factors: tuple[int, int]) -> bool:
+    ranges = [value.type.int_dtype for value in values]
+    combinations = math.prod(codes.high - codes.low + 1 for codes in ranges)
+    return max(factors) <= _SMALL_FACTOR or combinations > COMBINATIONS
+
+
+def _size(value: Node) -> int:
+    codes = value.type.int_dtype
+    return max(-codes.low, codes.high, 1)
+
+
+def _bits(number: float) -> int:
+    """Return how many significant bits a float64 has."""
+    numerator = Fraction(number).numerator
+    return (numerator // (numerator & -numerator)).bit_length()

@@ -1,0 +1,108 @@
+"""Directions of a region: on which pieces of its range it rises, falls or stays, from its ops and their signs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.ir import Node
+from nnhw.ir.ops import Add, Dequantize, Maximum, Minimum, Subtract
+
+from .regions import Evaluator, Region
+
+_MONOTONE_IN_EACH = (Add, Subtract, Minimum, Maximum)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A function of an integer that is monotone between its starts.
+
+    Parameters
+    ----------
+    starts: int64 [pieces, classes], ascending; a piece ends where the next begins, and may be empty.
+    directions: int64 of the same shape: 1 never falls, -1 never rises, 0 constant.
+    """
+
+    starts: np.ndarray
+    directions: np.ndarray
+
+    def ends(self, end: int) -> np.ndarray:
+        """Return the place behind each piece, the last `end`."""
+        return np.concatenate([self.starts[1:], np.full_like(self.starts[:1], end)])
+
+    def cut_at(self, starts: np.ndarray) -> np.ndarray:
+        """Return the directions of other pieces, whose starts contain these."""
+        index = (self.starts[np.newaxis] <= starts[:, np.newaxis]).sum(axis=1) - 1
+        return np.take_along_axis(self.directions, index, axis=0)
+
+
+def find_pieces(region: Region) -> Pieces | None:
+    """Return the pieces of a region with one source, or None if its ops do not tell."""
+    known: dict[str, Pieces | None] = {}
+    for node in region.nodes:
+        known[node.name] = _entry(region) if isinstance(node.op, Dequantize) else _pieces_of(region, node, known)
+    return known[region.quantizer.name]
+
+
+def first_reached(low: np.ndarray, high: np.ndarray, reached: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return, by bisection, the first place of each low..high - 1 from which on `reached` holds; else high."""
+    while (active := low < high).any():
+        middle = (low + high) // 2
+        hit = reached(middle)
+        high = np.where(active & hit, middle, high)
+        low = np.where(active & ~hit, middle + 1, low)
+    return low
+
+
+def _entry(region: Region) -> Pieces:
+    shape = (1, len(region.classes[0]))
+    return Pieces(np.full(shape, region.source.type.int_dtype.low), np.ones(shape, dtype=np.int64))
+
+
+def _pieces_of(region: Region, node: Node, known: dict[str, Pieces | None]) -> Pieces | None:
+    names = [name for name in node.inputs if name in known]
+    operands = [pieces for name in names if (pieces := known[name]) is not None]
+    if len(operands) < len(names):
+        return None
+    if len(names) == 1:
+        return _through(region, node, names[0], operands[0])
+    if not isinstance(node.op, _MONOTONE_IN_EACH):
+        return None
+    starts = np.sort(np.concatenate([pieces.starts for pieces in operands]), axis=0)
+    moves = [pieces.cut_at(starts) * _trend(region, node, position) for position, pieces in enumerate(operands)]
+    opposed = (np.max(moves, axis=0) > 0) & (np.min(moves, axis=0) < 0)
+    return None if opposed.any() else Pieces(starts, np.sign(np.sum(moves, axis=0)))
+
+
+def _through(region: Region, node: Node, name: str, pieces: Pieces) -> Pieces | None:
+    """Return the pieces of an op of one value."""
+    trend = _trend(region, node, node.inputs.index(name))
+    if trend is not None:
+        return Pieces(pieces.starts, pieces.directions * trend)
+    return _turned(region, node, name, pieces) if node.op.turns() else None
+
+
+def _trend(region: Region, node: Node, position: int) -> np.ndarray | None:
+    trend = node.op.trend(position, region.graph.operands(node))
+    return None if trend is None else np.nan_to_num(region.per_class(node, trend)).astype(np.int64)
+
+
+def _turned(region: Region, node: Node, name: str, pieces: Pieces) -> Pieces:
+    """Cut pieces where the operand passes a turn of the op."""
+    sums, turns = region.source.type.int_dtype, np.array(node.op.turns())
+    evaluate = Evaluator(region, [name])
+
+    def values(places: np.ndarray) -> np.ndarray:
+        return evaluate(np.minimum(places, sums.high))[0]
+
+    # Each turn in each piece: [turns * pieces, classes].
+    low, high = (np.tile(ends, (len(turns), 1)) for ends in (pieces.starts, pieces.ends(sums.high + 1)))
+    rises = np.tile(pieces.directions >= 0, (len(turns), 1))
+    turn = np.repeat(turns, len(pieces.starts))[:, np.newaxis]
+    cuts = first_reached(low, high, lambda places: (values(places) > turn) == rises)
+    starts = np.sort(np.concatenate([pieces.starts, cuts]), axis=0)
+    passed = np.searchsorted(turns, values(starts))  # how many turns lie below
+    direction = np.where(passed % 2 == 0, node.op.first_direction(), -node.op.first_direction())
+    return Pieces(starts, pieces.cut_at(starts) * direction)

@@ -1,0 +1,103 @@
+"""Changes of graphs that several passes make."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from nnhw.ir import FLOAT, Graph, Node, Op, Operand, TensorType
+from nnhw.ir.graph import infer
+from nnhw.ir.ops import BatchNorm, Concat, Constant, Flatten, MaxPool2d, Pad, Permute, PRelu, Reshape, Upsample
+
+SHAPE_OPS = (Flatten, Reshape, Permute, Upsample, Pad, MaxPool2d, Concat)
+
+
+def is_channel_list(op: Op) -> bool:
+    """Return whether the parameters of `op` are lists of channels; all other constants broadcast from the right."""
+    return isinstance(op, BatchNorm | PRelu)
+
+
+class Edit:
+    """New nodes for a place in a graph, with types by the ops' rules and names made unique.
+
+    Parameters
+    ----------
+    free: names that the new nodes may take, because their nodes go.
+    """
+
+    def __init__(self, graph: Graph, free: Iterable[str] = ()) -> None:
+        self._graph = graph
+        self._free = set(free)
+        self._nodes: dict[str, Node] = {}
+        self._constants: dict[str, np.ndarray] = {}
+
+    def constant(self, name: str, array: np.ndarray, type: TensorType | None = None) -> str:
+        """Add a constant, float64 without `type`; return its name."""
+        name = self._unique(name)
+        self._nodes[name] = Node(name, Constant(), (), type or TensorType(array.shape, FLOAT))
+        self._constants[name] = array
+        return name
+
+    def add(self, like: Node, op: Op, inputs: Sequence[str], name: str = "") -> str:
+        """Add a node at the place of `like`, and with its name if that is free and no other is given."""
+        name = self._unique(name or like.name)
+        node = Node(name, op, tuple(inputs), like.type, like.location)
+        node = dataclasses.replace(node, type=infer(node, [self._operand(operand) for operand in inputs]))
+        self._nodes[name] = node
+        return name
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a new or an old node."""
+        return (self._nodes.get(name) or self._graph.node(name)).type
+
+    def apply(self, place: str) -> Graph:
+        """Put the new nodes in the place of node `place`: whoever read that reads the last of them."""
+        result = next(reversed(self._nodes))
+        names = {place: result}
+        nodes: list[Node] = []
+        for node in self._graph.nodes:
+            if node.name == place:
+                nodes += self._nodes.values()
+            elif node.name not in self._nodes:
+                nodes.append(_renamed(node, names))
+        outputs = tuple(names.get(output, output) for output in self._graph.outputs)
+        constants = {name: array for name, array in self._graph.constants.items() if name not in self._nodes}
+        return Graph(self._graph.name, tuple(nodes), outputs, {**constants, **self._constants}).pruned()
+
+    def _operand(self, name: str) -> Operand:
+        constant = self._constants.get(name, self._graph.constants.get(name))
+        return Operand(self.type_of(name), constant)
+
+    def _unique(self, name: str) -> str:
+        number, tried = 1, name
+        while tried in self._nodes or (tried in self._graph and tried not in self._free):
+            number += 1
+            tried = f"{name}_{number}"
+        return tried
+
+
+def sole_names(graph: Graph, nodes: Iterable[Node], user: Node) -> set[str]:
+    """Return the names of `user` and of those nodes that nobody but `user` reads: they go when it goes."""
+    users = graph.users()
+    return {user.name} | {node.name for node in nodes if users[node.name] == (user,) and node.name not in graph.outputs}
+
+
+def retyped(graph: Graph) -> Graph:
+    """Return the graph with all types inferred anew, as needed behind a node whose range has changed."""
+    types: dict[str, TensorType] = {}
+    nodes = []
+    for node in graph.nodes:
+        if node.inputs:
+            operands = [Operand(types[name], graph.constants.get(name)) for name in node.inputs]
+            node = dataclasses.replace(node, type=infer(node, operands))
+        types[node.name] = node.type
+        nodes.append(node)
+    return Graph(graph.name, tuple(nodes), graph.outputs, graph.constants)
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    if not any(name in names for name in node.inputs):
+        return node
+    return dataclasses.replace(node, inputs=tuple(names.get(name, name) for name in node.inputs))

@@ -1,0 +1,166 @@
+"""Regions with several sources: codes of branches that are added, as steps of one weighted sum of integers.
+
+All combinations of codes are evaluated. The factors are the first of growing size with which the code is a function of
+the sum; so they are as small as the codes allow, not as precise as the scales.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.errors import LoweringError
+from nnhw.ir import Node
+
+from .regions import Evaluator, Region
+from .steps import StepFinder, Steps
+
+COMBINATIONS = 2**22
+COMBINATIONS_OF_CLASSES = 2**24
+_GREATEST_FACTOR = 2**14
+_LINEAR_TO = 1e-9
+
+
+@dataclass(frozen=True)
+class Table:
+    """A region at all combinations of its sources' integers.
+
+    Parameters
+    ----------
+    values: int64 [combinations], one for each source.
+    codes: int32 [combinations, classes].
+    join: what reaches the ops behind the join, float64 of the same shape.
+    """
+
+    values: tuple[np.ndarray, ...]
+    codes: np.ndarray
+    join: np.ndarray
+
+
+def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
+    """Return the factor of each source, and the steps of the sum.
+
+    Raises: LoweringError that names the sources if there are too many combinations or no factors.
+    """
+    join = _join(region)
+    table = _evaluated(region, join)
+    ratios = _ratios(region, join, table)
+    by_join = np.argsort(table.join, axis=0, kind="stable")
+    changes = [_changes(codes, order) for codes, order in zip(table.codes.T, by_join.T, strict=True)]
+    for factors in _candidates(ratios, [np.ptp(values) for values in table.values]):
+        total = np.sum([factor * values for factor, values in zip(factors, table.values, strict=True)], axis=0)
+        order = np.argsort(total, kind="stable")
+        if all(_fits(codes, total, order, most) for codes, most in zip(table.codes.T, changes, strict=True)):
+            return factors, _steps(table, total, order).channel_rows(region.classes[1])
+    raise LoweringError(_unaligned(region, join))
+
+
+def _join(region: Region) -> Node:
+    """Return the first node through which alone the sources reach the quantizer."""
+    reach: dict[str, set[str]] = {source.name: {source.name} for source in region.sources}
+    for place, node in enumerate(region.nodes):
+        reach[node.name] = set().union(*(reach.get(name, set()) for name in node.inputs))
+        behind = {later.name for later in region.nodes[place:]}
+        read_behind = {name for later in region.nodes[place + 1 :] for name in later.inputs if name in reach}
+        if len(reach[node.name]) == len(region.sources) and read_behind <= behind:
+            return node
+    raise AssertionError("the quantizer itself is such a node")
+
+
+def _evaluated(region: Region, join: Node) -> Table:
+    ranges = [source.type.int_dtype for source in region.sources]
+    count = math.prod(codes.high - codes.low + 1 for codes in ranges)
+    if count > COMBINATIONS or count * len(region.classes[0]) > COMBINATIONS_OF_CLASSES:
+        listed = ", ".join(f"{source} in {source.type.int_dtype}" for source in region.sources)
+        raise LoweringError(
+            f"{join} joins {len(region.sources)} branches before quantizer '{region.quantizer.name}', whose integers "
+            f"have {count} combinations, too many to evaluate: {listed}; put a quantizer on the branch of "
+            f"{_widest(region)}"
+        )
+    grid = np.meshgrid(*(np.arange(codes.low, codes.high + 1) for codes in ranges), indexing="ij")
+    values = tuple(axis.reshape(-1) for axis in grid)
+    codes, before = Evaluator(region, [region.quantizer.name, join.name])(*values)
+    return Table(values, codes.astype(np.int32), before)
+
+
+def _widest(region: Region) -> Node:
+    """Return the source with most integers, the one that a quantizer helps most."""
+    return max(region.sources, key=lambda source: source.type.int_dtype.high - source.type.int_dtype.low)
+
+
+def _ratios(region: Region, join: Node, table: Table) -> np.ndarray:
+    """Return how much each source counts in the join, the greatest as 1: float64 [sources].
+
+    Raises: LoweringError if the join is not a weighted sum of the sources, the same in all channels.
+    """
+    slopes = np.stack([_slope(table, source) for source in range(len(table.values))])
+    rest = (
+        table.join
+        - table.join[0]
+        - sum(slope * (values - values[0])[:, np.newaxis] for slope, values in zip(slopes, table.values, strict=True))
+    )
+    if np.abs(rest).max() > _LINEAR_TO * max(np.ptp(table.join), np.abs(table.join).max()):
+        raise LoweringError(
+            f"{join} before quantizer '{region.quantizer.name}' is not a weighted sum of {_names(region)}; put a "
+            f"quantizer on each branch, directly in front of the join"
+        )
+    lead = slopes[np.abs(slopes).max(axis=1).argmax()]
+    used = lead != 0
+    ratios = slopes[:, used] / lead[used]
+    if not used.any() or np.ptp(ratios, axis=1).max() > _LINEAR_TO or (slopes[:, ~used] != 0).any():
+        raise LoweringError(
+            f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}' with scales whose ratio differs "
+            f"from channel to channel; put a quantizer on each branch, directly in front of the join"
+        )
+    return ratios[:, 0]
+
+
+def _slope(table: Table, source: int) -> np.ndarray:
+    """Return the join's difference per step of one source, from end to end with all others at their least."""
+    values = table.values[source]
+    others = [array == array[0] for index, array in enumerate(table.values) if index != source]
+    line = np.flatnonzero(np.logical_and.reduce(others))
+    return (table.join[line[-1]] - table.join[line[0]]) / max(values[line[-1]] - values[line[0]], 1)
+
+
+def _candidates(ratios: np.ndarray, spans: list[int]) -> Iterator[tuple[int, ...]]:
+    """Yield factors, smallest first, each set closer to the ratios than all before."""
+    greatest = np.arange(1, _GREATEST_FACTOR + 1)
+    factors = np.rint(greatest[:, np.newaxis] * ratios).astype(np.int64)
+    error = (np.abs(factors / greatest[:, np.newaxis] - ratios) * spans).max(axis=1)
+    error[(factors == 0).any(axis=1)] = np.inf
+    least_before = np.minimum.accumulate(np.append(np.inf, error[:-1]))
+    for row in factors[error < least_before]:
+        yield tuple(int(factor) for factor in row)
+
+
+def _changes(codes: np.ndarray, order: np.ndarray) -> int:
+    return int(np.count_nonzero(np.diff(codes[order])))
+
+
+def _fits(codes: np.ndarray, total: np.ndarray, order: np.ndarray, changes: int) -> bool:
+    """Return whether codes are a function of `total`, with no more changes than they have in the order of the join."""
+    differs = np.diff(codes[order]) != 0
+    torn = differs & (np.diff(total[order]) == 0)
+    return not torn.any() and int(np.count_nonzero(differs)) <= changes
+
+
+def _steps(table: Table, total: np.ndarray, order: np.ndarray) -> Steps:
+    places, first = np.unique(total[order], return_index=True)
+    finder = StepFinder()
+    finder.add(places, table.codes[order[first]].astype(np.int64))
+    return finder.steps(int(places[-1]) + 1)
+
+
+def _names(region: Region) -> str:
+    return " and ".join(map(str, region.sources))
+
+
+def _unaligned(region: Region, join: Node) -> str:
+    return (
+        f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}', and no factors up to "
+        f"{_GREATEST_FACTOR} align their scales; put a quantizer on each branch with scales of a simple ratio"
+    )

@@ -1,0 +1,27 @@
+"""Pass: the padding of convolutions becomes an op of its own, so that its zeros are codes like others.
+
+conv2d(x, padding=(1, 1)) --> conv2d(pad(x, 0))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nnhw.ir import Graph
+from nnhw.ir.ops import Conv2d, Pad
+
+from .edit import Edit, retyped
+
+
+def separate_padding(graph: Graph) -> Graph:
+    """Put a pad in front of each convolution that has padding.
+
+    A padded bipolar value has the range -1..1; the sums stay the same.
+    """
+    for conv in [node for node in graph.nodes if isinstance(node.op, Conv2d) and any(node.op.padding)]:
+        assert isinstance(conv.op, Conv2d)
+        edit = Edit(graph, {conv.name})
+        padded = edit.add(conv, Pad(conv.op.padding, conv.op.padding), conv.inputs[:1], f"{conv.name}.pad")
+        edit.add(conv, dataclasses.replace(conv.op, padding=(0, 0)), [padded, *conv.inputs[1:]])
+        graph = retyped(edit.apply(conv.name))
+    return graph

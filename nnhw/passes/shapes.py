@@ -1,0 +1,154 @@
+"""How ops that move, pick or join elements change places with elementwise ops. Each rule says when it is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnhw.ir import Graph, Node
+from nnhw.ir.ops import Concat, Flatten, MaxPool2d, Pad, Permute, Reshape
+
+from .edit import Edit, is_channel_list
+
+Shape = tuple[int, ...]
+
+
+def falls(graph: Graph, node: Node) -> np.ndarray:
+    """Return in which channels an op of one value falls; all of them if it is not monotone. Returns: bool []  or more."""
+    position = next(index for index, name in enumerate(node.inputs) if name not in graph.constants)
+    trend = node.op.trend(position, graph.operands(node))
+    return np.array(True) if trend is None else np.asarray(trend < 0)
+
+
+def never_falls(graph: Graph, node: Node) -> bool:
+    """Return whether max pooling may pass: the greatest of some values stays the greatest."""
+    return len(graph.data_inputs(node)) == 1 and not falls(graph, node).any()
+
+
+def constants_before(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] | None:
+    """Return the constants of `node`, which reads `shape`, as they have to be in front of it; None if they cannot.
+
+    For concat: those of the first input; see `split_constants`.
+    """
+    before, after = graph.data_inputs(shape)[0].type.shape, shape.type.shape
+    found = []
+    for name in node.inputs:
+        if name in graph.constants:
+            array = _constant_before(graph.constants[name], shape, node, before, after)
+            if array is None:
+                return None
+            found.append(array)
+    return found
+
+
+def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, after: Shape) -> np.ndarray | None:
+    if array.size == 1:
+        return array.reshape(())
+    if not _per_channel(array, node, after):
+        return None
+    if isinstance(shape.op, Flatten | Reshape) and before[0] != after[0]:
+        return None
+    if isinstance(shape.op, Permute) and shape.op.axes[0] != 0:
+        return None
+    return _spread(array.reshape(-1), node, before)
+
+
+def split_constants(graph: Graph, shape: Node, node: Node) -> list[list[np.ndarray]] | None:
+    """Return the constants of `node`, which reads the concat `shape`, for each of its inputs; None if they cannot be."""
+    parts = graph.data_inputs(shape)
+    assert isinstance(shape.op, Concat)
+    found: list[list[np.ndarray]] = [[] for _ in parts]
+    ends = np.cumsum([part.type.shape[shape.op.axis] for part in parts])[:-1]
+    for name in node.inputs:
+        if name not in graph.constants:
+            continue
+        array = graph.constants[name]
+        if array.size > 1 and not _per_channel(array, node, shape.type.shape):
+            return None
+        sliced = array.size > 1 and shape.op.axis == 0
+        pieces = (
+            np.split(array, ends, axis=0) if sliced else [array.reshape(()) if array.size == 1 else array] * len(parts)
+        )
+        for row, piece in zip(found, pieces, strict=True):
+            row.append(piece)
+    return found
+
+
+def constants_behind(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] | None:
+    """Return the constants of `node`, whose result `shape` reads, as they have to be behind it; None if they cannot."""
+    before, after = node.type.shape, shape.type.shape
+    found = []
+    for name in node.inputs:
+        if name in graph.constants:
+            array = _constant_behind(graph.constants[name], shape, node, before, after)
+            if array is None:
+                return None
+            found.append(array)
+    return found
+
+
+def _constant_behind(array: np.ndarray, shape: Node, node: Node, before: Shape, after: Shape) -> np.ndarray | None:
+    if array.size == 1:
+        return array.reshape(())
+    wide = _spread(array, node, before, listed=False) if is_channel_list(node.op) else array
+    full = np.broadcast_to(wide, before)[np.newaxis]
+    if isinstance(shape.op, MaxPool2d | Pad):  # the border must not mix with the constants
+        return array if _per_channel(array, node, before) else None
+    moved: np.ndarray = shape.op.evaluate(full)[0]
+    rows = moved.reshape(len(moved), -1)
+    if (rows == rows[:, :1]).all():
+        return _spread(rows[:, 0], node, after)
+    return None if is_channel_list(node.op) else moved
+
+
+def joined_constants(graph: Graph, nodes: Sequence[Node], axis: int) -> list[np.ndarray] | None:
+    """Return the constants of one op over the concat of the inputs of `nodes`, which are alike; None if they cannot be."""
+    found = []
+    rank = len(nodes[0].type.shape)
+    for position, name in enumerate(nodes[0].inputs):
+        if name not in graph.constants:
+            continue
+        arrays = [graph.constants[node.inputs[position]] for node in nodes]
+        if all(array.size == 1 and array.flat[0] == arrays[0].flat[0] for array in arrays):
+            found.append(arrays[0].reshape(()))
+            continue
+        alike = all(
+            array.size == 1 or _per_channel(array, node, node.type.shape)
+            for array, node in zip(arrays, nodes, strict=True)
+        )
+        if axis != 0 or not alike:
+            return None
+        rows = [
+            np.broadcast_to(array.reshape(-1), node.type.shape[0]) for array, node in zip(arrays, nodes, strict=True)
+        ]
+        found.append(_spread(np.concatenate(rows), nodes[0], (0,) * rank))
+    return found
+
+
+def moved_inputs(
+    edit: Edit, graph: Graph, node: Node, data: Sequence[str], constants: Sequence[np.ndarray]
+) -> list[str]:
+    """Return the operands of a moved node: new data, and its constants in their new shapes."""
+    waiting, arrays = iter(data), iter(constants)
+    names = []
+    for name in node.inputs:
+        if name not in graph.constants:
+            names.append(next(waiting))
+            continue
+        array = next(arrays)
+        names.append(name if array.shape == graph.constants[name].shape else edit.constant(name, array))
+    return names
+
+
+def _per_channel(array: np.ndarray, node: Node, shape: Shape) -> bool:
+    if array.ndim == 1 and is_channel_list(node.op):
+        return True
+    return array.shape == (shape[0],) + (1,) * (len(shape) - 1)
+
+
+def _spread(array: np.ndarray, node: Node, shape: Shape, listed: bool = True) -> np.ndarray:
+    """Return [channels] as a constant of `node` over values of `shape`."""
+    if is_channel_list(node.op) and listed:
+        return array
+    return array.reshape((-1,) + (1,) * (len(shape) - 1))

@@ -1,0 +1,88 @@
+"""Pass: ops that move, pick or join elements go behind the quantizer, so that chains see channels, and less bits move.
+
+quantize(mul(flatten(x), 0.5))     --> flatten(quantize(mul(x, 0.5)))
+quantize(relu(max_pool2d(x)))      --> max_pool2d(quantize(relu(x)))
+quantize(add(concat(x, y), bias))  --> concat(quantize(add(x, bias_x)), quantize(add(y, bias_y)))
+quantize(pad(x, 0.0))              --> pad(quantize(x), 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnhw.ir import Graph, Node
+from nnhw.ir.ops import Concat, MaxPool2d, Op, Pad
+
+from .edit import SHAPE_OPS, Edit, sole_names
+from .regions import find_region, quantizers
+from .shapes import constants_before, moved_inputs, never_falls, split_constants
+
+
+def sink_shapes(graph: Graph) -> Graph:
+    """Move each op of a region behind the elementwise op that reads it, as often as the rules of `shapes` allow."""
+    while (moved := _next(graph)) is not None:
+        graph = moved
+    return graph
+
+
+def _next(graph: Graph) -> Graph | None:
+    for quantizer in quantizers(graph):
+        region = find_region(graph, quantizer)
+        for node in region.nodes if region else ():
+            moved = None if isinstance(node.op, SHAPE_OPS) else _sunk(graph, node)
+            if moved is not None:
+                return moved
+    return None
+
+
+def _sunk(graph: Graph, node: Node) -> Graph | None:
+    """Return the graph with the shape ops in front of `node` behind it; None if they cannot be."""
+    shapes = graph.data_inputs(node)
+    if not shapes or not all(isinstance(shape.op, SHAPE_OPS) and not shape.type.is_int for shape in shapes):
+        return None
+    if isinstance(shapes[0].op, Concat):
+        return _sunk_concat(graph, shapes, node)
+    sources = [graph.data_inputs(shape)[0] for shape in shapes]
+    alike = len({(shape.op, source.type) for shape, source in zip(shapes, sources, strict=True)}) == 1
+    constants = constants_before(graph, shapes[0], node)
+    if not alike or constants is None:
+        return None
+    op: Op | None = shapes[0].op
+    if isinstance(op, MaxPool2d) and not never_falls(graph, node):
+        return None
+    if isinstance(op, Pad):
+        op = _passed_pad(op, node, shapes, constants)
+    if op is None:
+        return None
+    edit = Edit(graph, sole_names(graph, shapes, node))
+    inner = edit.add(node, node.op, moved_inputs(edit, graph, node, [source.name for source in sources], constants))
+    edit.add(shapes[0], op, [inner])
+    return edit.apply(node.name)
+
+
+def _sunk_concat(graph: Graph, shapes: Sequence[Node], node: Node) -> Graph | None:
+    parts = [graph.data_inputs(shape) for shape in shapes]
+    alike = {(shape.op, *(part.type for part in row)) for shape, row in zip(shapes, parts, strict=True)}
+    constants = split_constants(graph, shapes[0], node) if len(alike) == 1 else None
+    if constants is None:
+        return None
+    edit = Edit(graph, sole_names(graph, shapes, node))
+    branches = []
+    for index, values in enumerate(constants):
+        inputs = moved_inputs(edit, graph, node, [row[index].name for row in parts], values)
+        branches.append(edit.add(node, node.op, inputs, f"{node.name}.{index}"))
+    edit.add(shapes[0], shapes[0].op, branches)
+    return edit.apply(node.name)
+
+
+def _passed_pad(op: Pad, node: Node, shapes: Sequence[Node], constants: Sequence[np.ndarray]) -> Pad | None:
+    """Return the padding with the border's value behind `node`, if that is one value in all channels."""
+    channels = shapes[0].type.shape[0]
+    border = np.full((1, channels, *[1] * (len(shapes[0].type.shape) - 1)), op.value)
+    waiting, arrays = iter([border] * len(shapes)), iter(constants)
+    data = {shape.name for shape in shapes}
+    results = node.op.evaluate(*(next(waiting) if name in data else next(arrays) for name in node.inputs))
+    values = np.unique(results)
+    return Pad(op.before, op.after, float(values[0])) if len(values) == 1 and np.isfinite(values[0]) else None

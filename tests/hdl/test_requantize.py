@@ -1,0 +1,185 @@
+"""Each requantizer's hardware against its golden function: every sum that can occur, with gaps and stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.hdl import Value
+from amaranth.sim import Simulator
+
+from nnhw.engines.encoding import bits_for_range, encode, pack_words
+from nnhw.engines.requantize import DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.errors import MappingError
+from nnhw.hdl.requantize import make_requantizer
+from nnhw.ir.types import BIPOLAR, BIT, IntType
+
+INT8, UINT8, UINT4, INT4, ODD = IntType(-128, 127), IntType(0, 255), IntType(0, 15), IntType(-8, 7), IntType(-3, 1)
+
+
+def steps_of(outputs: int, levels: int, raw: IntType, seed: int = 1) -> np.ndarray:
+    """Return sorted random steps; those of the first channel are never reached, those of the last always."""
+    rng = np.random.default_rng(seed)
+    steps = np.sort(rng.integers(raw.low, raw.high + 2, (outputs, levels)), axis=1)
+    if outputs > 2:
+        steps[0], steps[-1] = raw.high + 1, raw.low
+    return steps
+
+
+def falls(outputs: int, which: str) -> np.ndarray:
+    """Return which channels descend."""
+    return {"none": np.zeros(outputs, bool), "all": np.ones(outputs, bool), "mixed": np.arange(outputs) % 2 == 1}[which]
+
+
+def thresholds(outputs: int, code: IntType, raw: IntType, which: str = "mixed") -> Thresholds:
+    levels = 1 if code.bipolar else code.high - code.low
+    return Thresholds(steps_of(outputs, levels, raw), falls(outputs, which), code)
+
+
+def search(
+    outputs: int, levels: int, code: IntType, raw: IntType, which: str = "mixed", table: bool = False, words: int = 64
+) -> ThresholdSearch:
+    rng = np.random.default_rng(5)
+    codes = rng.integers(code.low, code.high + 1, (outputs, levels + 1)) if table else None
+    return ThresholdSearch(
+        steps_of(outputs, levels, raw), falls(outputs, "none" if table else which), code, raw, codes, words
+    )
+
+
+def scaler(
+    outputs: int, code: IntType, raw: IntType, bits: int = 9, segments: int = 1, same: bool = False, **flags: bool
+) -> Scaler:
+    """Return a scaler whose codes cover their range about twice over the raw range, of either direction."""
+    rng = np.random.default_rng(bits)
+    span = 1 if code.bipolar else code.high - code.low
+    multiplier = rng.integers(-(1 << (bits - 1)), 1 << (bits - 1), (outputs, segments))
+    multiplier[:, 0] = (1 << (bits - 1)) - 1
+    if same:
+        multiplier[:] = multiplier[0, 0]
+    reach = (raw.high - raw.low) * (1 << (bits - 1))
+    shift = max(0, (reach // (2 * span + 1)).bit_length() - 1)
+    addend = rng.integers(-reach // 2, reach // 2 + 1, (outputs, segments)) - (raw.low << (bits - 2))
+    return Scaler(multiplier, addend, shift, code, raw, steps_of(outputs, segments - 1, raw), **flags)
+
+
+def double(outputs: int, code: IntType, raw: IntType, exponents: tuple[int, ...], **flags: bool) -> DoubleScaler:
+    rng = np.random.default_rng(outputs)
+    exponent = np.array([exponents[k % len(exponents)] for k in range(outputs)])
+    bias = rng.integers(raw.low, raw.high + 1, outputs)
+    multiplier = rng.integers(1 << 30, 1 << 31, outputs)
+    made = DoubleScaler.of(multiplier, exponent, bias, 3, code, raw)
+    return DoubleScaler(made.multiplier, made.addend, made.shift, made.offset, code, raw, **flags)
+
+
+def table(outputs: int, code: IntType, raw: IntType, shared: bool, logic: bool = False) -> Table:
+    rng = np.random.default_rng(7)
+    shape = (1 if shared else outputs, raw.high - raw.low + 1)
+    codes = 2 * rng.integers(0, 2, shape) - 1 if code.bipolar else rng.integers(code.low, code.high + 1, shape)
+    return Table(codes, code, raw, outputs, logic)
+
+
+SIGNED, UNSIGNED, SMALL = IntType(-150, 170), IntType(0, 300), IntType(0, 1)
+
+CASES: dict[str, Callable[[], Requantizer]] = {
+    "thresholds": lambda: thresholds(6, UINT4, SIGNED),
+    "thresholds_bipolar": lambda: thresholds(6, BIPOLAR, UNSIGNED),
+    "search": lambda: search(6, 15, UINT4, SIGNED),
+    "search_single": lambda: search(1, 1, BIT, SIGNED, "none"),
+    "search_bipolar": lambda: search(6, 1, BIPOLAR, UNSIGNED),
+    "search_descending": lambda: search(6, 15, INT4, UNSIGNED, "all"),
+    "search_odd": lambda: search(6, 4, ODD, SIGNED),
+    "search_int8_ram": lambda: search(6, 255, INT8, SIGNED, words=0),
+    "search_int8_some": lambda: search(6, 255, INT8, IntType(0, 1000), "none"),
+    "search_table": lambda: search(6, 20, INT4, SIGNED, table=True),
+    "search_table_ram": lambda: search(6, 7, ODD, UNSIGNED, table=True, words=0),
+    "scaler": lambda: scaler(6, UINT8, SIGNED),
+    "scaler_int8": lambda: scaler(6, INT8, UNSIGNED, 14),
+    "scaler_ram": lambda: scaler(6, INT8, SIGNED, 14, logic=False),
+    "scaler_same": lambda: scaler(6, INT8, SIGNED, 12, same=True),
+    "scaler_one": lambda: scaler(1, INT4, SIGNED, 5),
+    "scaler_narrow": lambda: scaler(6, UINT4, SIGNED, 2),
+    "scaler_bipolar": lambda: scaler(6, BIPOLAR, SIGNED),
+    "scaler_odd": lambda: scaler(6, ODD, SIGNED),
+    "scaler_bit_sums": lambda: scaler(6, BIT, SMALL, 3),
+    "scaler_wide": lambda: scaler(6, UINT8, IntType(-400, 300), 30),
+    "scaler_two_segments": lambda: scaler(6, INT8, SIGNED, 9, 2),
+    "scaler_three_segments": lambda: scaler(6, UINT8, UNSIGNED, 9, 3, logic=False),
+    "scaler_dsp": lambda: scaler(6, INT8, SIGNED, 12, dsp=True),
+    "scaler_dsp_unsigned": lambda: scaler(6, INT8, UNSIGNED, 12, dsp=True),
+    "scaler_dsp_wide": lambda: scaler(6, INT8, SIGNED, 33, dsp=True),
+    "scaler_dsp_segments": lambda: scaler(6, INT8, SIGNED, 17, 2, dsp=True),
+    "double": lambda: double(6, INT8, SIGNED, (-1, 0, 2, -3)),
+    "double_same": lambda: double(6, INT8, UNSIGNED, (-2,), logic=False),
+    "double_clamped": lambda: double(6, IntType(-70, 90), SIGNED, (0, -4)),
+    "double_dsp": lambda: double(6, INT8, SIGNED, (-1, 0, 1), dsp=True),
+    "table": lambda: table(6, INT8, SIGNED, shared=True),
+    "table_channels": lambda: table(6, UINT4, UNSIGNED, shared=False),
+    "table_logic": lambda: table(6, INT4, IntType(-9, 20), shared=False, logic=True),
+    "table_high": lambda: table(6, BIPOLAR, IntType(40, 60), shared=False),
+}
+
+
+def drain_all(config: Requantizer, raw: np.ndarray, drain: int) -> tuple[list[int], list[int], set[int]]:
+    """Send raw sums [n, outputs], with gaps and stops; return (codes seen, codes expected) as words, and the latencies.
+
+    One move passes before the first sum: in it comparators fetch their first step.
+    """
+    domain = getattr(config, "raw", IntType(int(raw.min()), int(raw.max())))
+    unit = make_requantizer(config, (domain.low, domain.high), drain)
+    bits = bits_for_range(domain.low, domain.high)[0]
+    sums = pack_words((raw & ((1 << bits) - 1)).reshape(-1, drain), bits)
+    seen: list[int] = []
+    entered: list[int] = []
+    latencies: set[int] = set()
+
+    async def bench(ctx: Any) -> None:
+        sent = moved = cycle = 0
+        while len(seen) < len(sums) and cycle < 10 * len(sums) + 200:
+            cycle += 1
+            moves, offers = cycle % 3 != 0, sent < len(sums) and cycle % 5 != 0 and cycle > 1
+            ctx.set(unit.ce, moves)
+            ctx.set(unit.i_valid, offers)
+            ctx.set(Value.cast(unit.i_sums), sums[sent] if offers else (1 << (bits * drain)) - 1)
+            if moves and offers:
+                entered.append(moved)
+                sent += 1
+            if moves and ctx.get(unit.o_valid):
+                latencies.add(moved - entered[len(seen)])
+                seen.append(int(ctx.get(Value.cast(unit.o_codes).as_unsigned())))
+            moved += moves
+            await ctx.tick()
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    golden = encode(config.golden(raw), config.code)
+    return seen, pack_words(golden.reshape(-1, drain), config.code.bits), latencies
+
+
+@pytest.mark.parametrize("drain", [1, 3, 6])
+@pytest.mark.parametrize("name", CASES)
+def test_requantizer_equals_golden_for_every_sum(name: str, drain: int) -> None:
+    config = CASES[name]()
+    if config.outputs % drain:
+        pytest.skip("the lanes do not divide the channels")
+    domain = getattr(config, "raw", SIGNED if name == "thresholds" else UNSIGNED)
+    raw = np.arange(domain.low, domain.high + 1)[:, None].repeat(config.outputs, axis=1)
+    seen, expected, latencies = drain_all(config, raw, drain)
+    assert seen == expected
+    assert len(set(expected)) > 1
+    assert latencies == {config.latency}
+
+
+def test_requantizer_rejects_lanes_that_do_not_divide() -> None:
+    with pytest.raises(MappingError) as caught:
+        make_requantizer(scaler(6, UINT8, SIGNED), (-150, 170), 4)
+    assert str(caught.value) == "requantizer: drain 4 must divide outputs 6"
+
+
+def test_requantizer_rejects_sums_out_of_its_range() -> None:
+    with pytest.raises(MappingError) as caught:
+        make_requantizer(scaler(6, UINT8, SIGNED), (-151, 170), 1)
+    assert str(caught.value) == "requantizer for raw sums int -150..170 was given sums -151..170"
