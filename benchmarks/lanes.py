@@ -28,7 +28,7 @@ from nnhw.ir.types import BIPOLAR, IntType
 
 PE, SIMD, FOLDS, STEPS = 8, 16, 2, 16
 FAMILIES = {
-    "ice40": ("iCE40UP5K", "synth_ice40 -top top -device u -dff -abc9"),
+    "ice40": ("iCE40UP5K", "synth_ice40 -top top -device u -abc9"),
     "ecp5": ("LFE5U-25F", "synth_ecp5 -top top -nowidelut"),
 }
 

@@ -1,7 +1,8 @@
 """Quantized PyTorch networks to verified FPGA accelerators.
 
-`build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic. They are imported when
-they are used: `import nnhw` alone needs neither torch nor amaranth.
+`build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a
+quantized model of a float one. They are imported when they are used: `import nnhw` alone needs neither torch nor
+amaranth.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ if TYPE_CHECKING:
     from nnhw.flow.pipeline import build
     from nnhw.flow.running import open
     from nnhw.frontend.reference import reference
+    from nnhw.nn.post_training import quantize
 
-__all__ = ["__version__", "build", "open", "reference"]
+__all__ = ["__version__", "build", "open", "quantize", "reference"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "build": "nnhw.flow.pipeline",
     "open": "nnhw.flow.running",
+    "quantize": "nnhw.nn.post_training",
     "reference": "nnhw.frontend.reference",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import `build`, `open` or `reference` at their first use."""
+    """Import `build`, `open`, `quantize` or `reference` at their first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'nnhw' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -107,14 +107,33 @@ def build(
     frames: Annotated[int, typer.Option(min=0, help="Frames of the RTL simulation; 0: none.")] = 8,
     start_from: Annotated[str, typer.Option(metavar="STAGE", help="First stage; those before are done.")] = "capture",
     stop_at: Annotated[str, typer.Option(metavar="STAGE", help="Last stage.")] = "build",
+    calibrate: Annotated[
+        Path | None, typer.Option(metavar="DATA.npy", help="Quantize a float model with these images.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="LABELS.npy", help="Of those images: show the accuracy before and after.")
+    ] = None,
+    weight_bits: Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")] = 8,
+    act_bits: Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")] = 8,
 ) -> None:
     """Make an accelerator: capture, lower, map, elaborate, simulate, build."""
+    from nnhw.flow.calibrate import make_calibration
     from nnhw.flow.options import make_options
     from nnhw.flow.pipeline import build_file
     from nnhw.flow.terminal import render_report
 
     chosen = make_options(clock, target_fps, overrides, seeds, jobs, frames)
-    made = build_file(file, board, chosen, out=out, start_from=start_from, stop_at=stop_at, progress=_progress())
+    calibration = make_calibration(calibrate, labels, weight_bits, act_bits)
+    made = build_file(
+        file,
+        board,
+        chosen,
+        out=out,
+        start_from=start_from,
+        stop_at=stop_at,
+        calibration=calibration,
+        progress=_progress(),
+    )
     OUT.print(render_report(made.report))
     OUT.print(f"in {made.path}", highlight=False, soft_wrap=True)
 

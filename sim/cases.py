@@ -65,7 +65,7 @@ def matmul(
     drain: int = 1,
     vectors: int = 1,
     descending: str = "mixed",
-    **options: int,
+    **options: Any,
 ) -> MatmulConfig:
     """Return a matmul engine with seeded random weights, and thresholds where random sums lie.
 
@@ -78,9 +78,8 @@ def matmul(
     rng = np.random.default_rng(outputs * 1009 + inputs)
     activation, weight = formats
     weights = random_values(rng, weight, (outputs, inputs))
-    base = MatmulConfig(
-        pe, simd, hop, drain, weights, activation, weight, None, vectors=vectors, logic_pe=options.get("logic_pe", 0)
-    )
+    cells = {name: value for name, value in options.items() if name in ("logic_pe", "dsp_pe")}
+    base = MatmulConfig(pe, simd, hop, drain, weights, activation, weight, None, vectors=vectors, **cells)
     if code is None:
         return base
     levels = 1 if code.bipolar else code.high - code.low
@@ -126,13 +125,14 @@ def channelwise(
     weight: IntType | None = None,
     code: IntType | None = None,
     logic_weights: bool = False,
+    dsp: bool = False,
 ) -> ChannelwiseConfig:
     """Return a channelwise engine with seeded random weights, and thresholds where random results lie."""
     channels = chunks * lanes
     rng = np.random.default_rng(taps * 1009 + channels)
     weights = None if weight is None else random_values(rng, weight, (channels, taps))
     base = ChannelwiseConfig(
-        taps, chunks, lanes, op, activation, windows, row_lanes, weights, weight, None, logic_weights
+        taps, chunks, lanes, op, activation, windows, row_lanes, weights, weight, None, logic_weights, dsp
     )
     if code is None:
         return base
@@ -173,6 +173,14 @@ MATMULS: dict[str, Callable[[], MatmulConfig]] = {
     "matmul_bipolar_int4": lambda: matmul(4, 12, 2, 2, formats=(BIPOLAR, INT4)),
     "matmul_unsigned": lambda: matmul(4, 12, 2, 2, formats=(UINT4, UINT3), code=UINT2),
     "matmul_odd_range": lambda: matmul(4, 12, 2, 2, formats=(IntType(-5, 2), IntType(-1, 6))),
+    "matmul_int8": lambda: matmul(6, 32, 3, 8, formats=(INT8, INT8), hop=3, drain=3, vectors=2),
+    "matmul_bit_int8": lambda: matmul(4, 12, 2, 3, formats=(BIT, INT8)),
+    "matmul_ternary_wide": lambda: matmul(4, 20, 2, 5, formats=(IntType(0, 255), TERNARY), code=UINT2),
+    "matmul_dsp": lambda: matmul(6, 15, 3, 3, formats=(IntType(0, 255), INT8), dsp_pe=3, vectors=2),
+    "matmul_dsp_single_lane": lambda: matmul(4, 8, 2, 1, formats=(INT8, INT8), dsp_pe=2, code=UINT2),
+    "matmul_dsp_mixed": lambda: matmul(8, 24, 4, 3, formats=(INT8, INT8), hop=2, dsp_pe=1, code=UINT2, vectors=2),
+    "matmul_dsp_mixed_groups": lambda: matmul(8, 32, 4, 4, formats=(UINT3, INT4), dsp_pe=3, logic_pe=1),
+    "matmul_dsp_slower": lambda: matmul(4, 12, 2, 3, formats=(BIT, INT8), dsp_pe=1),
 }
 
 WINDOWS: dict[str, Callable[[], WindowConfig]] = {
@@ -235,6 +243,10 @@ CHANNELWISE: dict[str, Callable[[], ChannelwiseConfig]] = {
     "channelwise_dot_memory": lambda: channelwise("dot", 9, 16, 1, INT8, weight=INT8, windows=2),
     "channelwise_dot_select": lambda: channelwise("dot", 9, 2, 2, INT4, weight=BIPOLAR, code=UINT2),
     "channelwise_dot_binary": lambda: channelwise("dot", 9, 2, 4, BIPOLAR, weight=BIPOLAR, row_lanes=3, code=BIPOLAR),
+    "channelwise_dot_dsp": lambda: channelwise("dot", 9, 3, 1, INT8, weight=INT8, dsp=True),
+    "channelwise_dot_dsp_rows": lambda: channelwise(
+        "dot", 9, 2, 2, UINT4, weight=INT8, row_lanes=3, code=UINT2, dsp=True
+    ),
     "channelwise_max": lambda: channelwise("max", 9, 3, 2, INT4),
     "channelwise_max_rows": lambda: channelwise("max", 9, 2, 2, UINT4, row_lanes=3, code=UINT2),
     "channelwise_max_bipolar": lambda: channelwise("max", 4, 2, 3, BIPOLAR),

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.boards import BOARD_NAMES, Board, list_boards, load_board
+from nnhw.boards import BOARD_NAMES, FAMILIES, PLL_KINDS, SPEEDS, Board, Uart, list_boards, load_board
 from nnhw.errors import BoardError
+from nnhw.flow.family import FLOW_FAMILIES
+from nnhw.mapping.family import FAMILIES as COST_FAMILIES
 
 FOLDER = Path(__file__).parents[1] / "boards"
 
@@ -19,7 +21,7 @@ def write_board(folder: Path, **changes: str | None) -> Path:
     """Write the file of the iCEBreaker with lines changed (or, for None, left out); return its path."""
     lines = (FOLDER / "icebreaker.toml").read_text(encoding="utf-8").splitlines()
     for name, value in changes.items():
-        matching = [index for index, line in enumerate(lines) if re.match(rf"{name} *=", line)]
+        matching = [index for index, line in enumerate(lines) if re.match(name if "=" in name else rf"{name} *=", line)]
         assert matching, name
         lines[matching[0]] = "" if value is None else f"{name} = {value}"
     path = folder / "mine.toml"
@@ -38,7 +40,8 @@ def test_boards_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("icebreaker", "icebreaker"), ("ice40", "icebreaker"), ("hx8k", "ice40_hx8k_b_evn")]
+    ("name", "expected"),
+    [("icebreaker", "icebreaker"), ("ice40", "icebreaker"), ("hx8k", "ice40_hx8k_b_evn"), ("ecp5", "ulx3s_25f")],
 )
 def test_load_board_knows_aliases(name: str, expected: str) -> None:
     assert load_board(name).name == expected
@@ -62,7 +65,7 @@ def test_load_board_rejects_unknown_name() -> None:
 
 
 def test_load_board_rejects_name_without_any_near() -> None:
-    with pytest.raises(BoardError, match="near it are 'hx8k', 'ice40', 'ice40_hx8k_b_evn', 'icebreaker', 'up5k'"):
+    with pytest.raises(BoardError, match="near it are 'blackice', 'blackice_ii', "):
         load_board("qqqq")
 
 
@@ -81,8 +84,19 @@ def test_load_board_takes_a_file(tmp_path: Path) -> None:
         ({"hz": "true"}, "field 'input_clock.hz' must be a whole number of 0 or more, but is True"),
         ({"hz": "0"}, "field 'input_clock.hz' must be more than 0"),
         ({"aliases": "[1]"}, "field 'aliases' must be a list of texts, but is [1]"),
-        ({"pll": '"none"'}, "field 'input_clock.pll' must be one of 'pad', 'core', but is 'none'"),
-        ({"family": '"xc7"'}, "field 'family' must be one of 'ice40', but is 'xc7'"),
+        ({"pll": '"own"'}, "field 'input_clock.pll' must be one of 'pad', 'core', 'none', but is 'own'"),
+        ({"family": '"xc7"'}, "field 'family' must be one of 'ice40', 'ecp5', but is 'xc7'"),
+        (
+            {"baud": '1\nrx = "6"'},
+            "table 'uart' must have either 'resource' (a serial port in amaranth-boards) or both 'rx' and 'tx' "
+            "(pins of the package, with 'io_standard' where the board needs one), but has 'resource', 'rx'",
+        ),
+        (
+            {"baud": "1", "resource = .uart.": None},
+            "table 'uart' must have either 'resource' (a serial port in amaranth-boards) or both 'rx' and 'tx' "
+            "(pins of the package, with 'io_standard' where the board needs one), but has none of them",
+        ),
+        ({"package": '"sg48"\nspeed = "6"'}, "field 'speed' must be one of '', but is '6'"),
         ({"platform": '"module"'}, "field 'platform' must be 'module:Class', but is 'module'"),
         ({"name": '"a/b"'}, "field 'name' must serve as a folder's name, but is 'a/b'"),
     ],
@@ -91,6 +105,27 @@ def test_load_board_rejects_mistake(tmp_path: Path, changes: dict[str, str | Non
     with pytest.raises(BoardError) as caught:
         load_board(write_board(tmp_path, **changes))
     assert str(caught.value) == f"board file 'mine.toml': {message}"
+
+
+def test_load_board_takes_pins_of_a_serial_port(tmp_path: Path) -> None:
+    changes = {"resource = .uart.": None, "baud": '1_000_000\nrx = "6"\ntx = "9"\nio_standard = "SB_LVCMOS"'}
+    board = load_board(write_board(tmp_path, **changes))
+    assert board.uart == Uart(1_000_000, rx="6", tx="9", io_standard="SB_LVCMOS")
+
+
+@pytest.mark.parametrize(("speed", "given"), [("", ""), ('speed = "9"', "9")], ids=["missing", "wrong"])
+def test_load_board_rejects_speed_of_an_ecp5(tmp_path: Path, speed: str, given: str) -> None:
+    text = (FOLDER / "ulx3s_25f.toml").read_text(encoding="utf-8").replace('speed = "6"', speed)
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BoardError) as caught:
+        load_board(path)
+    assert str(caught.value) == f"board file 'mine.toml': field 'speed' must be one of '6', '7', '8', but is '{given}'"
+
+
+def test_boards_of_a_family_that_is_known_everywhere() -> None:
+    assert set(FAMILIES) == set(PLL_KINDS) == set(SPEEDS) == set(COST_FAMILIES) == set(FLOW_FAMILIES)
+    assert {board.family for board in list_boards()} == set(FAMILIES)
 
 
 def test_load_board_rejects_unknown_field(tmp_path: Path) -> None:

@@ -28,12 +28,12 @@ KNOWS: dict[str, set[str]] = {
     "hdl": {"ir", "engines", "accelerator", "protocol", "boards"},
     "driver": {"ir", "accelerator", "protocol"},
     "flow": {
-        *("ir", "engines", "accelerator", "protocol", "boards", "frontend", "passes", "mapping", "hdl"),
+        *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
         "driver",
     },
     "cli": {"flow", "boards"},
     "__main__": {"cli"},
-    "__init__": {"flow", "frontend"},
+    "__init__": {"flow", "frontend", "nn"},
 }
 
 # Third-party package --> where it may be imported.

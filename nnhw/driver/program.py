@@ -11,7 +11,9 @@ from pathlib import Path
 
 from nnhw.errors import BuildError, ToolError
 
-BITSTREAM = "design.bin"
+BITSTREAMS = ("design.bin", "design.bit")
+"""Names of a bitstream: of an iCE40, and of an ECP5."""
+
 Runner = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
@@ -49,7 +51,7 @@ def program(
     Parameters
     ----------
     build_dir: what `nnhw build` made.
-    board_option: the board's name for openFPGALoader; field `openfpgaloader` of the board file.
+    board_option: the board's name for openFPGALoader; field `openfpgaloader` of the board file. Empty: it knows none.
     find: returns the tool's command.
     run: runs a command.
 
@@ -60,11 +62,18 @@ def program(
     Raises
     ------
     BuildError: the folder has no bitstream.
-    ToolError: openFPGALoader is missing, or failed.
+    ToolError: openFPGALoader is missing, failed, or does not know the board.
     """
-    bitstream = Path(build_dir) / BITSTREAM
-    if not bitstream.is_file():
-        raise BuildError(f"build folder '{build_dir}' has no bitstream ({BITSTREAM}); run 'nnhw build' to its end")
+    found = [path for name in BITSTREAMS if (path := Path(build_dir) / name).is_file()]
+    if not found:
+        names = " or ".join(BITSTREAMS)
+        raise BuildError(f"build folder '{build_dir}' has no bitstream ({names}); run 'nnhw build' to its end")
+    bitstream = found[0]
+    if not board_option:
+        raise ToolError(
+            f"openFPGALoader does not know this board; load '{bitstream}' with the board's own programmer, "
+            "or name one of 'openFPGALoader --list-boards' in field 'openfpgaloader' of a board file of your own"
+        )
     command = [*find(), "--board", board_option, str(bitstream)]
     try:
         done = run(command)

@@ -36,6 +36,7 @@ class ChannelwiseConfig:
     weight: type of the weights.
     requantizer: applied to the results; None: raw sums, or maxima, leave.
     logic_weights: weights are constants in logic; else in block RAM.
+    dsp: products are made in DSP blocks, where `arithmetic.can_use_dsp`.
 
     Timing: one beat a cycle; a result leaves `latency` cycles after the last tap of its channel.
     Range: sums have exactly the bits that the actual weights and the range of the activations need; they are added
@@ -53,6 +54,7 @@ class ChannelwiseConfig:
     weight: IntType | None = None
     requantizer: Requantizer | None = None
     logic_weights: bool = False
+    dsp: bool = False
 
     def __post_init__(self) -> None:
         problems = []
@@ -63,6 +65,8 @@ class ChannelwiseConfig:
         shape = None if self.weights is None else self.weights.shape
         if self.op == "dot" and (shape != (self.channels, self.taps) or self.weight is None):
             problems.append(f"op 'dot' needs weights [{self.channels}, {self.taps}] and their type, given {shape}")
+        if self.dsp and (self.op != "dot" or not self.arithmetic.can_use_dsp):
+            problems.append("DSP blocks need op 'dot' and integers of at most 8 bits; use logic")
         if self.requantizer is not None and self.requantizer.outputs != self.channels:
             problems.append(f"{self.channels} channels need as many requantized, given {self.requantizer.outputs}")
         if problems:
@@ -140,8 +144,9 @@ class ChannelwiseConfig:
     @property
     def tree_levels(self) -> int:
         """Register stages from the elements of a beat to their sum or maximum."""
-        levels = (self.row_lanes - 1).bit_length()
-        return self.arithmetic.tree_levels(self.row_lanes) if self.op == "dot" else max(1, levels)
+        if self.op != "dot":
+            return max(1, (self.row_lanes - 1).bit_length())
+        return self.arithmetic.dsp_levels(self.row_lanes) if self.dsp else self.arithmetic.tree_levels(self.row_lanes)
 
     @property
     def raw_latency(self) -> int:
@@ -164,8 +169,8 @@ class ChannelwiseConfig:
         They are codes; without a requantizer maxima or raw sums.
         """
         shape = (self.windows, self.steps, self.chunks, self.row_lanes, self.lanes)
-        pixels = np.asarray(beats, dtype=np.int64).reshape(shape).transpose(0, 1, 3, 2, 4)
-        pixels = pixels.reshape(self.windows, self.taps, self.channels)
+        shaped = np.asarray(beats, dtype=np.int64).reshape(shape).transpose(0, 1, 3, 2, 4)
+        pixels = shaped.reshape(self.windows, self.taps, self.channels)
         if self.op == "max":
             raw = pixels.max(axis=1)
         else:

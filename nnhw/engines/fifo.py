@@ -95,13 +95,15 @@ class FifoModel:
         """Return whether the memory has room."""
         return self.level < self.words
 
-    def step(self, i_valid: bool, o_ready: bool) -> None:
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word, read a word."""
-        level = self.level
-        if i_valid and level < self.words:
-            self.level = level + 1
-            if level + 2 > self.high_water:
-                self.high_water = level + 2
-        if o_ready or not self.o_valid:
+        level, before = self.level, self.o_valid
+        write = i_valid and level < self.words
+        if write:
+            self.high_water = max(self.high_water, level + 2)
+        if o_ready or not before:
             self.o_valid = level > 0
-            self.level -= self.o_valid
+            self.level = level + write - self.o_valid
+            return write or before or self.o_valid
+        self.level = level + write
+        return write

@@ -60,7 +60,10 @@ class ForkModel:
                 return [False]
         return [True]
 
-    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> None:
+    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
         """Hand over copies, take a beat when none is left."""
         pending = [valid and not ready for valid, ready in zip(self.o_valids, o_readies, strict=True)]
-        self.o_valids = [True] * len(pending) if i_valids[0] and not any(pending) else pending
+        after = [True] * len(pending) if i_valids[0] and not any(pending) else pending
+        changed = after != self.o_valids or pending != self.o_valids
+        self.o_valids = after
+        return changed

@@ -122,10 +122,11 @@ class JoinedPipelineModel:
         """Return whether the pipeline moves and every input has a beat."""
         return [self.pipeline.ready(o_readies[0]) and all(i_valids)] * self.inputs
 
-    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> None:
+    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
         """Pass one clock edge."""
-        self.pipeline.step(all(i_valids), o_readies[0])
+        changed = self.pipeline.step(all(i_valids), o_readies[0])
         self.o_valids = [self.pipeline.o_valid]
+        return changed
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,12 @@ class ConcatModel:
         readies[self.turns[self.beat]] = o_readies[0] or not self.o_valids[0]
         return readies
 
-    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> None:
+    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
         """Take the next beat, if it is there."""
-        if o_readies[0] or not self.o_valids[0]:
-            taken = i_valids[self.turns[self.beat]]
-            self.o_valids = [taken]
-            self.beat = (self.beat + taken) % len(self.turns)
+        before = self.o_valids[0]
+        if before and not o_readies[0]:
+            return False
+        taken = i_valids[self.turns[self.beat]]
+        self.o_valids = [taken]
+        self.beat = (self.beat + taken) % len(self.turns)
+        return before or taken

@@ -6,7 +6,6 @@ through a shift register behind the first cells, `drain` at a time, into the req
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,10 +13,11 @@ import numpy as np
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.encoding import bits_for_range
 from nnhw.engines.requantize import Requantizer, Thresholds
+from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
-__all__ = ["MatmulConfig", "MatmulModel", "Thresholds"]
+__all__ = ["MatmulConfig", "Thresholds"]
 
 
 @dataclass(frozen=True)
@@ -169,44 +169,6 @@ class MatmulConfig:
         raw = self.arithmetic.raw_sums(vectors, self.weights)
         return raw if self.thresholds is None else self.thresholds.golden(raw)
 
-    def model(self) -> MatmulModel:
-        """Return the cycle model."""
-        return MatmulModel(self)
-
-
-class MatmulModel:
-    """Cycle model: a pipeline that stands still while its output buffer of two beats is full."""
-
-    def __init__(self, config: MatmulConfig) -> None:
-        self.config = config
-        self.step_index = 0
-        self.in_flight = deque([False] * (config.array_latency - 1))  # True where the last beat of a fold travels
-        self.draining = 0  # results in the drain registers
-        self.requantizing = deque([False] * config.requantizer_latency)
-        self.buffered = 0  # results in the output buffer
-        self.o_valid = False
-
-    def ready(self, o_ready: bool) -> bool:
-        """Return whether the pipeline moves."""
-        return self.buffered < 2
-
-    def step(self, i_valid: bool, o_ready: bool) -> None:
-        """Pass one clock edge."""
-        moves = self.buffered < 2
-        if self.o_valid and o_ready:
-            self.buffered -= 1
-        if moves:
-            self._move(i_valid)
-        self.o_valid = self.buffered > 0
-
-    def _move(self, i_valid: bool) -> None:
-        """Move the pipeline by one stage."""
-        config = self.config
-        self.requantizing.append(self.draining > 0)
-        self.draining -= self.draining > 0
-        self.buffered += self.requantizing.popleft()
-        self.in_flight.append(i_valid and self.step_index == config.steps - 1)
-        if i_valid:
-            self.step_index = (self.step_index + 1) % config.steps
-        if self.in_flight.popleft():
-            self.draining = config.drains
+    def model(self) -> PipelineModel:
+        """Return the cycle model: of the beats of a fold, the last one gives the results of all cells."""
+        return PipelineModel(self.latency, period=self.steps, silent=self.steps - 1, burst=self.drains)

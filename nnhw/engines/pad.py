@@ -98,11 +98,13 @@ class PadModel:
         """Return whether the output register takes a beat of the input."""
         return (o_ready or not self.o_valid) and self.inside[self.beat]
 
-    def step(self, i_valid: bool, o_ready: bool) -> None:
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Give the next beat, if there is one."""
-        if self.o_valid and not o_ready:
-            return
+        before = self.o_valid
+        if before and not o_ready:
+            return False
         waits = self.beat == 0 or self.inside[self.beat]
         self.o_valid = i_valid or not waits
         if self.o_valid:
             self.beat = (self.beat + 1) % len(self.inside)
+        return before or self.o_valid

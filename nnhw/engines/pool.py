@@ -52,7 +52,8 @@ class PoolModel:
     """Cycle model: every beat is taken, those of the last tap leave one cycle later."""
 
     def __init__(self, config: PoolConfig) -> None:
-        self.config = config
+        self.period = config.taps * config.chunks
+        self.silent = self.period - config.chunks
         self.beat = 0
         self.o_valid = False
 
@@ -60,11 +61,12 @@ class PoolModel:
         """Return whether the output register is free or freed in this cycle."""
         return o_ready or not self.o_valid
 
-    def step(self, i_valid: bool, o_ready: bool) -> None:
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Take a beat."""
-        if not self.ready(o_ready):
-            return
-        config = self.config
-        self.o_valid = i_valid and self.beat >= (config.taps - 1) * config.chunks
+        before = self.o_valid
+        if before and not o_ready:
+            return False
+        self.o_valid = i_valid and self.beat >= self.silent
         if i_valid:
-            self.beat = (self.beat + 1) % (config.taps * config.chunks)
+            self.beat = (self.beat + 1) % self.period
+        return before or i_valid

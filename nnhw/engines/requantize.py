@@ -151,7 +151,8 @@ def radix4_digits(values: np.ndarray) -> np.ndarray:
 
     Each of these multiples of a number is one LUT4 a bit, and no multiple needs an adder.
     """
-    rest, digits = np.asarray(values, dtype=np.int64), []
+    rest = np.asarray(values, dtype=np.int64)
+    digits: list[np.ndarray] = []
     while not digits or rest.any():
         digit = ((rest + 1) & 3) - 1
         digits.append(digit)
@@ -248,19 +249,22 @@ class Product:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Multiply, add, shift: index = floor((raw * multiplier + addend) / 2**shift), clamped.
+    """Multiply, add, shift: index = floor((raw * multiplier + addend) / 2**shift) + floor, clamped to floor..ceiling.
 
     Parameters
     ----------
     multiplier, addend: int64 [outputs, segments].
     shift: of all channels.
-    code: type of the codes; the addend holds -(code.low << shift), so that the index counts from 0.
+    code: type of the codes; the addend holds -((code.low + floor) << shift), so that the result counts from 0.
     raw: range of the raw sums.
     borders: int64 [outputs, segments - 1], ascending: how many are reached chooses the segment.
     dsp: multipliers in DSP blocks.
     logic: constants in logic; else in block RAM.
+    floor, ceiling: added to the index, and where it ends, of codes of which not all occur; None: the highest code.
+    even, parity: a number without fraction whose sum with the parity is odd counts as one less: the addend holds half
+        a unit, so these are the ties of rounding half to even.
 
-    Timing: constants and product (two moves more with segments), two moves for the clamp.
+    Timing: constants and product (two moves more with segments, two with ties), two moves for the clamp.
     """
 
     multiplier: np.ndarray
@@ -271,6 +275,10 @@ class Scaler:
     borders: np.ndarray
     dsp: bool = False
     logic: bool = True
+    floor: int = 0
+    ceiling: int | None = None
+    even: bool = False
+    parity: int = 0
 
     def __post_init__(self) -> None:
         shape = self.multiplier.shape
@@ -287,6 +295,11 @@ class Scaler:
         return int(self.multiplier.shape[0])
 
     @property
+    def span(self) -> int:
+        """Highest result of the clamp, which starts from 0."""
+        return (index_span(self.code) if self.ceiling is None else self.ceiling) - self.floor
+
+    @property
     def segments(self) -> int:
         """Straight pieces of the function."""
         return int(self.multiplier.shape[1])
@@ -299,14 +312,19 @@ class Scaler:
     @property
     def latency(self) -> int:
         """Moves from a raw sum to its code."""
-        return 2 * (self.segments > 1) + self.product.latency + 2
+        return 2 * (self.segments > 1) + self.product.latency + 2 * self.even + 2
 
     def golden(self, raw: np.ndarray) -> np.ndarray:
         """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
         segment = count_reached(self.borders, raw)
         multiplier = np.take_along_axis(self.multiplier.T, segment, axis=0)
         addend = np.take_along_axis(self.addend.T, segment, axis=0)
-        return codes_of((raw * multiplier + addend) >> self.shift, self.code)
+        total = raw * multiplier + addend
+        index = total >> self.shift
+        if self.even:
+            ties = (total & ((1 << self.shift) - 1)) == 0
+            index = index - (ties & ((index + self.parity) % 2 == 1))
+        return codes_of(np.clip(index, 0, self.span) + self.floor, self.code)
 
 
 def reject_wide(product: Product) -> None:

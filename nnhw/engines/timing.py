@@ -25,8 +25,8 @@ class CycleModel(Protocol):
     def ready(self, o_ready: bool) -> bool:
         """Return whether a beat that is offered in this cycle is taken."""
 
-    def step(self, i_valid: bool, o_ready: bool) -> None:
-        """Pass one clock edge."""
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
+        """Pass one clock edge; return False only if nothing changed: no beat passed, and nothing is on its way."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class NetworkModel(Protocol):
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
         """Return for each input whether a beat that is offered in this cycle is taken."""
 
-    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> None:
-        """Pass one clock edge."""
+    def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
+        """Pass one clock edge; return False only if nothing changed: no beat passed, and nothing is on its way."""
 
 
 Source = int | tuple[int, int]
@@ -105,68 +105,126 @@ def run_network(
     -------
     (cycle of the first input beat taken, cycle of the last output beat of each frame).
     """
-    nodes, wires = _wire(models, sources)
-    valids, readies = [False] * wires, [True] * wires
-    last = wires - 1
+    network = _Network(models, sources)
     left, done, finish = frames * i_beats, 0, []
     first: int | None = None
     for cycle in range(limit_cycles):
-        valids[0] = left > 0
-        if valids[last]:
+        if network.o_valid:
             done += 1
             if done % o_beats == 0:
                 finish.append(cycle)
                 if len(finish) == frames:
                     return first or 0, finish
-        # From output to input: when a model is stepped, what is behind it has its readies of this cycle, and what is
-        # in front of it still has its valids of this cycle.
-        for step, model, single, i_wire, o_wire, i_wires, o_wires in nodes:
-            if single:
-                readies[i_wire] = model.ready(readies[o_wire])
-                step(valids[i_wire], readies[o_wire])
-                valids[o_wire] = model.o_valid
-                continue
-            i_valids, o_readies = [valids[wire] for wire in i_wires], [readies[wire] for wire in o_wires]
-            for wire, value in zip(i_wires, model.ready(o_readies, i_valids), strict=True):
-                readies[wire] = value
-            step(i_valids, o_readies)
-            for wire, value in zip(o_wires, model.o_valids, strict=True):
-                valids[wire] = value
-        if valids[0] and readies[0]:
+        if network.step(left > 0):
             left -= 1
             first = cycle if first is None else first
+        if network.is_still:
+            break
     raise MappingError(
         f"the pipeline did not finish {frames} frames in {limit_cycles} cycles: its configuration is stuck; "
         "this is a mistake of nnhw, please report the model"
     )
 
 
+class _Network:
+    """Models and the streams between them: stream 0 is the input, the last one the output.
+
+    A model is stepped only if it changed in the cycle before, or if a valid or a ready that it sees did.
+    """
+
+    def __init__(self, models: Sequence[CycleModel | NetworkModel], sources: Sequence[Sequence[Source]]) -> None:
+        self._inputs, self._outputs = _wire(models, sources)
+        count = self._outputs[-1][0] + 1
+        self._valids, self._readies = [False] * count, [True] * count
+        self._readers = self._sides(self._inputs, count)
+        self._writers = self._sides(self._outputs, count)
+        self._awake = [True] * len(models) + [True]  # the last one stands for both ends of the network
+        self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
+            (index, model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
+            for index, (model, (i, *_), (o, *_)) in enumerate(zip(models, self._inputs, self._outputs, strict=True))
+        ][::-1]
+
+    def _sides(self, rows: list[list[int]], count: int) -> list[int]:
+        """Return the model at one side of each stream."""
+        sides = {wire: index for index, row in enumerate(rows) for wire in row}
+        return [sides.get(wire, len(rows)) for wire in range(count)]
+
+    @property
+    def o_valid(self) -> bool:
+        """Whether a beat leaves the network."""
+        return self._valids[-1]
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing will ever change again."""
+        self._awake[-1] = False
+        return True not in self._awake
+
+    def step(self, i_valid: bool) -> bool:
+        """Pass one clock edge; return whether a beat came in.
+
+        From output to input: when a model is stepped, what is behind it has its readies of this cycle, and what is in
+        front of it still has its valids of this cycle.
+        """
+        valids, readies, awake = self._valids, self._readies, self._awake
+        if i_valid != valids[0]:
+            valids[0] = i_valid
+            awake[self._readers[0]] = True
+        for index, model, single, i_wire, o_wire, writer, reader in self._nodes:
+            if not awake[index]:
+                continue
+            if not single:
+                self._step_several(index, model)
+                continue
+            o_ready = readies[o_wire]
+            ready = model.ready(o_ready)
+            awake[index] = model.step(valids[i_wire], o_ready)
+            if ready is not readies[i_wire]:
+                readies[i_wire] = ready
+                awake[writer] = True
+            if model.o_valid is not valids[o_wire]:
+                valids[o_wire] = model.o_valid
+                awake[reader] = True
+        return i_valid and readies[0]
+
+    def _step_several(self, index: int, model: NetworkModel) -> None:
+        """Step a model with several inputs or outputs."""
+        valids, readies, awake = self._valids, self._readies, self._awake
+        ins, outs = self._inputs[index], self._outputs[index]
+        i_valids, o_readies = [valids[wire] for wire in ins], [readies[wire] for wire in outs]
+        i_readies = model.ready(o_readies, i_valids)
+        awake[index] = model.step(i_valids, o_readies)
+        for wire, ready in zip(ins, i_readies, strict=True):
+            if readies[wire] is not ready:
+                readies[wire] = ready
+                awake[self._writers[wire]] = True
+        for wire, valid in zip(outs, model.o_valids, strict=True):
+            if valids[wire] is not valid:
+                valids[wire] = valid
+                awake[self._readers[wire]] = True
+
+
 def _wire(
     models: Sequence[CycleModel | NetworkModel], sources: Sequence[Sequence[Source]]
-) -> tuple[list[tuple[Any, Any, bool, int, int, list[int], list[int]]], int]:
-    """Number the streams of a network: 0 is its input, the highest is its output.
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the numbers of the streams that enter and that leave each model.
 
-    Returns
-    -------
-    (for each model, from the last to the first: its step, itself, whether it has one input and one output, its first
-    input and output stream, all its input and output streams), number of streams.
+    Raises
+    ------
+    ValueError: a stream that does not feed exactly one input of a later model.
     """
     wires: dict[tuple[int, int], int] = {(-1, 0): 0}
-    outputs = []
-    for index, model in enumerate(models):
-        ports = len(model.o_valids) if hasattr(model, "o_valids") else 1
-        outputs.append([wires.setdefault((index, port), len(wires)) for port in range(ports)])
-    inputs = [[wires[entry if isinstance(entry, tuple) else (entry, 0)] for entry in row] for row in sources]
-    fed = sorted(wire for row in inputs for wire in row)
+    outputs = [
+        [wires.setdefault((index, port), len(wires)) for port in range(len(getattr(model, "o_valids", [False])))]
+        for index, model in enumerate(models)
+    ]
+    entries = [[entry if isinstance(entry, tuple) else (entry, 0) for entry in row] for row in sources]
+    fed = sorted(wires.get(entry, -1) for row in entries for entry in row)
     if fed != list(range(len(wires) - 1)) or any(
-        max(ins) > min(outs) for ins, outs in zip(inputs, outputs, strict=True)
+        source >= index for index, row in enumerate(entries) for source, _ in row
     ):
         raise ValueError(f"each stream of a network feeds one input of a later model; given {sources}")
-    nodes: list[tuple[Any, Any, bool, int, int, list[int], list[int]]] = [
-        (model.step, model, not hasattr(model, "o_valids"), ins[0], outs[0], ins, outs)
-        for model, ins, outs in zip(models, inputs, outputs, strict=True)
-    ]
-    return nodes[::-1], len(wires)
+    return [[wires[entry] for entry in row] for row in entries], outputs
 
 
 class PipelineModel:
@@ -176,12 +234,13 @@ class PipelineModel:
     ----------
     latency: moves from a beat to its result in the output buffer, at least 1.
     period, silent: of `period` beats one after the other, the first `silent` ones give no result.
+    burst: results of each other beat, in consecutive moves; they have left before the next ones come.
     """
 
-    def __init__(self, latency: int, period: int = 1, silent: int = 0) -> None:
-        self.latency, self.period, self.silent = latency, period, silent
+    def __init__(self, latency: int, period: int = 1, silent: int = 0, burst: int = 1) -> None:
+        self.latency, self.period, self.silent, self.burst = latency, period, silent, burst
         self.beat = 0
-        self.move = 0  # moves so far
+        self.move = 0  # moves so far, those left out in which nothing is on its way
         self.due: deque[int] = deque()  # moves in which a result reaches the buffer
         self.buffered = 0
         self.o_valid = False
@@ -190,21 +249,29 @@ class PipelineModel:
         """Return whether the pipeline moves."""
         return self.buffered < 2
 
-    def step(self, i_valid: bool, o_ready: bool) -> None:
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Pass one clock edge."""
-        moves = self.buffered < 2
+        if self.buffered == 2:
+            self.buffered -= o_ready
+            return o_ready
+        changed = i_valid
         if o_ready and self.buffered:
-            self.buffered -= 1
-        if moves:
-            self.move += 1
-            if i_valid:
-                if self.beat >= self.silent:
-                    self.due.append(self.move + self.latency - 1)
-                self.beat = (self.beat + 1) % self.period
-            if self.due and self.due[0] == self.move:
-                self.due.popleft()
+            self.buffered, changed = 0, True
+        self.move += 1
+        due = self.due
+        if i_valid:
+            if self.beat >= self.silent:
+                due.extend(range(self.move + self.latency - 1, self.move + self.latency - 1 + self.burst))
+            self.beat += 1
+            if self.beat == self.period:
+                self.beat = 0
+        if due:
+            changed = True
+            if due[0] == self.move:
+                due.popleft()
                 self.buffered += 1
         self.o_valid = self.buffered > 0
+        return changed
 
 
 class RegisterModel:
@@ -220,13 +287,13 @@ class RegisterModel:
         """Return whether the register is empty, or is emptied in this cycle."""
         return not self.o_valid or (o_ready and self.left == 1)
 
-    def step(self, i_valid: bool, o_ready: bool) -> None:
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Hand out one of `give` beats, take one of `take`."""
-        take = i_valid and self.ready(o_ready)
-        if self.o_valid and o_ready:
-            self.left -= 1
+        take, give = i_valid and self.ready(o_ready), self.o_valid and o_ready
+        self.left -= give
         if take:
             self.taken += 1
             if self.taken == self.take:
                 self.taken, self.left = 0, self.give
         self.o_valid = self.left > 0
+        return take or give

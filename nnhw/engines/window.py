@@ -250,7 +250,8 @@ class WindowModel:
     """
 
     def __init__(self, config: WindowConfig) -> None:
-        self.config = config
+        self.row_words, self.row_beats, self.block_rows = config.row_words, config.row_beats, config.blocks[0]
+        self.rows_step, self.rows_left = config.rows_step, config.rows_left
         self.free = config.rows  # rows that the writer may still begin or go on with
         self.surplus = -config.block_rows  # complete rows beyond those that the reader needs
         self.word = 0  # words of the row that is coming in
@@ -264,27 +265,33 @@ class WindowModel:
         """Return whether the row that is coming in has room."""
         return self.free > 0
 
-    def step(self, i_valid: bool, o_ready: bool) -> None:
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word, read a word, release rows."""
-        completed = self._write() if i_valid and self.free > 0 else 0
-        freed = self._read() if o_ready or not self.o_valid else 0
+        write, before = i_valid and self.free > 0, self.o_valid
+        read = (o_ready or not before) and self.surplus >= 0
+        told = self.completed or self.freed
+        completed = self._write() if write else 0
+        if o_ready or not before:
+            self.o_valid = read
+        freed = self._read() if read else 0
         self.free += self.freed - completed
         self.surplus += self.completed - freed
         self.completed, self.freed = completed, freed
+        return bool(write or read or told or before != self.o_valid)
 
     def _write(self) -> int:
         """Take a word; return the rows that it completes."""
-        self.word = (self.word + 1) % self.config.row_words
-        return int(self.word == 0)
+        self.word += 1
+        if self.word < self.row_words:
+            return 0
+        self.word = 0
+        return 1
 
     def _read(self) -> int:
-        """Read a word where there is one; return the rows that are free with it."""
-        config = self.config
-        self.o_valid = self.surplus >= 0
-        if not self.o_valid:
+        """Read a word; return the rows that are free with it."""
+        self.beat += 1
+        if self.beat < self.row_beats:
             return 0
-        self.beat = (self.beat + 1) % config.row_beats
-        if self.beat:
-            return 0
-        self.block_row = (self.block_row + 1) % config.blocks[0]
-        return config.rows_left if self.block_row == 0 else config.rows_step
+        self.beat = 0
+        self.block_row = (self.block_row + 1) % self.block_rows
+        return self.rows_left if self.block_row == 0 else self.rows_step

@@ -12,6 +12,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import InputError, ToolError
 from nnhw.flow.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options
 from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.flow.report import make_report
@@ -224,11 +225,16 @@ def build_file(
     out: Path | str | None = None,
     start_from: str = STAGE_NAMES[0],
     stop_at: str = STAGE_NAMES[-1],
+    calibration: Calibration | None = None,
     progress: Progress | None = None,
 ) -> Build:
     """Build the model of a file: FILE.py, FILE.py:NAME or FILE.pt2. See `run_build`.
 
     The file is read only when the build starts from `capture`.
+
+    Parameters
+    ----------
+    calibration: data to quantize a float model with.
     """
     progress = progress or SilentProgress()
     source = None
@@ -236,6 +242,11 @@ def build_file(
         load_board(board)  # a wrong name is said before torch is imported
         with progress.stage("load"):
             source = _load(file)
+        if calibration is not None:
+            with progress.stage("quantize"):
+                source = quantize_source(source, calibration, progress)
+    elif calibration is not None:
+        raise InputError(f"calibration data is used by the stage 'capture'; start from it instead of '{start_from}'")
     name = source.name if source else model_name(file)
     return run_build(source, name, board, options, out=out, start_from=start_from, stop_at=stop_at, progress=progress)
 

@@ -100,6 +100,7 @@ def capture(job: Job, out: Path) -> None:
     from nnhw import ir
     from nnhw.flow.samples import evaluate, example_of, make_samples
     from nnhw.ir.files import pack_arrays
+    from nnhw.nn.post_training import accuracy_of
 
     if job.source is None:
         raise InputError("the stage 'capture' needs a model; give one, or start from a later stage")
@@ -110,7 +111,9 @@ def capture(job: Job, out: Path) -> None:
     answers = {"torch": evaluate(source.model, samples)}
     if isinstance(source.model, torch.nn.Module):
         answers["torch_float64"] = evaluate(source.model, samples, double=True)
-    write_json(out / "capture.json", {"name": source.name, "samples": len(samples), "tools": _versions("torch")})
+    facts = {"name": source.name, "samples": len(samples), "tools": _versions("torch")}
+    accuracy = accuracy_of(source.model)
+    write_json(out / "capture.json", facts | ({"accuracy": dataclasses.asdict(accuracy)} if accuracy else {}))
     (out / "samples.npz").write_bytes(pack_arrays({"inputs": samples, **answers}))
 
 

@@ -112,9 +112,11 @@ def reshaped(
     translator: Translator, call: Call, value: Codes | Float, shape: tuple[int, ...], suffix: str = ""
 ) -> Codes | Float:
     """Return a value in another shape; nothing is added if it has it, or had it before another reshape."""
-    value = translator.reshaped.get(value.name, value)
-    if shape == translator.shape(value):
-        return value
+    before = translator.reshaped.get(value.name, value)
+    for same in (value, before):
+        if shape == translator.shape(same):
+            return same
+    value = before
     result = placed(translator, call, value, Flatten() if len(shape) == 1 else Reshape(shape), suffix)
     translator.reshaped[result.name] = value
     return result

@@ -55,7 +55,7 @@ class Translator:
         self._handlers, self._lines = handlers, lines
         self._values: dict[fx.Node, Any] = {}
         self._dequantized: dict[str, str] = {}
-        self._parameters: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._parameters: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._batch: Any = None
 
     def add_input(self, node: fx.Node) -> None:
@@ -125,9 +125,9 @@ class Translator:
 
     def parameter(self, value: Constant, call: Call, shape: tuple[int, ...]) -> str:
         """Add a constant in float64, reshaped; one node for all of its uses. Return its name."""
-        key = (value.label, shape)
+        array = value.tensor.to(torch.float64).cpu().numpy().reshape(shape)
+        key = (value.label, shape, array.tobytes())  # a quantized parameter has the label of the parameter itself
         if key not in self._parameters:
-            array = value.tensor.to(torch.float64).cpu().numpy().reshape(shape)
             self._parameters[key] = self.array(value.label, array, call.location)
         return self._parameters[key]
 

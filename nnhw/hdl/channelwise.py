@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode, pack_words
-from nnhw.hdl.arithmetic import as_number, dot_product
+from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product
 from nnhw.hdl.memory import block_ram, logic_rom
 from nnhw.hdl.results import deliver, result_buffer
 
@@ -97,7 +97,8 @@ class ChannelwiseEngine(wiring.Component):
         if config.op == "dot":
             inner = Module()
             m.submodules[f"lane_{lane}"] = inner
-            return dot_product(inner, config.arithmetic, elements, weights, self._ce)
+            make = dsp_dot_product if config.dsp else dot_product
+            return make(inner, config.arithmetic, elements, weights, self._ce)
         # Of bipolar elements the sum counts the bits, and the maximum is one.
         terms = elements if config.activation.bipolar else [as_number(x, config.activation) for x in elements]
         for level in range(config.tree_levels):

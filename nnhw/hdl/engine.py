@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from amaranth.hdl import Module, Value, unsigned
+from amaranth.hdl import C, Cat, Module, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.accelerator import INPUT, Accelerator
+from nnhw.accelerator import INPUT, Accelerator, Stream
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
@@ -79,8 +79,8 @@ class Engine(wiring.Component):
         for stage, hardware in zip(self.accelerator.stages, self.stages, strict=True):
             m.submodules[re.sub(r"\W", "_", stage.name)] = hardware
             for port, source in enumerate(stage.sources):
-                self._connect(m, self._output(source), _port(hardware, "i", port))
-        self._connect(m, self._output((len(self.stages) - 1, 0)), self.o)
+                self._connect(m, source, _port(hardware, "i", port))
+        self._connect(m, (len(self.stages) - 1, 0), self.o)
         if self.taps:
             for number, (index, _) in enumerate(self.accelerator.boundaries):
                 o = self._output((index, 0))
@@ -95,21 +95,30 @@ class Engine(wiring.Component):
         index, port = source
         return self.i if source == INPUT else _port(self.stages[index], "o", port)
 
-    def _connect(self, m: Module, source: Any, sink: Any) -> None:
-        """Join two streams; at the ends of the chain a payload may have fewer bits than a whole number of bytes."""
-        m.d.comb += [
-            Value.cast(sink.payload).eq(self._fit(source.payload, Value.cast(sink.payload))),
-            sink.valid.eq(source.valid),
-            source.ready.eq(sink.ready),
-        ]
+    def _stream_of(self, source: tuple[int, int]) -> Stream:
+        """Return what the elements of a stream are; at the input, as many as a byte holds."""
+        if source != INPUT:
+            return self.accelerator.stages[source[0]].output
+        entry = self.accelerator.input_format
+        return Stream(entry.per_byte, entry.elements, entry.element)
 
-    def _fit(self, payload: Any, sink: Value) -> Value:
-        """Return the bits of a payload, a signed element sign-extended to the sink."""
-        value = Value.cast(payload)
-        element = self.accelerator.output_format.element
-        if len(value) < len(sink) and element.signed and not element.bipolar:
-            return value.as_signed()
-        return value.as_unsigned()
+    def _connect(self, m: Module, source: tuple[int, int], sink: Any) -> None:
+        """Join two streams; an element may be wider at the sink, which reads the same number there."""
+        stream = self._output(source)
+        payload, target = Value.cast(stream.payload), Value.cast(sink.payload)
+        payload = _widened(payload, self._stream_of(source), len(target))
+        m.d.comb += [target.eq(payload), sink.valid.eq(stream.valid), stream.ready.eq(sink.ready)]
+
+
+def _widened(payload: Value, stream: Stream, bits: int) -> Value:
+    """Return a beat whose elements are extended, by their sign where they have one, to `bits` in total."""
+    wide, narrow = bits // stream.lanes, stream.element.bits
+    if wide <= narrow:
+        return payload
+    elements = [payload[lane * narrow : (lane + 1) * narrow] for lane in range(stream.lanes)]
+    if stream.element.signed and not stream.element.bipolar:
+        return Cat(*(Cat(element, element[-1].replicate(wide - narrow)) for element in elements))
+    return Cat(*(Cat(element, C(0, wide - narrow)) for element in elements))
 
 
 def _port(hardware: wiring.Component, name: str, port: int) -> Any:

@@ -25,5 +25,5 @@ def logic_rom(depth: int, bits: int, init: Sequence[int]) -> Memory:
 
 
 def logic_ram(depth: int, bits: int) -> Memory:
-    """Return a memory that synthesis must build of registers, or of distributed RAM where the family has it."""
-    return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={"ram_style": "distributed"})
+    """Return a memory that synthesis must build of registers."""
+    return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={"ram_style": "logic"})

@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.encoding import bits_for_range
-from nnhw.engines.requantize import Requantizer, index_span
+from nnhw.engines.requantize import Requantizer
 from nnhw.hdl.memory import block_ram, logic_rom
 
 
@@ -119,15 +119,15 @@ class RequantizerUnit(wiring.Component):
         """Drive the code of a lane, in range, from its index."""
         m.d.comb += self.o_codes[lane].eq(Cat(index) if self.code.bipolar else index + self.code.low)
 
-    def clamp(self, m: Module, lane: int, value: Value, low: int, high: int) -> Value:
-        """Return an index of low..high clamped to those that have a code, two moves later."""
-        span = index_span(self.code)
-        bits = span.bit_length()
-        zero, flags = Const(0, 1), []
-        for name, occurs, flag in (("below", low < 0, value < 0), ("above", high > span, value > span)):
-            flags.append(self.register(m, f"{name}_{lane}", flag) if occurs else zero)
-        kept = self.register(m, f"kept_{lane}", Value.cast(value)[:bits], unsigned(bits))
-        return self.register(m, f"index_{lane}", Mux(flags[0], 0, Mux(flags[1], span, kept)), unsigned(bits))
+    def clamp(self, m: Module, lane: int, value: Value, ends: tuple[int, int], span: int) -> Value:
+        """Return a number of which the ends are known, clamped to 0..span, two moves later."""
+        bits = max(span.bit_length(), 1)
+        below, above = (
+            self.register(m, f"{name}_{lane}", flag) if occurs else Const(0, 1)
+            for name, occurs, flag in (("below", ends[0] < 0, value < 0), ("above", ends[1] > span, value > span))
+        )
+        kept = self.register(m, f"kept_{lane}", value[:bits], unsigned(bits))
+        return self.register(m, f"index_{lane}", Mux(below, 0, Mux(above, span, kept)), unsigned(bits))
 
 
 def pack_lanes(rows: Sequence[int], bits: int, lanes: int) -> list[int]:

@@ -16,6 +16,7 @@ from nnhw.engines.requantize import (
     DoubleScaler,
     Product,
     Scaler,
+    index_span,
     pieces,
 )
 from nnhw.hdl.requantizer import RequantizerUnit
@@ -189,10 +190,23 @@ class ScalerUnit(MultiplyAddUnit):
         if self.scaler.segments > 1:
             raws, addresses = self._select(m, raws, position)
             product = replace(product, multiplier=pad(product.multiplier), addend=pad(product.addend))
-        low, high = (end >> self.scaler.shift for end in product.range)
+        low, high = product.range
+        ends = (low >> self.scaler.shift) - self.scaler.even, high >> self.scaler.shift
         for lane, result in enumerate(self.multiply_add(m, product, raws, addresses)):
-            self.emit(m, lane, self.clamp(m, lane, result.shift_right(self.scaler.shift), low, high))
+            number = self._number(m, lane, result)
+            index = self.clamp(m, lane, number, ends, self.scaler.span)
+            self.emit(m, lane, index + self.scaler.floor if self.scaler.floor else index)
         return m
+
+    def _number(self, m: Module, lane: int, result: Value) -> Value:
+        """Return the result without its fraction; with ties two moves later, those that go down one less."""
+        shift = self.scaler.shift
+        number = result.shift_right(shift)
+        if not self.scaler.even:
+            return number
+        down = self.register(m, f"tie_{lane}", (result[:shift] == 0) & (number[0] ^ self.scaler.parity))
+        kept = self.register(m, f"number_{lane}", number, signed(len(number) + 1))
+        return self.register(m, f"rounded_{lane}", kept - down, signed(len(number) + 1))
 
     def _select(self, m: Module, raws: list[Value], position: Value) -> tuple[list[Value], list[Value]]:
         """Return sums and addresses two moves later: the segment is the low part of an address."""
@@ -238,9 +252,8 @@ class DoubleScalerUnit(MultiplyAddUnit):
         address = self.delay(m, "rounding_address", position, product.latency - 1)
         rounded = self._round(m, [result.shift_right(HIGH_SHIFT) for result in results], address)
         shifted = self._shift(m, rounded, self.register(m, "shift_address", address))
-        low, high = self.scaler.index_range
         for lane, value in enumerate(shifted):
-            self.emit(m, lane, self.clamp(m, lane, value, low, high))
+            self.emit(m, lane, self.clamp(m, lane, value, self.scaler.index_range, index_span(self.code)))
         return m
 
     def _round(self, m: Module, highs: list[Value], address: Value) -> list[Value]:

@@ -13,17 +13,16 @@ from nnhw.accelerator import INPUT, Accelerator, EngineConfig, InputFormat, Outp
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.fork import ForkConfig
-from nnhw.engines.timing import Schedule, run_network
+from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, run_network
 from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import Plan
 
 LINK_BITS = 8
-FRAMES = 6
-"""Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
 FIFO_MIN_DEPTH = 3
-"""The least high-water mark that a FIFO model tells; one that needs no more is left out."""
+FRAMES = 5
+"""Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,12 @@ class _Assembler:
 
     Parameters
     ----------
-    depths: of the FIFOs, by name; None while they are to be found.
     readers: how many layers read each value.
     """
 
-    def __init__(self, readers: Mapping[str, int], depths: Mapping[str, int] | None) -> None:
+    def __init__(self, readers: Mapping[str, int]) -> None:
         self.stages: list[Stage] = []
         self.readers = readers
-        self.depths = depths
         self._ports: dict[str, list[_Port]] = {}
         self._names: Counter[str] = Counter()
 
@@ -87,14 +84,9 @@ class _Assembler:
         return port
 
     def buffer(self, layer: str, port: _Port) -> _Port:
-        """Put a FIFO in front of a join, as deep as the other branches are long."""
-        name = f"{layer}.fifo{self._names[f'{layer}.fifo'] or ''}"
+        """Put a FIFO in front of a join; its depth is found later."""
         stream = port.stream
-        depth = FIFO_MIN_DEPTH if self.depths is None else self.depths[name]
-        if self.depths is not None and depth <= FIFO_MIN_DEPTH:
-            self._names[f"{layer}.fifo"] += 1
-            return port
-        config = FifoConfig(depth, stream.lanes, stream.element.bits, stream.beats)
+        config = FifoConfig(FIFO_MIN_DEPTH, stream.lanes, stream.element.bits, stream.beats)
         return self.add(layer, "fifo", config, (port,), stream)
 
     def layer(self, layer: Layer, plan: Plan, node: str) -> None:
@@ -123,21 +115,18 @@ def assemble(layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, board:
     ------
     MappingError: values that the link cannot carry, or engines that wait for each other for ever.
     """
-    stages, i_format, o_format = _stages(layers, plans, body, None)
-    if any(isinstance(stage.config, FifoConfig) for stage in stages):
-        depths = fifo_depths(stages, i_format.frame_bytes, o_format.frame_bytes)
-        stages, i_format, o_format = _stages(layers, plans, body, depths)
-    schedule = predict(stages, i_format.frame_bytes, o_format.frame_bytes)
+    stages, i_format, o_format = _stages(layers, plans, body)
+    stages, schedule = schedule_stages(stages, i_format.frame_bytes, o_format.frame_bytes)
     return Accelerator(body.name, graph_hash(body), board, stages, i_format, o_format, schedule)
 
 
 def _stages(
-    layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, depths: Mapping[str, int] | None
+    layers: Sequence[Layer], plans: Sequence[Plan], body: Graph
 ) -> tuple[tuple[Stage, ...], InputFormat, OutputFormat]:
     """Return the stages, and what the bytes at both ends mean."""
     source = body.inputs[0]
     readers = Counter(name for layer in layers for name in layer.inputs)
-    assembler = _Assembler(readers, depths)
+    assembler = _Assembler(readers)
     first = next(plan for layer, plan in zip(layers, plans, strict=True) if source.name in layer.inputs)
     i_format = input_format(source.type.int_dtype, first.i_lanes[0], source.type.shape)
     entry = Stream(i_format.per_byte, i_format.elements, i_format.element)
@@ -178,30 +167,33 @@ def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, .
     return OutputFormat(shape, stream.element, -(-stream.element.bits // 8), stream.multiplier, offsets, own)
 
 
-def predict(stages: Sequence[Stage], i_bytes: int, o_bytes: int, frames: int = FRAMES) -> Schedule:
-    """Return latency and interval of a network of stages, by stepping their cycle models."""
-    models = [stage.config.model() for stage in stages]
-    start, ends = run_network(
-        models, [s.sources for s in stages], i_bytes, o_bytes, frames, _limit(stages, i_bytes, o_bytes, frames)
-    )
-    return Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=ends[-1] - ends[-2])
+def schedule_stages(stages: Sequence[Stage], i_bytes: int, o_bytes: int) -> tuple[tuple[Stage, ...], Schedule]:
+    """Find latency, interval, and the depth at which no FIFO ever holds up the branch in front of it.
 
+    That is deep enough for any stalls, too: a join waits for its longer branch, whose engines need a fixed number of
+    input beats for each output beat, and the FIFO of the shorter one has held as many.
 
-def fifo_depths(stages: Sequence[Stage], i_bytes: int, o_bytes: int, frames: int = FRAMES) -> dict[str, int]:
-    """Return, by name, the depth at which each FIFO never holds up the branch in front of it.
-
-    Deep enough for any stalls, too: a join waits for its longer branch, whose engines need a fixed number of input
-    beats for each output beat, and the FIFO of the shorter one has held as many.
+    Returns
+    -------
+    The stages with their FIFOs as deep as they have to be, and the schedule of these.
     """
-    models = [FifoModel(None) if isinstance(s.config, FifoConfig) else s.config.model() for s in stages]
-    run_network(models, [s.sources for s in stages], i_bytes, o_bytes, frames, _limit(stages, i_bytes, o_bytes, frames))
-    pairs = zip(stages, models, strict=True)
-    return {stage.name: model.high_water for stage, model in pairs if isinstance(model, FifoModel)}
+    models = [_model(stage.config) for stage in stages]
+    limit = (FRAMES + 1) * (sum(cycle_bound(stage.config) for stage in stages) + i_bytes + o_bytes) + 1000
+    start, ends = run_network(models, [stage.sources for stage in stages], i_bytes, o_bytes, FRAMES, limit)
+    deep = tuple(replace(stage, config=_deep(stage.config, model)) for stage, model in zip(stages, models, strict=True))
+    return deep, Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=ends[-1] - ends[-2])
 
 
-def _limit(stages: Sequence[Stage], i_bytes: int, o_bytes: int, frames: int) -> int:
-    """Return cycles within which a network surely is done with some frames."""
-    return (frames + 1) * (sum(cycle_bound(stage.config) for stage in stages) + i_bytes + o_bytes) + 1000
+def _model(config: EngineConfig) -> CycleModel | NetworkModel:
+    """Return the cycle model of an engine, of a FIFO without bounds."""
+    return FifoModel(None) if isinstance(config, FifoConfig) else config.model()
+
+
+def _deep(config: EngineConfig, model: CycleModel | NetworkModel) -> EngineConfig:
+    """Return a FIFO as deep as its model was full, and any other engine as it is."""
+    if isinstance(config, FifoConfig) and isinstance(model, FifoModel):
+        return replace(config, depth=model.high_water)
+    return config
 
 
 def cycle_bound(config: EngineConfig) -> int:

@@ -35,6 +35,7 @@ class Family:
     name: as in `nnhw.boards.FAMILIES`.
     block_ram_modes: (words, bits) of a block RAM with a port to read and a port to write, the widest first.
     block_ram_bits: of a block RAM.
+    write_mask_bits: bits of a word that can be written apart from the others.
     large_ram: (words, bits) of a large RAM with one port, or None.
     lut_inputs: of a logic cell's LUT.
     lut_rom_words: words of a ROM whose bit is one LUT.
@@ -51,6 +52,7 @@ class Family:
     name: str
     block_ram_modes: tuple[tuple[int, int], ...]
     block_ram_bits: int
+    write_mask_bits: int
     large_ram: tuple[int, int] | None
     lut_inputs: int
     lut_rom_words: int
@@ -69,23 +71,32 @@ class Family:
     def block_rams(self, depth: int, bits: int, *, rom: bool = False) -> int:
         """Return the block RAMs of a memory, at the shape that takes fewest; a single word is a constant.
 
+        What does not fit below one another may stand beside one another, with a multiplexer in logic to choose; in a
+        memory that is written, as far as the write mask allows it.
+
         Parameters
         ----------
-        rom: nothing is ever written. Then the words that do not fit below one another stand beside one another, and a
-            multiplexer in logic chooses. Source: measured with yosys 0.70 (`memory_libmap`), see the tests.
+        rom: nothing is ever written.
+
+        Source: measured with yosys 0.70 (`memory_libmap`); the tests of synthesis compare.
         """
         if depth == 1:
             return 0
-        shapes = ((-(-depth // words), width) for words, width in self.block_ram_modes)
-        if rom:
-            return min(-(-banks * bits // width) for banks, width in shapes)
-        return min(banks * -(-bits // width) for banks, width in shapes)
+        mask = 1 if rom else self.write_mask_bits
+        counts = []
+        for words, width in self.block_ram_modes:
+            banks = -(-depth // words)
+            counts.append(banks * -(-bits // width))
+            if width % mask == 0:
+                counts.append(-(-banks * -(-bits // mask) * mask // width))
+        return min(counts)
 
 
 ICE40 = Family(
     name="ice40",
     block_ram_modes=((256, 16), (512, 8), (1024, 4), (2048, 2)),  # Lattice, iCE40 memory usage guide (FPGA-TN-02002)
     block_ram_bits=4096,
+    write_mask_bits=1,
     large_ram=(16384, 16),
     lut_inputs=4,
     lut_rom_words=16,
@@ -103,6 +114,7 @@ ECP5 = Family(
     # Lattice, ECP5 memory usage guide (FPGA-TN-02204). 36 bits: one port reads, the other writes.
     block_ram_modes=((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1)),
     block_ram_bits=18432,
+    write_mask_bits=9,
     large_ram=None,
     lut_inputs=4,
     lut_rom_words=16,

@@ -2,12 +2,13 @@
 
 A line `m * x + b` over 2**s reaches index k exactly at step t_k if it is at k * 2**s or more at t_k, and below one
 place earlier. So it passes above one set of points and below another; only their convex hulls matter, and for a given
-s the slopes that do form an interval.
+s the slopes that do form an interval. Where ties round half to even, every other point may lie on the line itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -24,27 +25,36 @@ class Channel:
 
     Parameters
     ----------
-    above: points (x, k) at or above which the line runs, those on their hull, ascending.
-    below: points (x, k) below which it runs.
+    steps: ascending; steps outside of low..high bind from one side only.
+    low, high: the part.
+    parity: of ties that round up; None: all do. See `Scaler.parity`.
     """
 
-    above: tuple[Point, ...]
-    below: tuple[Point, ...]
+    steps: tuple[int, ...]
+    low: int
+    high: int
+    parity: int | None
 
-    @classmethod
-    def of(cls, steps: list[int], low: int, high: int) -> Channel:
-        """Return the conditions of ascending steps on low..high; steps outside of it bind from one side only."""
-        above = [(max(step, low), k) for k, step in enumerate(steps, 1) if step <= high]
-        below = [(min(step, high + 1) - 1, k) for k, step in enumerate(steps, 1) if step > low]
-        turned = _upper_hull([(-x, -k) for x, k in reversed(below)])
-        return cls(tuple(_upper_hull(above)), tuple((-x, -k) for x, k in reversed(turned)))
+    @cache  # noqa: B019 - few, and short-lived
+    def hulls(self, shift: int) -> tuple[list[Point], list[Point]]:
+        """Return points at or above which the line runs, and points at or below which it runs, in its own units."""
+        above, below = [], []
+        for k, step in enumerate(self.steps, 1):
+            down = 0 if self.parity is None else (k + self.parity) & 1
+            if step <= self.high:
+                above.append((max(step, self.low), (k << shift) + down))
+            if step > self.low:
+                below.append((-min(step, self.high + 1) + 1, -(k << shift) + 1 - down))
+        turned = _upper_hull(below[::-1])
+        return _upper_hull(above), [(-x, -y) for x, y in turned]
 
     def slope(self, shift: int) -> int | None:
         """Return the multiplier nearest to zero for a shift, or None."""
         low, high = -(1 << 62), 1 << 62
-        for x, k in self.above:
-            for y, j in self.below:
-                most, distance = ((j - k) << shift) - 1, y - x
+        above, below = self.hulls(shift)
+        for x1, y1 in above:
+            for x2, y2 in below:
+                most, distance = y2 - y1, x2 - x1
                 if distance > 0:
                     high = min(high, most // distance)
                 elif distance < 0:
@@ -56,10 +66,11 @@ class Channel:
         return min(max(low, 0), high)
 
     def addend(self, multiplier: int, shift: int) -> int:
-        """Return the smallest addend for a multiplier that `slope` gave."""
-        if self.above:
-            return max((k << shift) - multiplier * x for x, k in self.above)
-        return min(((k << shift) - 1 - multiplier * x for x, k in self.below), default=0)
+        """Return an addend for a multiplier that `slope` gave."""
+        above, below = self.hulls(shift)
+        if above:
+            return max(y - multiplier * x for x, y in above)
+        return min((y - multiplier * x for x, y in below), default=0)
 
 
 def _upper_hull(points: list[Point]) -> list[Point]:
@@ -98,7 +109,7 @@ class Pieces:
     falls: bool
 
 
-def cut(steps: list[int], falls: bool, raw: IntType, most: int) -> Pieces | None:
+def cut(steps: list[int], falls: bool, raw: IntType, most: int, parity: int | None) -> Pieces | None:
     """Return a step function in as few pieces as have lines at all, or None if that is more than `most`."""
     low, high = raw.low, raw.high
     if falls:
@@ -106,10 +117,10 @@ def cut(steps: list[int], falls: bool, raw: IntType, most: int) -> Pieces | None
     channels: list[Channel] = []
     borders: list[int] = []
     while True:
-        end = _longest(steps, low, high)
+        end = _longest(steps, low, high, parity)
         if end is None:
             return None
-        channels.append(Channel.of(steps, low, end))
+        channels.append(Channel(tuple(steps), low, end, parity))
         if end == high:
             break
         if len(channels) == most:
@@ -121,32 +132,41 @@ def cut(steps: list[int], falls: bool, raw: IntType, most: int) -> Pieces | None
     return Pieces(tuple(channels), tuple(borders), False)
 
 
-def _longest(steps: list[int], low: int, high: int) -> int | None:
+def _longest(steps: list[int], low: int, high: int, parity: int | None) -> int | None:
     """Return the last place of the longest range from `low` on that one line serves; it ends before a step."""
     ends = [*sorted({step - 1 for step in steps if low < step <= high}), high]
-    if Channel.of(steps, low, high).slope(MOST_SHIFT) is not None:
+    if Channel(tuple(steps), low, high, parity).slope(MOST_SHIFT) is not None:
         return high
     good, bad = -1, len(ends) - 1
     while bad - good > 1:
         middle = (good + bad) // 2
-        fits = Channel.of(steps, low, ends[middle]).slope(MOST_SHIFT) is not None
+        fits = Channel(tuple(steps), low, ends[middle], parity).slope(MOST_SHIFT) is not None
         good, bad = (middle, bad) if fits else (good, middle)
     return None if good < 0 else ends[good]
 
 
-def fit_scaler(steps: np.ndarray, descending: np.ndarray, code: IntType, raw: IntType, most: int = 1) -> Scaler | None:
+def fit_scaler(
+    steps: np.ndarray,
+    descending: np.ndarray,
+    code: IntType,
+    raw: IntType,
+    most: int = 1,
+    parity: int | None = None,
+) -> Scaler | None:
     """Return the multiply-add-shift that is equal to a step function, with the smallest shift, or None.
 
     Parameters
     ----------
     steps: int64 [outputs, levels - 1], each row ascending; descending: bool [outputs]; see `Thresholds`.
     most: pieces that a channel may have, each with its line.
+    parity: of ties that round up, see `Scaler.parity`; None: all do.
     """
+    steps, floor, ceiling = _occurring(steps, descending, raw)
     known: dict[tuple[tuple[int, ...], bool], Pieces | None] = {}
     rows = [(tuple(row), bool(down)) for row, down in zip(steps.tolist(), descending, strict=True)]
     for row in rows:
         if row not in known:
-            known[row] = cut(list(row[0]), row[1], raw, most)
+            known[row] = cut(list(row[0]), row[1], raw, most, parity)
             if known[row] is None:
                 return None
     found = [pieces for row in rows if (pieces := known[row]) is not None]
@@ -161,7 +181,21 @@ def fit_scaler(steps: np.ndarray, descending: np.ndarray, code: IntType, raw: In
         code=code,
         raw=raw,
         borders=np.array(borders, dtype=np.int64).reshape(len(rows), segments - 1),
+        floor=floor,
+        ceiling=ceiling,
+        even=parity is not None,
+        parity=parity or 0,
     )
+
+
+def _occurring(steps: np.ndarray, descending: np.ndarray, raw: IntType) -> tuple[np.ndarray, int, int]:
+    """Return the steps between the lowest and the highest index that occur in any channel, and these two."""
+    always, reached = (steps <= raw.low).sum(axis=1), (steps <= raw.high).sum(axis=1)
+    levels = steps.shape[1]
+    lowest = int(np.where(descending, levels - reached, always).min())
+    highest = int(np.where(descending, levels - always, reached).max())
+    rising, falling = steps[:, lowest:highest], steps[:, levels - highest : levels - lowest]
+    return np.where(descending[:, None], falling, rising), lowest, highest
 
 
 def _smallest_shift(channels: set[Channel]) -> int:

@@ -203,12 +203,10 @@ class SumLayer(Layer):
     Parameters
     ----------
     factors: of each input.
-    types: of each input's elements.
     extent: the common shape.
     """
 
     factors: tuple[int, ...]
-    types: tuple[IntType, ...]
     extent: Shape
 
     @property

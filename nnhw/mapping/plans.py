@@ -232,7 +232,7 @@ class Planner:
         if isinstance(layer, SumLayer):
             offsets = self._offsets(layer)
             element = _sum_range(self._elements(layer), self._factors(layer))
-            return Encoding(element, 1, offsets) if offsets.any() else Encoding(element)
+            return Encoding(element, 1, offsets if offsets.any() else None)
         if isinstance(layer, MatrixLayer):
             arithmetic = LaneArithmetic(layer.activation, layer.weight)
             factors = layer.weights.reshape(len(layer.weights), -1)

@@ -141,7 +141,7 @@ class _Reader:
         self._sum(node, [node.name], (1,), self._step_function(node))
 
     def concat(self, node: Node) -> None:
-        """Read a concatenation of channels; inputs of narrower types are widened first."""
+        """Read a concatenation of channels."""
         assert isinstance(node.op, Concat)
         if node.op.axis != 0:
             self._refuse(node, "joins rows or columns; only channels (dim=1) can be joined on the device")
@@ -216,14 +216,13 @@ class _Reader:
     def _sum(self, node: Node, names: list[str], factors: tuple[int, ...], function: StepFunction | None) -> None:
         data = [operand.name for operand in self.body.data_inputs(node)]
         inputs = tuple(self._stream(name) for name in (node.inputs if isinstance(node.op, WeightedSum) else data))
-        types = tuple(self._type(name) for name in inputs)
         common = self._common(node, names, inputs, function)
-        self._add(SumLayer(**common, factors=factors, types=types, extent=self._map(node.name)), names)
+        self._add(SumLayer(**common, factors=factors, extent=self._map(node.name)), names)
 
     def _cast(self, name: str, wanted: IntType, reader: Node) -> str:
-        """Return a stream of another type, which holds all values of the first: a sum of one."""
+        """Return a stream whose elements can be widened to another type: a bipolar one becomes numbers first."""
         source = self._stream(name)
-        if self._type(source) == wanted:
+        if not self._type(source).bipolar or wanted.bipolar:
             return source
         cast = f"{source}.as.{reader.name}"
         self._add(
@@ -233,9 +232,8 @@ class _Reader:
                 location=reader.location,
                 inputs=(source,),
                 function=None,
-                element=wanted,
+                element=IntType(-1, 1),
                 factors=(1,),
-                types=(self._type(source),),
                 extent=self._map(name),
             ),
             [cast],

@@ -132,8 +132,12 @@ def _monotone(thresholds: Thresholds, raw: IntType) -> list[Requantizer]:
     """Return a search, and multiply-add-shift where it is exact, in logic and in DSP blocks."""
     steps, descending, code = thresholds.steps, thresholds.descending, thresholds.code
     found: list[Requantizer] = [ThresholdSearch(steps, descending, code, raw)]
-    scaler = fit_scaler(steps, descending, code, raw) or fit_scaler(steps, descending, code, raw, MOST_SEGMENTS)
-    return found if scaler is None else [*found, scaler, replace(scaler, dsp=True)]
+    for most in (1, MOST_SEGMENTS):
+        for parity in (None, 0, 1):
+            scaler = fit_scaler(steps, descending, code, raw, most, parity)
+            if scaler is not None:
+                return [*found, scaler, replace(scaler, dsp=True)]
+    return found
 
 
 def _tables(function: Function) -> list[Requantizer]:
@@ -195,7 +199,8 @@ def describe(requantizer: Requantizer) -> str:
     if isinstance(requantizer, Scaler):
         where = " in DSP blocks" if requantizer.dsp else ""
         pieces = f" in {requantizer.segments} segments" if requantizer.segments > 1 else ""
-        return f"multiply-add-shift (shift {requantizer.shift}, floor){pieces}{where}"
+        rounding = "half to even" if requantizer.even else "floor"
+        return f"multiply-add-shift (shift {requantizer.shift}, {rounding}){pieces}{where}"
     if isinstance(requantizer, DoubleScaler):
         return "multiplication with double rounding" + (" in DSP blocks" if requantizer.dsp else "")
     if isinstance(requantizer, ThresholdSearch):
@@ -210,10 +215,11 @@ def choose(
 
     Parameters
     ----------
-    in_logic: constants are in logic where a kind leaves the choice; else in block RAM.
+    in_logic: constants may be in logic; else those of more than a few words are in block RAM.
     dsp: DSP blocks may be used.
     """
-    placed = [_place(choice, in_logic) for choice in choices if dsp or not getattr(choice, "dsp", False)]
+    allowed = [choice for choice in choices if dsp or not getattr(choice, "dsp", False)]
+    placed = [place for choice in allowed for place in _places(choice, in_logic)]
 
     def weight(requantizer: Requantizer) -> float:
         cost = requantizer_cost(requantizer, getattr(requantizer, "raw", None), lanes, in_logic, family)
@@ -222,11 +228,11 @@ def choose(
     return min(placed, key=weight)
 
 
-def _place(requantizer: Requantizer, in_logic: bool) -> Requantizer:
-    """Return a requantizer with its constants in logic or in block RAM; a table's memory is not a constant."""
-    if isinstance(requantizer, Scaler | DoubleScaler):
-        return replace(requantizer, logic=in_logic)
-    return requantizer
+def _places(requantizer: Requantizer, in_logic: bool) -> list[Requantizer]:
+    """Return a requantizer with its constants in either place; comparators leave that to their engine."""
+    if isinstance(requantizer, Scaler | DoubleScaler | Table):
+        return [replace(requantizer, logic=logic) for logic in ((True, False) if in_logic else (False,))]
+    return [requantizer]
 
 
 def requantizer_cost(
@@ -303,6 +309,8 @@ def _scaler_cost(scaler: Scaler, lanes: int, family: Family) -> Cost:
     total = _product_cost(scaler.product, lanes, depth * scaler.segments, scaler.logic, family)
     if inner:
         total += Cost(lanes * (inner * raw + 2 * raw)) + _memory(depth, lanes * inner * raw, scaler.logic, family)
+    if scaler.even:
+        total += Cost(lanes * (2 * (scaler.product.bits - scaler.shift) + scaler.shift / 3 + 2))
     return total + Cost(lanes * (2 * scaler.code.bits + 6) + scaler.latency + 2 * counter_bits(depth))
 
 

@@ -31,7 +31,7 @@ def batches_of(data: Any, what: str, problems: list[NnhwError]) -> list[Tensor]:
         name = f"{what}, batch {number}" if number or not isinstance(data, Tensor | np.ndarray) else what
         found = list(_wrong(batch, name))
         problems += found
-        if not found:
+        if batch is not None and not found:
             batches.append(batch)
     shapes = {tuple(batch.shape[1:]) for batch in batches}
     if len(shapes) > 1:
@@ -40,7 +40,7 @@ def batches_of(data: Any, what: str, problems: list[NnhwError]) -> list[Tensor]:
     return batches
 
 
-def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[Tensor]:
+def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[Tensor | None]:
     if isinstance(data, Tensor | np.ndarray):
         tensor = _tensor(data)
         yield from tensor.split(BATCH) if tensor is not None and tensor.ndim > 1 and len(tensor) else [tensor]
@@ -51,7 +51,9 @@ def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[Tensor]:
         batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
         tensor = _tensor(batch)
         if tensor is None:
-            problems.append(InputError(f"{what} needs tensors [N, ..], got {type(batch).__name__} as batch {count - 1}"))
+            problems.append(
+                InputError(f"{what} needs tensors [N, ..], got {type(batch).__name__} as batch {count - 1}")
+            )
         else:
             yield tensor
     if not count:

@@ -1,4 +1,4 @@
-"""What each operation of a traced float model means to a quantizer: by name, for modules, functions, methods and ATen."""
+"""What each operation of a traced float model means to a quantizer: by the names of its operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ AVERAGES = frozenset(
 """Sums of values, which are exact on codes only."""
 MOVES = frozenset(
     {
-        *("max_pool1d", "max_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d", "amax", "flatten", "view", "reshape"),
+        *(
+            "max_pool1d",
+            "max_pool2d",
+            "adaptive_max_pool1d",
+            "adaptive_max_pool2d",
+            "amax",
+            "flatten",
+            "view",
+            "reshape",
+        ),
         *("squeeze", "unsqueeze", "unflatten", "permute", "transpose", "dropout", "feature_dropout", "alpha_dropout"),
         *("identity", "pad", "constant_pad_nd", "interpolate", "upsample", "upsample_nearest1d", "upsample_nearest2d"),
         *("contiguous", "clone", "detach", "alias", "getitem", "view_as", "reshape_as", "movedim", "swapaxes", "to"),

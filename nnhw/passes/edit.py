@@ -78,6 +78,25 @@ class Edit:
         return tried
 
 
+def bypassed(graph: Graph, place: str, value: str) -> Graph:
+    """Let whoever reads `place` read `value`, an earlier node of the same type."""
+    names = {place: value}
+    nodes = tuple(_renamed(node, names) for node in graph.nodes if node.name != place)
+    return Graph(graph.name, nodes, tuple(names.get(name, name) for name in graph.outputs), graph.constants).pruned()
+
+
+def without_twins(graph: Graph) -> Graph:
+    """Compute the same shape op of the same integers once."""
+    first: dict[tuple[Op, tuple[str, ...]], str] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, SHAPE_OPS) and node.type.is_int:
+            inputs = graph.node(node.name).inputs
+            twin = first.setdefault((node.op, inputs), node.name)
+            if twin != node.name:
+                graph = bypassed(graph, node.name, twin)
+    return graph
+
+
 def sole_names(graph: Graph, nodes: Iterable[Node], user: Node) -> set[str]:
     """Return the names of `user` and of those nodes that nobody but `user` reads: they go when it goes."""
     users = graph.users()

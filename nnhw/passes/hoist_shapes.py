@@ -12,13 +12,15 @@ from nnhw.errors import LoweringError, NnhwError, raise_all
 from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Concat, Dequantize, MaxPool2d, Op, Pad
 
-from .edit import SHAPE_OPS, Edit, sole_names
+from .edit import SHAPE_OPS, Edit, sole_names, without_twins
 from .regions import Region, find_region, listed, quantizers
 from .shapes import constants_behind, falls, joined_constants, moved_inputs, never_falls
 
 
 def hoist_shapes(graph: Graph) -> Graph:
     """Move each such op of a region in front of the elementwise ops that it reads, down to the integers.
+
+    Exact by the rules of `shapes`. Copies of one op on the same integers become one.
 
     Raises: LoweringError, or ProblemList, for those that can move neither way.
     """
@@ -31,7 +33,7 @@ def hoist_shapes(graph: Graph) -> Graph:
         else:
             graph = moved
     raise_all(list(problems.values()))
-    return graph
+    return without_twins(graph)
 
 
 def _next(graph: Graph, given_up: set[str]) -> tuple[Region, Node] | None:
@@ -39,7 +41,8 @@ def _next(graph: Graph, given_up: set[str]) -> tuple[Region, Node] | None:
     for quantizer in quantizers(graph):
         region = find_region(graph, quantizer)
         for node in region.nodes if region else ():
-            if isinstance(node.op, SHAPE_OPS) and node.name not in given_up:
+            waits = {name for name in node.inputs if isinstance(graph.node(name).op, SHAPE_OPS)} & given_up
+            if isinstance(node.op, SHAPE_OPS) and node.name not in given_up and not waits:
                 return region, node  # type: ignore[return-value]
     return None
 
@@ -96,26 +99,24 @@ def _border_before(graph: Graph, op: Pad, node: Node) -> Pad | None:
 
 def _stuck(region: Region, shape: Node) -> str:
     where = f"{shape} stands before quantizer '{region.quantizer.name}' and cannot move"
-    if not isinstance(shape.op, MaxPool2d):
+    places = [text for node in region.nodes if (text := _falling(region, node))]
+    if not isinstance(shape.op, MaxPool2d) or not places:
         return (
             f"{where} behind it, nor in front of {' and '.join(map(str, region.graph.data_inputs(shape)))}; put a "
             f"quantizer directly in front of it, or the {shape.op.name} directly behind the quantizer"
         )
-    places = [text for node in region.nodes if (text := _falling(region, node))]
     return f"{where}: {'; '.join(places)}; put the pooling behind the quantizer, or directly behind the linear layer"
 
 
 def _falling(region: Region, node: Node) -> str:
+    """Say why pooling cannot pass `node`; nothing if it can."""
     graph, total = region.graph, region.sources[0].type.shape[0]
-    if isinstance(node.op, SHAPE_OPS):
+    if isinstance(node.op, SHAPE_OPS) or never_falls(graph, node):
         return ""
     if len(graph.data_inputs(node)) > 1:
         return f"{node} joins branches"
-    if (
-        node.op.trend(next(i for i, n in enumerate(node.inputs) if n not in graph.constants), graph.operands(node))
-        is None
-    ):
+    falling = falls(graph, node)
+    if falling is None:
         return f"{node} is not monotone"
-    falling = np.broadcast_to(falls(graph, node).reshape(-1), total) if falls(graph, node).any() else np.zeros(0, bool)
-    channels = np.flatnonzero(falling)
-    return f"{node} falls in {len(channels)} of {total} channels ({listed(channels)})" if len(channels) else ""
+    channels = np.flatnonzero(np.broadcast_to(falling.reshape(-1), total))
+    return f"{node} falls in {len(channels)} of {total} channels ({listed(channels)})"

@@ -20,7 +20,7 @@ from .steps import StepFinder, Steps
 
 COMBINATIONS = 2**22
 COMBINATIONS_OF_CLASSES = 2**24
-_GREATEST_FACTOR = 2**14
+_GREATEST_FACTOR = 2**20
 _LINEAR_TO = 1e-9
 
 
@@ -128,13 +128,16 @@ def _slope(table: Table, source: int) -> np.ndarray:
 
 def _candidates(ratios: np.ndarray, spans: list[int]) -> Iterator[tuple[int, ...]]:
     """Yield factors, smallest first, each set closer to the ratios than all before."""
-    greatest = np.arange(1, _GREATEST_FACTOR + 1)
-    factors = np.rint(greatest[:, np.newaxis] * ratios).astype(np.int64)
-    error = (np.abs(factors / greatest[:, np.newaxis] - ratios) * spans).max(axis=1)
-    error[(factors == 0).any(axis=1)] = np.inf
-    least_before = np.minimum.accumulate(np.append(np.inf, error[:-1]))
-    for row in factors[error < least_before]:
-        yield tuple(int(factor) for factor in row)
+    least, start = np.inf, 1
+    while start <= _GREATEST_FACTOR:
+        greatest = np.arange(start, 2 * start)
+        factors = np.rint(greatest[:, np.newaxis] * ratios).astype(np.int64)
+        error = (np.abs(factors / greatest[:, np.newaxis] - ratios) * spans).max(axis=1)
+        error[(factors == 0).any(axis=1)] = np.inf
+        before = np.minimum.accumulate(np.append(least, error))
+        for row in factors[error < before[:-1]]:
+            yield tuple(int(factor) for factor in row)
+        least, start = before[-1], 2 * start
 
 
 def _changes(codes: np.ndarray, order: np.ndarray) -> int:
@@ -162,5 +165,6 @@ def _names(region: Region) -> str:
 def _unaligned(region: Region, join: Node) -> str:
     return (
         f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}', and no factors up to "
-        f"{_GREATEST_FACTOR} align their scales; put a quantizer on each branch with scales of a simple ratio"
+        f"{_GREATEST_FACTOR} align their scales, because rounding decides in ties; use scales of few significant "
+        f"bits, such as powers of two"
     )

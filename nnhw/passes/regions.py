@@ -104,7 +104,10 @@ class Region:
             for name, codes in ranges.items()
         }
         for node in self.nodes:
-            inputs = [names.get(name) or self._flat_constant(builder, node, name) for name in node.inputs]
+            for name in node.inputs:
+                if name not in names:
+                    names[name] = self._flat_constant(builder, node, name)
+            inputs = [names[name] for name in node.inputs]
             names[node.name] = builder.add(node.name, node.op, inputs, node.location)
         return builder.build([names[name] for name in outputs]).pruned()
 

@@ -14,16 +14,19 @@ from .edit import Edit, is_channel_list
 Shape = tuple[int, ...]
 
 
-def falls(graph: Graph, node: Node) -> np.ndarray:
-    """Return in which channels an op of one value falls; all of them if it is not monotone. Returns: bool []  or more."""
+def falls(graph: Graph, node: Node) -> np.ndarray | None:
+    """Return where an op of one value falls, bool that broadcasts to it, or None if it is not monotone."""
     position = next(index for index, name in enumerate(node.inputs) if name not in graph.constants)
     trend = node.op.trend(position, graph.operands(node))
-    return np.array(True) if trend is None else np.asarray(trend < 0)
+    return None if trend is None else np.asarray(trend < 0)
 
 
 def never_falls(graph: Graph, node: Node) -> bool:
-    """Return whether max pooling may pass: the greatest of some values stays the greatest."""
-    return len(graph.data_inputs(node)) == 1 and not falls(graph, node).any()
+    """Return whether max pooling may pass an op of one value: the greatest of some values stays the greatest."""
+    if len(graph.data_inputs(node)) > 1:
+        return False
+    falling = falls(graph, node)
+    return falling is not None and not falling.any()
 
 
 def constants_before(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] | None:
@@ -55,7 +58,7 @@ def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, 
 
 
 def split_constants(graph: Graph, shape: Node, node: Node) -> list[list[np.ndarray]] | None:
-    """Return the constants of `node`, which reads the concat `shape`, for each of its inputs; None if they cannot be."""
+    """Return the constants of `node`, which reads the concat `shape`, for each of its inputs, as far as there are."""
     parts = graph.data_inputs(shape)
     assert isinstance(shape.op, Concat)
     found: list[list[np.ndarray]] = [[] for _ in parts]
@@ -103,7 +106,7 @@ def _constant_behind(array: np.ndarray, shape: Node, node: Node, before: Shape, 
 
 
 def joined_constants(graph: Graph, nodes: Sequence[Node], axis: int) -> list[np.ndarray] | None:
-    """Return the constants of one op over the concat of the inputs of `nodes`, which are alike; None if they cannot be."""
+    """Return the constants of one op over the concat of the inputs of `nodes`, which have equal ops; None if none."""
     found = []
     rank = len(nodes[0].type.shape)
     for position, name in enumerate(nodes[0].inputs):
@@ -137,7 +140,7 @@ def moved_inputs(
             names.append(next(waiting))
             continue
         array = next(arrays)
-        names.append(name if array.shape == graph.constants[name].shape else edit.constant(name, array))
+        names.append(name if np.array_equal(array, graph.constants[name]) else edit.constant(name, array))
     return names
 
 

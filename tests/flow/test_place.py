@@ -13,6 +13,7 @@ from nnhw.boards import Resources, load_board
 from nnhw.errors import BuildError
 from nnhw.flow import place
 from nnhw.flow.cache import Cache
+from nnhw.flow.family import ECP5, ICE40
 from nnhw.flow.place import Hop, describe_path, hops_of, pack, place_seeds, read_placement
 from nnhw.flow.synthesis import Netlist, synthesize
 from tests.flow.designs import RomDevice, ShiftDevice, top_of
@@ -22,8 +23,8 @@ CLOCK_HZ = 48_000_000
 
 
 @pytest.fixture(scope="module")
-def pcf() -> str:
-    return top_of(RomDevice(), BOARD).pcf
+def constraints() -> str:
+    return top_of(RomDevice(), BOARD).constraints
 
 
 @pytest.fixture
@@ -31,18 +32,18 @@ def netlist(tmp_path: Path) -> Netlist:
     return synthesize(top_of(RomDevice(), BOARD).rtlil, BOARD, tmp_path)
 
 
-def test_place_seeds_come_in_order_whatever_runs_at_once(netlist: Netlist, pcf: str) -> None:
+def test_place_seeds_come_in_order_whatever_runs_at_once(netlist: Netlist, constraints: str) -> None:
     results = []
     for jobs in (1, 3):
-        placements = list(place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (3, 1, 2), jobs=jobs))
+        placements = list(place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (3, 1, 2), jobs=jobs))
         assert [placement.seed for placement in placements] == [3, 1, 2]
         results.append([placement.file("asc").read_bytes() for placement in placements])
     assert results[0] == results[1]
     assert len(set(results[0])) == 3
 
 
-def test_place_seeds_measure_resources_and_clock(netlist: Netlist, pcf: str) -> None:
-    (placement,) = place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (1,))
+def test_place_seeds_measure_resources_and_clock(netlist: Netlist, constraints: str) -> None:
+    (placement,) = place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (1,))
     assert placement.resources.lc >= netlist.resources.lc
     assert dataclasses.replace(placement.resources, lc=0) == Resources(lc=0, ebr=1, spram=0, dsp=0)
     assert placement.clock_hz == CLOCK_HZ
@@ -53,19 +54,19 @@ def test_place_seeds_measure_resources_and_clock(netlist: Netlist, pcf: str) -> 
 
 
 def test_place_seeds_take_what_is_in_the_cache(
-    netlist: Netlist, pcf: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    netlist: Netlist, constraints: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cache = Cache(tmp_path / "cache")
-    first = list(place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (1, 2), cache=cache))
+    first = list(place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (1, 2), cache=cache))
     ran: list[int] = []
     monkeypatch.setattr(place, "_succeed", lambda commands, *rest: iter(ran.extend(commands) or commands))
-    assert list(place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (2, 1), cache=cache)) == first[::-1]
+    assert list(place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (2, 1), cache=cache)) == first[::-1]
     assert ran == []
 
 
-def test_place_seeds_rejects_clock_that_the_design_does_not_have(netlist: Netlist, pcf: str) -> None:
+def test_place_seeds_rejects_clock_that_the_design_does_not_have(netlist: Netlist, constraints: str) -> None:
     with pytest.raises(BuildError) as caught:
-        next(place_seeds(netlist, pcf, BOARD, 50_000_000, (1,)))
+        next(place_seeds(netlist, constraints, BOARD, 50_000_000, (1,)))
     assert str(caught.value) == (
         "the design should run at 50 MHz, but place and route found clocks of 48.00 MHz; "
         "this is a mistake in nnhw: please report it"
@@ -77,9 +78,11 @@ def test_place_seeds_rejects_design_that_does_not_fit(tmp_path: Path) -> None:
     hx8k = load_board("hx8k")
     board = dataclasses.replace(hx8k, device="hx1k", package="tq144", resources=Resources(1280, 16, 0, 0))
     netlist = synthesize(top_of(ShiftDevice(1250), hx8k).rtlil, board, tmp_path)
-    pcf = "set_io clk12_0__io 21\nset_io uart_0__rx__io 9\nset_io uart_0__tx__io 8\nset_frequency clk12_0__io 12\n"
+    constraints = (
+        "set_io clk12_0__io 21\nset_io uart_0__rx__io 9\nset_io uart_0__tx__io 8\nset_frequency clk12_0__io 12\n"
+    )
     with pytest.raises(BuildError) as caught:
-        next(place_seeds(netlist, pcf, board, CLOCK_HZ, (1,)))
+        next(place_seeds(netlist, constraints, board, CLOCK_HZ, (1,)))
     message = str(caught.value)
     assert message.startswith("the design does not fit 'ice40_hx8k_b_evn': Unable to")
     assert message.endswith(
@@ -87,9 +90,9 @@ def test_place_seeds_rejects_design_that_does_not_fit(tmp_path: Path) -> None:
     )
 
 
-def test_pack_makes_a_bitstream(netlist: Netlist, pcf: str) -> None:
-    (placement,) = place_seeds(netlist, pcf, BOARD, CLOCK_HZ, (1,))
-    content = pack(placement, "design.bin").read_bytes()
+def test_pack_makes_a_bitstream(netlist: Netlist, constraints: str) -> None:
+    (placement,) = place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (1,))
+    content = pack(placement, ICE40).read_bytes()
     # The preamble that the device looks for. Source: Project IceStorm, "Bitstream file format".
     assert bytes.fromhex("7eaa997e") in content[:64]
     assert len(content) == 104_090
@@ -117,7 +120,7 @@ def test_read_placement_takes_the_path_between_registers(tmp_path: Path) -> None
         {"from": "posedge clk", "to": "posedge clk", "path": inner},
     ]
     write_report(tmp_path, 47.9, paths)
-    placement = read_placement(tmp_path, 4, CLOCK_HZ)
+    placement = read_placement(tmp_path, 4, CLOCK_HZ, ICE40)
     assert not placement.holds
     assert placement.fmax_hz == pytest.approx(47.9e6)
     assert placement.resources == Resources(7, 0, 0, 0)
@@ -126,7 +129,7 @@ def test_read_placement_takes_the_path_between_registers(tmp_path: Path) -> None
 
 def test_read_placement_holds_at_exactly_the_clock(tmp_path: Path) -> None:
     write_report(tmp_path, 48.0, [])
-    placement = read_placement(tmp_path, 4, CLOCK_HZ)
+    placement = read_placement(tmp_path, 4, CLOCK_HZ, ICE40)
     assert placement.holds
     assert describe_path(placement.path) == "no path between registers"
 
@@ -139,3 +142,25 @@ def test_describe_path_counts_cells_and_wires() -> None:
         Hop("setup", 0, "c", "c"),
     )
     assert describe_path(path) == "4.00 ns from 'a' to 'c' (1 cells, 2.00 ns of it in wires)"
+
+
+def test_place_and_pack_an_ecp5(tmp_path: Path) -> None:
+    board = load_board("ulx3s_25f")
+    design = top_of(RomDevice(), board, 100e6)
+    netlist = synthesize(design.rtlil, board, tmp_path)
+    (placement,) = place_seeds(netlist, design.constraints, board, 100_000_000, (1,))
+    assert placement.holds
+    assert placement.resources.lc >= netlist.resources.lc
+    assert dataclasses.replace(placement.resources, lc=0) == Resources(lc=0, ebr=1, spram=0, dsp=0)
+    content = pack(placement, ECP5).read_bytes()
+    # The preamble that the device looks for. Source: Project Trellis, "Bitstream format".
+    assert bytes.fromhex("ffffbdb3") in content[:256]
+
+
+def test_read_placement_counts_luts_or_flip_flops_of_an_ecp5(tmp_path: Path) -> None:
+    write_report(tmp_path, 48.0, [])
+    report = json.loads((tmp_path / "seed4.json").read_text())
+    kinds = {"TRELLIS_COMB": 7, "TRELLIS_FF": 9, "DP16KD": 2, "MULT18X18D": 3}
+    report["utilization"] = {kind: {"used": used, "available": 100} for kind, used in kinds.items()}
+    (tmp_path / "seed4.json").write_text(json.dumps(report))
+    assert read_placement(tmp_path, 4, CLOCK_HZ, ECP5).resources == Resources(9, 2, 0, 3)

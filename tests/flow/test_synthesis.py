@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Instance, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.boards import load_board
+from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError
 from nnhw.flow import synthesis
 from nnhw.flow.cache import Cache
 from nnhw.flow.synthesis import Memory, Netlist, check_memories, check_size, parse_memories, synthesize
+from nnhw.hdl.memory import block_ram
+from nnhw.mapping.family import FAMILIES
 from tests.flow.designs import RomDevice, top_of
 
 BOARD = load_board("icebreaker")
@@ -63,6 +66,63 @@ def test_synthesize_takes_what_is_in_the_cache(monkeypatch: pytest.MonkeyPatch, 
         synthesize(rtlil, BOARD, folders[2], dsp=True, cache=cache)
 
 
+ECP5_BOARD = load_board("ulx3s_25f")
+
+
+class MemoryDevice(wiring.Component):
+    """Writes what it receives into memories, and sends the parity of what it reads.
+
+    Parameters
+    ----------
+    shapes: (words, bits) of the memories.
+    rom: they are filled at the start, and never written.
+    """
+
+    def __init__(self, shapes: list[tuple[int, int]], rom: bool) -> None:
+        self.shapes, self.rom = shapes, rom
+        super().__init__({"rx": In(1), "tx": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        read, write, data = Signal(16), Signal(16), Signal(max(bits for _, bits in self.shapes))
+        m.d.sync += [read.eq(read + self.rx), write.eq(write + 3), data.eq(Cat(self.rx, data))]
+        content, words = Random(1), []
+        for index, (depth, bits) in enumerate(self.shapes):
+            init = [content.getrandbits(bits) for _ in range(depth)] if self.rom else []
+            m.submodules[f"memory{index}"] = memory = block_ram(depth, bits, init)
+            reader = memory.read_port(domain="sync")
+            m.d.comb += reader.addr.eq(read)
+            words.append(reader.data)
+            if not self.rom:
+                writer = memory.write_port(domain="sync")
+                m.d.comb += [writer.addr.eq(write), writer.data.eq(data), writer.en.eq(self.rx)]
+        m.d.sync += self.tx.eq(Cat(words).xor())
+        return m
+
+
+ECP5_SHAPES = [
+    *((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1)),
+    *((300, 72), (700, 40), (3000, 5), (5000, 3), (3000, 27), (1025, 19)),
+]
+ICE40_SHAPES = [(256, 16), (512, 8), (1024, 4), (2048, 2), (1025, 5), (300, 9), (20, 40)]
+
+
+@pytest.mark.parametrize("rom", [False, True], ids=["ram", "rom"])
+@pytest.mark.parametrize(("board", "shapes"), [(ECP5_BOARD, ECP5_SHAPES), (BOARD, ICE40_SHAPES)], ids=["ecp5", "ice40"])
+def test_synthesize_takes_the_block_rams_of_the_cost_model(
+    board: Board, shapes: list[tuple[int, int]], rom: bool, tmp_path: Path
+) -> None:
+    netlist = synthesize(top_of(MemoryDevice(shapes, rom), board).rtlil, board, tmp_path)
+    found = {(memory.depth, memory.bits): memory.ebr for memory in netlist.memories}
+    assert found == {shape: FAMILIES[board.family].block_rams(*shape, rom=rom) for shape in shapes}
+
+
+def test_synthesize_puts_no_register_beside_a_block_ram_of_the_ecp5(tmp_path: Path) -> None:
+    netlist = synthesize(top_of(MemoryDevice([(512, 36)], False), ECP5_BOARD).rtlil, ECP5_BOARD, tmp_path)
+    # Data, addresses, output, and the reset: a copy of the word that is written would be 36 more.
+    assert netlist.cells["TRELLIS_FF"] < 36 + 2 * 9 + 1 + 20
+
+
 class Product(wiring.Component):
     """A device that multiplies."""
 
@@ -80,6 +140,36 @@ def test_synthesize_uses_dsp_blocks_when_asked(tmp_path: Path) -> None:
     rtlil = top_of(Product(), BOARD).rtlil
     assert synthesize(rtlil, BOARD, tmp_path).resources.dsp == 0
     assert synthesize(rtlil, BOARD, tmp_path, dsp=True).resources.dsp == 1
+
+
+def test_synthesize_uses_dsp_blocks_of_the_ecp5_when_asked(tmp_path: Path) -> None:
+    rtlil = top_of(Product(), ECP5_BOARD).rtlil
+    assert synthesize(rtlil, ECP5_BOARD, tmp_path).resources.dsp == 0
+    # The other one is the product with 3, which the iCE40's synthesis leaves to logic.
+    assert synthesize(rtlil, ECP5_BOARD, tmp_path, dsp=True).resources.dsp == 2
+
+
+class Instances(wiring.Component):
+    """A device with a DSP block that is instantiated."""
+
+    def __init__(self, cell: str, left: str, right: str, product: tuple[str, int]) -> None:
+        self.cell, self.left, self.right, self.product = cell, left, right, product
+        super().__init__({"rx": In(1), "tx": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        count, product = Signal(16), Signal(self.product[1])
+        m.d.sync += [count.eq(count + self.rx), self.tx.eq(product.xor())]
+        inputs = {f"i_{self.left}": count, f"i_{self.right}": count} if self.product[1] > 1 else {}
+        m.submodules.dsp = Instance(self.cell, **inputs, **{f"o_{self.product[0]}": product})
+        return m
+
+
+def test_synthesize_keeps_dsp_blocks_that_are_instantiated(tmp_path: Path) -> None:
+    ice40 = Instances("SB_MAC16", "A", "B", ("O", 32))
+    assert synthesize(top_of(ice40, BOARD).rtlil, BOARD, tmp_path).resources.dsp == 1
+    ecp5 = Instances("MULT18X18D", "A0", "B0", ("P0", 1))
+    assert synthesize(top_of(ecp5, ECP5_BOARD).rtlil, ECP5_BOARD, tmp_path).resources.dsp == 1
 
 
 def test_synthesize_rejects_memory_that_cannot_be_block_ram(tmp_path: Path) -> None:

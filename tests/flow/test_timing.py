@@ -107,7 +107,7 @@ def test_usable_clocks_divide_to_the_speed_of_the_serial_port() -> None:
 
 
 def test_usable_clocks_rejects_impossible_speed() -> None:
-    board = dataclasses.replace(BOARD, uart=Uart("uart", 50_000_000))
+    board = dataclasses.replace(BOARD, uart=Uart(50_000_000, "uart"))
     with pytest.raises(InputError) as caught:
         usable_clocks(board)
     assert str(caught.value) == (

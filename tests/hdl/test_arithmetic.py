@@ -1,4 +1,4 @@
-"""Lane arithmetic in hardware against NumPy, for each pair of number formats."""
+"""Lane arithmetic in hardware against NumPy, for each pair of number formats, in logic and in DSP blocks."""
 
 from __future__ import annotations
 
@@ -6,16 +6,79 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, Value
 from amaranth.sim import Simulator
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.encoding import encode
-from nnhw.hdl.arithmetic import dot_product
+from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 from sim.cases import INT2, INT4, INT8, TERNARY, UINT2, UINT4, random_values
 
 FORMATS = (BIPOLAR, BIT, TERNARY, INT2, UINT2, INT4, UINT4, INT8)
+BEATS = 24
+ANY_FORMAT = st.one_of(
+    st.sampled_from((BIPOLAR, BIT, TERNARY, IntType(-1, 0), IntType(1, 1), IntType(-5, 2), IntType(3, 200))),
+    st.integers(1, 8).map(lambda bits: IntType(0, (1 << bits) - 1)),
+    st.integers(1, 8).map(lambda bits: IntType(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
+)
+QUICK = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+
+def factors(arithmetic: LaneArithmetic, lanes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return activations and weights [BEATS, lanes]: the corners, then random ones."""
+    activation, weight = arithmetic.activation, arithmetic.weight
+    rng = np.random.default_rng(seed)
+    a, w = (random_values(rng, dtype, (BEATS, lanes)) for dtype in (activation, weight))
+    a[0], w[0], a[1], w[1] = activation.low, weight.low, activation.high, weight.low
+    a[2], w[2], a[3], w[3] = activation.low, weight.high, activation.high, weight.high
+    return a, w
+
+
+def sums(arithmetic: LaneArithmetic, a: np.ndarray, w: np.ndarray, how: str | None, stall: int = 0) -> list[int]:
+    """Return the sums of a simulation; a beat enters whenever the pipeline moves.
+
+    Parameters
+    ----------
+    how: 'dsp', or the family whose form of the first level is taken.
+    stall: the pipeline stands still in every cycle that this divides, with other factors at its inputs; 0: never.
+    """
+    lanes = a.shape[1]
+    m, ce = Module(), Signal(init=1)
+    ports = [[Signal(dtype.bits) for _ in range(lanes)] for dtype in (arithmetic.activation, arithmetic.weight)]
+    inputs: list[list[Value]] = [list(signals) for signals in ports]
+    if how == "dsp":
+        total, levels = dsp_dot_product(m, arithmetic, *inputs, ce), arithmetic.dsp_levels(lanes)
+    else:
+        total, levels = dot_product(m, arithmetic, *inputs, ce, how), arithmetic.tree_levels(lanes)
+    seen: list[int] = []
+
+    async def bench(ctx: Any) -> None:
+        cycle = moves = 0
+        while moves < BEATS + levels:
+            stands = bool(stall) and cycle % stall == 0
+            beat = (7 * cycle) % BEATS if stands else min(moves, BEATS - 1)
+            ctx.set(ce, not stands)
+            for signals, values, dtype in zip(ports, (a, w), (arithmetic.activation, arithmetic.weight), strict=True):
+                for signal, pattern in zip(signals, encode(values[beat], dtype), strict=True):
+                    ctx.set(signal, int(pattern))
+            await ctx.tick()
+            cycle, moves = cycle + 1, moves + (not stands)
+            if moves >= levels and not stands:
+                seen.append(int(ctx.get(total)))
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return seen[:BEATS]
+
+
+def golden(arithmetic: LaneArithmetic, a: np.ndarray, w: np.ndarray) -> list[int]:
+    """Return the raw sum of each beat."""
+    return [int(arithmetic.raw_sums(a[row : row + 1], w[row : row + 1])[0, 0]) for row in range(BEATS)]
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5])
@@ -23,32 +86,39 @@ FORMATS = (BIPOLAR, BIT, TERNARY, INT2, UINT2, INT4, UINT4, INT8)
 @pytest.mark.parametrize("activation", FORMATS, ids=str)
 def test_dot_product_equals_raw_sums(activation: IntType, weight: IntType, lanes: int) -> None:
     arithmetic = LaneArithmetic(activation, weight)
-    rng = np.random.default_rng(lanes)
-    a, w = random_values(rng, activation, (24, lanes)), random_values(rng, weight, (24, lanes))
-    a[0], w[0], a[1], w[1] = activation.low, weight.low, activation.high, weight.low
-    a[2], w[2], a[3], w[3] = activation.low, weight.high, activation.high, weight.high
+    a, w = factors(arithmetic, lanes, lanes)
+    assert sums(arithmetic, a, w, None) == golden(arithmetic, a, w)
 
-    m = Module()
-    factors = [[Signal(dtype.bits) for _ in range(lanes)] for dtype in (activation, weight)]
-    total = dot_product(m, arithmetic, list(factors[0]), list(factors[1]), Signal(init=1))
-    seen: list[int] = []
 
-    async def bench(ctx: Any) -> None:
-        for cycle in range(24 + arithmetic.tree_levels(lanes)):
-            if len(seen) + arithmetic.tree_levels(lanes) <= cycle:
-                seen.append(int(ctx.get(total)))
-            for signals, values, dtype in zip(factors, (a, w), (activation, weight), strict=True):
-                for signal, pattern in zip(signals, encode(values[min(cycle, 23)], dtype), strict=True):
-                    ctx.set(signal, int(pattern))
-            await ctx.tick()
-        seen.append(int(ctx.get(total)))
+@QUICK
+@given(ANY_FORMAT, ANY_FORMAT, st.integers(1, 9), st.sampled_from([None, "ice40"]), st.sampled_from([0, 2, 3]))
+def test_dot_product_of_any_formats_equals_raw_sums(
+    activation: IntType, weight: IntType, lanes: int, family: str | None, stall: int
+) -> None:
+    arithmetic = LaneArithmetic(activation, weight)
+    a, w = factors(arithmetic, lanes, 1)
+    assert sums(arithmetic, a, w, family, stall) == golden(arithmetic, a, w)
 
-    simulator = Simulator(m)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
-    expected = [int(arithmetic.raw_sums(a[row : row + 1], w[row : row + 1])[0, 0]) for row in range(24)]
-    assert seen[:24] == expected
-    true = (a * w).sum(axis=1)
-    offsets = np.array([arithmetic.offsets(w[row : row + 1])[0] for row in range(24)])
-    assert (arithmetic.multiplier * np.array(expected) + offsets == true).all()
+
+@pytest.mark.parametrize("weight", FORMATS, ids=str)
+@pytest.mark.parametrize("activation", FORMATS, ids=str)
+def test_dot_product_of_ice40_cells_equals_raw_sums(activation: IntType, weight: IntType) -> None:
+    arithmetic = LaneArithmetic(activation, weight)
+    a, w = factors(arithmetic, 3, 2)
+    assert sums(arithmetic, a, w, "ice40") == golden(arithmetic, a, w)
+
+
+@QUICK
+@given(ANY_FORMAT, ANY_FORMAT, st.integers(1, 5), st.sampled_from([0, 2, 3]))
+def test_dsp_dot_product_equals_raw_sums(activation: IntType, weight: IntType, lanes: int, stall: int) -> None:
+    arithmetic = LaneArithmetic(activation, weight)
+    if not arithmetic.can_use_dsp:
+        return
+    a, w = factors(arithmetic, lanes, 3)
+    assert sums(arithmetic, a, w, "dsp", stall) == golden(arithmetic, a, w)
+
+
+def test_dot_product_check_notices_a_late_sum() -> None:
+    arithmetic = LaneArithmetic(INT4, INT4)
+    a, w = factors(arithmetic, 2, 4)
+    assert sums(arithmetic, a, w, None)[1:] != golden(arithmetic, a, w)[:-1]

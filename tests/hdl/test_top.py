@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from nnhw.boards import InputClock, Uart, list_boards, load_board
+from nnhw.boards import Board, InputClock, Uart, list_boards, load_board
 from nnhw.errors import BoardError
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import StartReset, TopDesign, load_platform, make_top
@@ -32,7 +32,7 @@ class Echo(wiring.Component):
 
 def top_of(name: str) -> TopDesign:
     board = load_board(name)
-    return make_top(lambda clock_hz: Echo(), board, nearest_at_most(board.input_clock.hz, board.target_clock_hz))
+    return make_top(lambda clock_hz: Echo(), board, nearest_at_most(board, board.target_clock_hz))
 
 
 def parameters(design: TopDesign, cell: str) -> dict[str, str]:
@@ -49,7 +49,7 @@ def test_top_makes_its_clock_from_the_pad_of_the_icebreaker() -> None:
     assert given["DIVF"] == "7'0111111"
     assert given["DIVQ"] == "3'100"
     assert given["FILTER_RANGE"] == "3'001"
-    lines = design.pcf.splitlines()
+    lines = design.constraints.splitlines()
     assert {"set_io clk12_0__io 35", "set_io uart_0__rx__io 6", "set_io uart_0__tx__io 9"} < set(lines)
     assert "set_frequency clk12_0__io 12.0" in lines
 
@@ -57,14 +57,70 @@ def test_top_makes_its_clock_from_the_pad_of_the_icebreaker() -> None:
 def test_top_makes_its_clock_in_the_core_of_the_hx8k() -> None:
     design = top_of("hx8k")
     board = load_board("hx8k")
-    settings = nearest_at_most(board.input_clock.hz, board.target_clock_hz)
+    settings = nearest_at_most(board, board.target_clock_hz)
     assert int(parameters(design, "SB_PLL40_CORE")["DIVF"].split("'")[1], 2) == settings.divf
-    pins = [line.split()[1:] for line in design.pcf.splitlines() if line.startswith("set_io")]
+    pins = [line.split()[1:] for line in design.constraints.splitlines() if line.startswith("set_io")]
     # The serial port's pins for flow control are not among them.
     assert pins == [["clk12_0__io", "J3"], ["uart_0__rx__io", "B10"], ["uart_0__tx__io", "B12"]]
 
 
-@pytest.mark.parametrize("name", ["icebreaker", "hx8k"])
+def test_top_makes_its_clock_in_the_pll_of_an_ecp5() -> None:
+    design = top_of("ulx3s_25f")
+    given = parameters(design, "EHXPLLL")
+    numbers = {
+        name: int(given[name].split("'")[-1], 2 if "'" in given[name] else 10) for name in given if "_DIV" in name
+    }
+    assert numbers == {"CLKI_DIV": 1, "CLKFB_DIV": 1, "CLKOP_DIV": 24, "CLKOS_DIV": 6}
+    assert given["FEEDBK_PATH"] == '"CLKOP"'
+    lines = design.constraints.splitlines()
+    pins = [line.split('"')[1::2] for line in lines if line.startswith("LOCATE")]
+    assert pins == [["clk25_0__io", "G2"], ["uart_0__rx__io", "M1"], ["uart_0__tx__io", "L4"]]
+    assert 'FREQUENCY PORT "clk25_0__io" 25000000.0 HZ;' in lines
+
+
+def test_top_runs_at_the_oscillator_where_there_is_no_pll() -> None:
+    design = top_of("nandland_go")
+    assert "PLL" not in design.rtlil
+    assert "set_frequency clk25_0__io 25.0" in design.constraints.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "board_class", "expected"),
+    [
+        (
+            "icebreaker",
+            "tinyfpga_bx:TinyFPGABXPlatform",
+            {"set_io nnhw_uart_0__rx__io A2", "set_io nnhw_uart_0__tx__io A1"},
+        ),
+        (
+            "ulx3s_25f",
+            "ulx3s:ULX3S_25F_Platform",
+            {
+                'LOCATE COMP "nnhw_uart_0__rx__io" SITE "A2";',
+                'LOCATE COMP "nnhw_uart_0__tx__io" SITE "A1";',
+                'IOBUF PORT "nnhw_uart_0__rx__io" IO_TYPE=LVCMOS33;',
+            },
+        ),
+    ],
+)
+def test_top_takes_the_pins_that_a_board_file_names(name: str, board_class: str, expected: set[str]) -> None:
+    board = load_board(name)
+    clock = board.input_clock if board.family == "ecp5" else InputClock("clk16", 16_000_000, "core")
+    mine = dataclasses.replace(
+        board, platform=f"amaranth_boards.{board_class}", uart=Uart(1_000_000, rx="A2", tx="A1"), input_clock=clock
+    )
+    design = make_top(lambda clock_hz: Echo(), mine, nearest_at_most(mine, 48e6))
+    assert expected < set(design.constraints.splitlines())
+
+
+@pytest.mark.parametrize("board", list_boards(), ids=lambda board: board.name)
+def test_top_of_each_board_has_its_pins(board: Board) -> None:
+    design = make_top(lambda clock_hz: Echo(), board, nearest_at_most(board, board.target_clock_hz))
+    found = re.findall(r"^(?:set_io|LOCATE COMP) \S+ ", design.constraints, re.MULTILINE)
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("name", ["icebreaker", "hx8k", "ulx3s_25f"])
 def test_top_is_the_same_text_every_time(name: str) -> None:
     design = top_of(name)
     assert design == top_of(name)
@@ -80,7 +136,7 @@ def test_top_tells_the_device_its_clock() -> None:
         told.append(clock_hz)
         return Echo()
 
-    make_top(make, board, nearest_at_most(board.input_clock.hz, 40.6e6))
+    make_top(make, board, nearest_at_most(board, 40.6e6))
     assert told == [40_500_000]
 
 
@@ -128,10 +184,20 @@ def test_load_platform_rejects_unknown_class() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"uart": Uart("usb", 1)}, "board 'icebreaker': field 'uart.resource': Resource usb#0 does not exist"),
+        ({"uart": Uart(1, "usb")}, "board 'icebreaker': field 'uart.resource': Resource usb#0 does not exist"),
         (
             {"input_clock": InputClock("clk99", 12_000_000, "pad")},
             "board 'icebreaker': field 'input_clock.resource': Resource clk99#0 does not exist",
+        ),
+        (
+            {"input_clock": InputClock("clk12", 16_000_000, "pad")},
+            "board 'icebreaker': 'clk12' is in amaranth-boards an oscillator of 12000000 Hz, "
+            "but field 'input_clock.hz' is 16000000; correct the board file",
+        ),
+        (
+            {"input_clock": InputClock("led", 12_000_000, "pad")},
+            "board 'icebreaker': 'led' is in amaranth-boards an oscillator without a frequency, "
+            "but field 'input_clock.hz' is 12000000; correct the board file",
         ),
     ],
 )

@@ -1,0 +1,207 @@
+"""Where quantizers stand in a traced float model, and putting them there."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from nnhw.errors import InputError, NnhwError
+
+from .calibration import Observed, activation_quantizer, weight_quantizer
+from .kinds import AVERAGES, CONCATS, JOINS, KNOWN, MOVES, NONNEGATIVE, WEIGHT_AXES, operation
+from .layers import QuantConv1d, QuantConv2d, QuantLinear
+
+
+def values(graph_module: fx.GraphModule, batch: Tensor) -> set[fx.Node]:
+    """Return the nodes whose values are tensors that depend on the input; the rest are sizes and parameters."""
+    runner = _Watching(graph_module)
+    try:
+        with torch.no_grad():
+            runner.run(batch.clone())
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        raise InputError(
+            f"calibration data of shape {list(batch.shape)} does not go through the model: {line}; give the shape that "
+            f"the model takes, with the batch as first axis"
+        ) from error
+    depends: set[fx.Node] = set()
+    for node in graph_module.graph.nodes:
+        if node in runner.tensors and (node.op == "placeholder" or depends & set(node.all_input_nodes)):
+            depends.add(node)
+    return depends
+
+
+class _Watching(fx.Interpreter):
+    """Runs a model and notes which nodes are tensors; shows some of them to an observer as they are computed."""
+
+    def __init__(self, graph_module: fx.GraphModule, watch: Mapping[fx.Node, Any] | None = None) -> None:
+        super().__init__(graph_module)
+        self.tensors: set[fx.Node] = set()
+        self._watch = watch or {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Compute a node."""
+        result = super().run_node(n)
+        if isinstance(result, Tensor):
+            self.tensors.add(n)
+            if n in self._watch:
+                self._watch[n](result)
+        return result
+
+
+class Plan:
+    """Where quantizers stand: each behind a value that is read as codes.
+
+    Members
+    -------
+    groups: by node, the node that speaks for all that share its scale.
+    """
+
+    def __init__(self, graph_module: fx.GraphModule, modules: Mapping[str, nn.Module], values: set[fx.Node]) -> None:
+        self._graph_module, self._graph, self._modules = graph_module, graph_module.graph, modules
+        self._values = values
+        self.problems: list[NnhwError] = []
+        self.groups: dict[fx.Node, fx.Node] = {}
+        self._observed: dict[fx.Node, Observed] = {}
+        self._least: dict[fx.Node, float] = {}
+        for node in self._graph.nodes:
+            if node in values:
+                self._place(node)
+
+    def _place(self, node: fx.Node) -> None:
+        name = self._name(node)
+        if name not in KNOWN and node.op in ("call_function", "call_method"):
+            self.problems.append(
+                InputError(f"operation '{name}' (at '{node.name}') has no quantized form; use layers of torch.nn")
+            )
+            return
+        operands = [operand for operand in node.all_input_nodes if operand in self._values]
+        if name in WEIGHT_AXES and node.op != "call_module" and len(operands) > 1:
+            self.problems.append(
+                InputError(f"'{node.name}' multiplies two computed values; weights must be parameters of the model")
+            )
+        if name in WEIGHT_AXES or name in AVERAGES or name in CONCATS or (name in JOINS and len(operands) > 1):
+            reached = [source for operand in operands for source in self._sources(operand)]
+            for source in reached:
+                self.groups.setdefault(source, source)
+            if name in CONCATS:
+                self._share(reached)
+
+    def _name(self, node: fx.Node) -> str:
+        return operation(node, self._modules)
+
+    def _sources(self, node: fx.Node) -> list[fx.Node]:
+        """Return the values whose elements a node moves or joins; itself if it computes."""
+        if self._name(node) in CONCATS or (self._name(node) in MOVES and node.op != "placeholder"):
+            before = [operand for operand in node.all_input_nodes if operand in self._values]
+            before = before if self._name(node) in CONCATS else before[:1]
+            return [source for operand in before for source in self._sources(operand)]
+        return [node]
+
+    def _share(self, nodes: list[fx.Node]) -> None:
+        """Let nodes, and all that share a scale with one of them, share one."""
+        leaders = {self.groups[node] for node in nodes}
+        first = self.groups[nodes[0]]
+        for node, leader in self.groups.items():
+            if leader in leaders:
+                self.groups[node] = first
+
+    def observe(self, batches: list[Tensor]) -> None:
+        """Show all data to the values that become codes: once for the range, once for what is in it."""
+        self._observed = {leader: Observed() for leader in self.groups.values()}
+        self._least = dict.fromkeys(self._observed, float("inf"))
+        for counting in (False, True):
+            watch = {node: self._observer(leader, counting) for node, leader in self.groups.items()}
+            with torch.no_grad():
+                for batch in batches:
+                    _Watching(self._graph_module, watch).run(batch.clone())
+        bad = [node.name for node, seen in self._observed.items() if not seen.peak < float("inf")]
+        if bad:
+            raise InputError(f"calibration data gives NaN or infinity at {', '.join(bad[:3])}; check data and weights")
+
+    def _observer(self, leader: fx.Node, counting: bool) -> Any:
+        seen = self._observed[leader]
+
+        def show(value: Tensor) -> None:
+            self._least[leader] = min(self._least[leader], float(value.amin()))
+            (seen.count if counting and seen.peak < float("inf") else seen.find_peak)(value)
+
+        return show
+
+    def insert(self, act_bits: int, input_bits: int) -> None:
+        """Put a quantizer behind each planned value, in front of all that reads it."""
+        signed = dict.fromkeys(self.groups.values(), False)
+        inputs = {leader for node, leader in self.groups.items() if node.op == "placeholder"}
+        for node, leader in self.groups.items():
+            signed[leader] |= not self._nonnegative(node)
+        for node, leader in self.groups.items():
+            bits = input_bits if leader in inputs else act_bits
+            name = f"{node.name}_quant"
+            self._graph_module.add_module(name, activation_quantizer(self._observed[leader], bits, signed[leader]))
+            with self._graph.inserting_after(node):
+                quantized = self._graph.call_module(name, (node,))
+            node.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))
+
+    def _nonnegative(self, node: fx.Node) -> bool:
+        """Return whether a value cannot be below zero: by what computes it, at the input by the data."""
+        name = self._name(node)
+        if node.op == "placeholder":
+            return self._least[self.groups[node]] >= 0 if node in self.groups else False
+        operands = [operand for operand in node.all_input_nodes if operand in self._values]
+        if name in NONNEGATIVE:
+            return True
+        if name in ("hardtanh", "clamp", "clamp_min", "clip"):
+            return self._lower_bound(node) >= 0
+        if name in AVERAGES or name in MOVES or name in CONCATS or (name in ("add", "mul") and len(operands) > 1):
+            return all(self._nonnegative(operand) for operand in operands)
+        return False
+
+    def _lower_bound(self, node: fx.Node) -> float:
+        module = self._modules.get(str(node.target)) if node.op == "call_module" else None
+        given = getattr(module, "min_val", None) if module else node.kwargs.get("min", node.kwargs.get("min_val"))
+        if given is None and module is None and len(node.args) > 1:
+            given = node.args[1]
+        return float(given) if isinstance(given, int | float) else -1.0
+
+    def replace_weights(self, bits: int) -> None:
+        """Put quantized layers in place of float ones, and quantizers behind weights that functions read."""
+        for node in list(self._graph.nodes):
+            if node not in self._values or self._name(node) not in WEIGHT_AXES:
+                continue
+            if node.op == "call_module":
+                layer = self._graph_module.get_submodule(str(node.target))
+                if not isinstance(layer, QuantLinear | QuantConv1d | QuantConv2d):
+                    self._graph_module.set_submodule(str(node.target), _quantized_layer(layer, bits))
+            else:
+                weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
+                self._quantize_weight(weight, bits, WEIGHT_AXES[self._name(node)])
+
+    def _quantize_weight(self, weight: Any, bits: int, axis: int) -> None:
+        if not isinstance(weight, fx.Node) or weight.op != "get_attr":
+            return  # quantized already, for another layer that shares it
+        tensor = operator.attrgetter(str(weight.target))(self._graph_module)
+        name = f"{weight.name}_quant"
+        self._graph_module.add_module(name, weight_quantizer(tensor, bits, axis))
+        with self._graph.inserting_after(weight):
+            quantized = self._graph.call_module(name, (weight,))
+        weight.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))
+
+
+def _quantized_layer(layer: nn.Module, bits: int) -> nn.Module:
+    """Return the quantized layer with the parameters of a float one."""
+    made: nn.Module
+    quantizer = weight_quantizer(layer.weight, bits, 0)  # type: ignore[arg-type]
+    if isinstance(layer, nn.Linear):
+        made = QuantLinear(layer.in_features, layer.out_features, bias=False, weight_quant=quantizer, device="meta")
+    else:
+        kinds: dict[type[nn.Module], Any] = {nn.Conv1d: QuantConv1d, nn.Conv2d: QuantConv2d}
+        sizes = {key: getattr(layer, key) for key in ("stride", "padding", "dilation", "groups")}
+        options = {**sizes, "bias": False, "weight_quant": quantizer, "device": "meta"}
+        made = kinds[type(layer)](layer.in_channels, layer.out_channels, layer.kernel_size, **options)
+    made.weight, made.bias = layer.weight, layer.bias
+    return made.eval()

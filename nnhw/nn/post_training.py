@@ -1,0 +1,189 @@
+"""Post-training quantization: a float model and data for it --> the same network of quantized layers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+
+from nnhw.errors import InputError, NnhwError, raise_all
+
+from .calibration import batches_of
+from .kinds import KNOWN, operation
+from .placement import Plan, values
+from .quantizers import Quantizer
+
+WIDTH_MIN, WIDTH_MAX = 1, 8
+INPUT_BITS = 8
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of images whose greatest output is at the label, before and after quantization."""
+
+    before: float
+    after: float
+    samples: int
+
+    def __str__(self) -> str:
+        return f"accuracy {self.before:.2%} before, {self.after:.2%} after quantization, on {self.samples} images"
+
+
+def quantize(
+    model: nn.Module | ExportedProgram,
+    calibration_batches: Any,
+    weight_bits: int = 8,
+    act_bits: int = 8,
+    *,
+    input_bits: int = INPUT_BITS,
+    evaluate: tuple[Any, Any] | None = None,
+) -> fx.GraphModule:
+    """Return a quantized copy of a float model, in eval mode; the model itself is not changed.
+
+        conv, norm, relu, linear  -->  quantizer, QuantConv2d, norm, relu, quantizer, QuantLinear
+
+    A quantizer stands behind every value that a linear layer, an average pooling, an addition or a concatenation
+    reads; what is concatenated shares one scale. Weights get one scale per output. Batch norms stay: nnhw evaluates
+    them with what is around them. Codes have no sign where values cannot be negative: behind ReLU and its like, and at
+    the input where the calibration data has none.
+
+    Parameters
+    ----------
+    calibration_batches: one tensor or array [N, ..], or an iterable of such batches, or of (batch, labels).
+    weight_bits, act_bits: 1 to 8.
+    input_bits: of the model's input, 1 to 8.
+    evaluate: images [N, ..] and labels [N] for the accuracy before and after, which becomes the attribute `accuracy`
+        of the result (None without them); computed by PyTorch in the model's own dtype.
+
+    Raises
+    ------
+    InputError, or ProblemList with all of them at once: widths, data, or layers that have no quantized form.
+    """
+    problems: list[NnhwError] = list(_wrong_widths(weight_bits=weight_bits, act_bits=act_bits, input_bits=input_bits))
+    batches = batches_of(calibration_batches, "calibration data", problems)
+    graph_module = _traced(model, problems)
+    modules = dict(graph_module.named_modules())
+    problems += _unsupported(graph_module, modules)
+    labelled = _labelled(evaluate, problems)
+    dtype = next((value.dtype for value in graph_module.parameters()), torch.float32)
+    batches = [batch.to(dtype) for batch in batches]
+    plan = _plan(graph_module, modules, batches, problems)
+    raise_all(problems)
+    assert plan is not None
+    before = _accuracy(graph_module, labelled, dtype)
+    plan.observe(batches)
+    plan.insert(act_bits, input_bits)
+    plan.replace_weights(weight_bits)
+    graph_module.graph.lint()
+    graph_module.recompile()
+    after = _accuracy(graph_module, labelled, dtype)
+    accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
+    graph_module.accuracy = accuracy  # type: ignore[assignment]  # modules annotate attributes as tensors
+    return graph_module.eval()
+
+
+def accuracy_of(model: object) -> Accuracy | None:
+    """Return the accuracy that `quantize` measured; None for any other model."""
+    accuracy = getattr(model, "accuracy", None)
+    return accuracy if isinstance(accuracy, Accuracy) else None
+
+
+def _wrong_widths(**widths: Any) -> Iterator[InputError]:
+    for name, bits in widths.items():
+        if isinstance(bits, bool) or not isinstance(bits, int) or not WIDTH_MIN <= bits <= WIDTH_MAX:
+            yield InputError(f"{name} must be a whole number from {WIDTH_MIN} to {WIDTH_MAX}, got {bits!r}")
+
+
+def _traced(model: nn.Module | ExportedProgram, problems: list[NnhwError]) -> fx.GraphModule:
+    """Return a copy of the model as a graph of modules and functions; an empty one after a problem."""
+    try:
+        if isinstance(model, ExportedProgram):
+            program = copy.deepcopy(model.module(check_guards=False))
+            assert isinstance(program, fx.GraphModule)
+            return program
+        own = copy.deepcopy(model).cpu().eval()
+        graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else fx.Tracer().trace(own)
+        return fx.GraphModule(own, graph, class_name=type(model).__name__)
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        problems.append(
+            InputError(
+                f"the model cannot be traced for quantization: {type(error).__name__}: {line}; branches and loops must "
+                f"not depend on tensors, and copy.deepcopy(model) has to work"
+            )
+        )
+        return fx.GraphModule(nn.Module(), fx.Graph())
+
+
+def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Iterator[InputError]:
+    """Yield a problem for each layer that has no quantized form, or has one already."""
+    quantized = [name for name, module in modules.items() if isinstance(module, Quantizer)]
+    if quantized:
+        yield InputError(
+            f"the model is quantized already: it has quantizers at {', '.join(quantized[:3])}; give a float model, or "
+            f"build this one as it is"
+        )
+        return
+    for node in graph_module.graph.nodes:
+        if node.op == "call_module":
+            module = modules[str(node.target)]
+            name = operation(node, modules)
+            place = f"layer '{node.target}' ({type(module).__name__})"
+            if name not in KNOWN:
+                yield InputError(f"{place} has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers")
+            elif getattr(module, "padding_mode", "zeros") != "zeros":
+                yield InputError(f"{place} has padding_mode='{module.padding_mode}'; use padding_mode='zeros'")
+            elif name == "batch_norm" and module.running_mean is None:
+                yield InputError(f"{place} has no statistics of training; use track_running_stats=True")
+    for key, value in graph_module.state_dict().items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            yield InputError(f"the model holds NaN or infinity in '{key}'; train again, or load another file")
+
+
+def _plan(
+    graph_module: fx.GraphModule, modules: Mapping[str, nn.Module], batches: list[Tensor], problems: list[NnhwError]
+) -> Plan | None:
+    """Return where quantizers go; None without a model, or without data that goes through it."""
+    if not batches or not graph_module.graph.nodes:
+        return None
+    try:
+        plan = Plan(graph_module, modules, values(graph_module, batches[0]))
+    except InputError as error:
+        problems.append(error)
+        return None
+    problems += plan.problems
+    return plan
+
+
+def _labelled(evaluate: tuple[Any, Any] | None, problems: list[NnhwError]) -> tuple[list[Tensor], Tensor] | None:
+    """Return batches and labels; note what is wrong with them."""
+    if evaluate is None:
+        return None
+    if not isinstance(evaluate, tuple | list) or len(evaluate) != 2:
+        problems.append(InputError("evaluate needs a pair: images [N, ..] and labels [N]"))
+        return None
+    images = batches_of(evaluate[0], "evaluation data", problems)
+    labels = torch.as_tensor(evaluate[1])
+    count = sum(len(batch) for batch in images)
+    if labels.is_floating_point() or labels.ndim != 1 or len(labels) != count:
+        shape = f"{str(labels.dtype).removeprefix('torch.')} {list(labels.shape)}"
+        problems.append(InputError(f"labels need the shape [{count}], whole numbers, one per image, got {shape}"))
+    return images, labels
+
+
+def _accuracy(model: nn.Module, labelled: tuple[list[Tensor], Tensor] | None, dtype: torch.dtype) -> float:
+    """Return the share of images whose greatest output is at the label. Raises: InputError."""
+    if labelled is None:
+        return 0.0
+    with torch.no_grad():
+        outputs = torch.cat([model(batch.to(dtype)) for batch in labelled[0]])
+    if outputs.is_floating_point():
+        if outputs.ndim != 2 or outputs.shape[1] < 2:
+            raise InputError(f"accuracy needs outputs [N, classes], got {list(outputs.shape)}; leave evaluate out")
+        outputs = outputs.argmax(dim=1)
+    return float((outputs.reshape(-1) == labelled[1].reshape(-1)).double().mean())

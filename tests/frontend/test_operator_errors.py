@@ -1,0 +1,179 @@
+"""What operators are refused for, and what to do instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from nnhw.errors import NnhwError
+from nnhw.frontend import capture
+from nnhw.frontend.capture import HANDLERS
+from nnhw.frontend.remedies import _REMEDIES
+from nnhw.nn import Int
+from tests.frontend.models import images, settled
+from tests.frontend.test_operators import Net
+
+HERE = "of the model (HERE)"
+UNQUANTIZED = (
+    "needs quantized inputs, for its sums must be exact; put a quantizer in front of it, such as nnhw.nn.QuantReLU(4) "
+    "or nnhw.nn.QuantIdentity(8)"
+)
+REFUSED = "is not supported;"
+
+ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
+    "where": (
+        lambda m, x: torch.where(x > 0, x, -x),
+        (f"gt {HERE}: operator aten.gt.Scalar {REFUSED} use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, "
+        "which need no condition"),
+    ),
+    "cube": (lambda m, x: x**3, f"pow {HERE} has the exponent 3; only 2, 1 and 0.5 are supported: multiply instead"),
+    "negative_alpha": (
+        lambda m, x: functional.elu(x, -1.0),
+        f"elu {HERE}: elu needs alpha >= 0 and scales > 0, got -1.0, 1.0 and 1.0",
+    ),
+    "average_of_floats": (lambda m, x: functional.avg_pool2d(x * 2, 2), f"avg_pool2d {HERE} {UNQUANTIZED}"),
+    "average_of_sums": (lambda m, x: functional.adaptive_avg_pool1d(
+        functional.conv1d(x.flatten(2), m.quant(m.weight[:3, :3, None])), 1),
+        f"adaptive_avg_pool1d {HERE} {UNQUANTIZED}",
+    ),
+    "average_border": (
+        lambda m, x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        (f"avg_pool2d {HERE} divides by [2, 3] positions, more or fewer at the border (padding=1, ceil_mode=False, "
+        "count_include_pad=False); use count_include_pad=True and ceil_mode=False, or divisor_override"),
+    ),
+    "average_rest": (
+        lambda m, x: functional.avg_pool2d(x, 3, 3, ceil_mode=True),
+        (f"avg_pool2d {HERE} divides by [2, 3] positions, more or fewer at the border (padding=0, ceil_mode=True, "
+        "count_include_pad=True); use count_include_pad=True and ceil_mode=False, or divisor_override"),
+    ),
+    "unequal_average": (
+        lambda m, x: functional.adaptive_avg_pool2d(x, (2, 3)),
+        (f"adaptive_avg_pool2d {HERE} makes [2, 3] of [8, 8], with windows of different sizes; use sizes that divide "
+        "evenly, or a pooling with kernel and stride"),
+    ),
+    "unequal_max": (
+        lambda m, x: functional.adaptive_max_pool2d(x, 5),
+        (f"adaptive_max_pool2d {HERE} makes [5, 5] of [8, 8], with windows of different sizes; use sizes that divide "
+        "evenly, or a pooling with kernel and stride"),
+    ),
+    "indices": (
+        lambda m, x: functional.adaptive_max_pool2d(x, 2, return_indices=True)[1] + x.amax((2, 3), keepdim=True) * 0,
+        "getitem of the model (HERE) uses the indices of a pooling, which do not exist in hardware; use its values",
+    ),
+    "dilated_pool": (
+        lambda m, x: functional.max_pool2d(x, 3, dilation=2),
+        f"max_pool2d {HERE} has dilation=[2, 2]; only dilation=1 is supported",
+    ),
+    "mean_of_channels": (
+        lambda m, x: x.mean(1),
+        (f"mean {HERE} goes over the axes [1]; only height and width are supported: use dim=(2, 3), or dim=2 for "
+        "[batch, channels, length]"),
+    ),
+    "mean_of_all": (
+        lambda m, x: x.mean() + x,
+        f"mean {HERE}: operator aten.mean.default {REFUSED} use dim=(2, 3), the axes of height and width",
+    ),
+    "broadcast_values": (
+        lambda m, x: x * x.amax((2, 3), keepdim=True),
+        f"mul {HERE} joins values of the shapes [batch, 3, 8, 8] and [batch, 3, 1, 1]; both must have the same shape",
+    ),
+    "reflect": (
+        lambda m, x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
+        f"pad {HERE} has mode='reflect'; only mode='constant' is supported",
+    ),
+    "pad_channels": (
+        lambda m, x: functional.pad(x, (0, 0, 0, 0, 1, 1)),
+        (f"pad {HERE} has pad=[0, 0, 0, 0, 1, 1]; only borders of height and width, of 0 or more, are supported: for "
+        "channels use torch.cat, or a 1x1 convolution"),
+    ),
+    "crop": (
+        lambda m, x: functional.pad(x, (-1, 0)),
+        (f"pad {HERE} has pad=[-1, 0]; only borders of height and width, of 0 or more, are supported: for channels use "
+        "torch.cat, or a 1x1 convolution"),
+    ),
+    "upsample_by_a_half": (
+        lambda m, x: functional.interpolate(x, scale_factor=1.5),
+        (f"upsample_nearest2d {HERE} makes [12, 12] of [8, 8]; only whole factors are supported, with which each "
+        "element is repeated equally often"),
+    ),
+    "bilinear": (
+        lambda m, x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
+        f"upsample_bilinear2d {HERE}: operator aten.upsample_bilinear2d.vec {REFUSED} use mode='nearest'",
+    ),
+    "cat_batch": (lambda m, x: torch.cat([x, x], 0)[:], f"cat {HERE} joins along the batch, got dim=0; use dim=1"),
+    "cat_constant": (
+        lambda m, x: torch.cat([x.flatten(1), m.weight[0].expand(x.shape[0], 5)], 1),
+        f"expand {HERE}: a constant must not depend on the batch size",
+    ),
+    "transposed_batch": (
+        lambda m, x: x.transpose(0, 1),
+        f"transpose {HERE} moves the batch, which must stay the first axis; permute the other axes alone",
+    ),
+    "chunk": (
+        lambda m, x: x.chunk(2, 2)[0],
+        (f"chunk {HERE}: operator aten.chunk.default {REFUSED} use layers with fewer outputs, or one layer for each "
+        "part"),
+    ),
+    "part": (
+        lambda m, x: x[:, :, ::2],
+        (f"slice {HERE} takes a part of a tensor; only whole axes, as in x[:, :], are supported: use layers with fewer "
+        "outputs, or one layer for each part"),
+    ),
+    "constant_first": (
+        lambda m, x: m.quant(m.weight).t() @ x,
+        f"matmul {HERE} has its constant on the left; use x @ weight, with the constant on the right",
+    ),
+    "matmul_of_values": (
+        lambda m, x: x @ m.other(x),
+        f"matmul {HERE} computes its weights from the model's input; they must be a parameter",
+    ),
+    "matmul_of_floats": (
+        lambda m, x: x @ m.weight,
+        (f"matmul {HERE} needs quantized weights, but they are float32; use nnhw.nn.QuantLinear, or put a quantizer "
+        "behind the parameter"),
+    ),
+    "expand": (
+        lambda m, x: x.amax((2, 3), keepdim=True).expand(-1, -1, 8, 8),
+        (f"expand {HERE}: operator aten.expand.default {REFUSED} use nn.Upsample, or constants of the whole shape; "
+        "values are not repeated to fit each other"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_capture_rejects(name: str) -> None:
+    function, expected = ERRORS[name]
+    with pytest.raises(NnhwError) as caught:
+        capture(settled(Net(function)), images(2, (3, 8, 8)))
+    first = str(caught.value).splitlines()
+    message = re.sub(r"test_oper\w+\.py:\d+", "HERE", first[1].removeprefix("  1. ") if len(first) > 1 else first[0])
+    assert message == expected
+
+
+def test_capture_lists_refused_operators_together() -> None:
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        wide = functional.pad(x, (1, 1, 1, 1), mode="circular")
+        return wide.amax((2, 3)) + functional.max_pool2d(x, 3, dilation=2).amax((2, 3))
+
+    with pytest.raises(NnhwError) as caught:
+        capture(settled(Net(forward)), images(2, (3, 8, 8)))
+    assert re.sub(r"test_oper\w+\.py:\d+", "HERE", str(caught.value)) == (
+        "2 problems:\n"
+        f"  1. pad {HERE} has mode='circular'; only mode='constant' is supported\n"
+        f"  2. max_pool2d {HERE} has dilation=[2, 2]; only dilation=1 is supported"
+    )
+
+
+def test_capture_rejects_padding_between_scales() -> None:
+    codes = Int(6, torch.arange(1.0, 9.0).tolist(), axis=3)
+    with pytest.raises(NnhwError, match=re.escape("needs codes with one scale per channel, got scales [1, 1, 8]")):
+        capture(settled(Net(lambda m, x: functional.max_pool2d(x, 2), codes)), images(2, (3, 8, 8)))
+
+
+def test_remedies_are_for_operators_that_are_not_supported() -> None:
+    supported = {operator for operator in HANDLERS if operator.endswith(".default")}
+    assert not {f"aten.{name}.default" for name in _REMEDIES} & supported

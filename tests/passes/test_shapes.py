@@ -1,0 +1,308 @@
+"""Ops that move, pick or join elements, between integers and a quantizer: in front, behind, and folded away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnhw.errors import LoweringError
+from nnhw.ir import BIPOLAR, FLOAT, Graph, GraphBuilder, IntType, Location, Op, TensorType, run, verify
+from nnhw.ir.ops import (
+    Add,
+    Concat,
+    Conv2d,
+    Dequantize,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    Multiply,
+    Negate,
+    Pad,
+    Permute,
+    PRelu,
+    Quantize,
+    Relu,
+    Reshape,
+    Sigmoid,
+    Silu,
+    Upsample,
+)
+from nnhw.passes import collapse_chains, fold_permutes, hoist_shapes, lower, separate_padding, sink_shapes, split
+from tests.ir.graphs import floats, integers
+from tests.passes.models import SIGN, ChainBuilder
+
+SUMS = IntType(-9, 9)
+SHAPE = (2, 4, 4)
+POOL = MaxPool2d((2, 2), (2, 2), (1, 0), (0, 1))
+SHAPES: tuple[Op, ...] = (
+    Flatten(),
+    Reshape((2, 16)),
+    Reshape((4, 2, 4)),
+    Permute((0, 2, 1)),
+    Permute((1, 2, 0)),
+    Upsample((2, 1)),
+    Pad((1, 0), (0, 2)),
+    POOL,
+)
+
+
+def ops_of(graph: Graph) -> list[str]:
+    return [node.op.name for node in graph.nodes if node.op.name not in ("constant", "input")]
+
+
+def assert_same(before: Graph, after: Graph) -> None:
+    verify(after)
+    rng = np.random.default_rng(0)
+    values = [
+        rng.integers(node.type.int_dtype.low, node.type.int_dtype.high + 1, (60, *node.type.shape))
+        for node in before.inputs
+    ]
+    np.testing.assert_array_equal(run(after, values)[0], run(before, values)[0])
+
+
+def chain() -> ChainBuilder:
+    return ChainBuilder(SUMS, SHAPE, 0.3)
+
+
+@pytest.mark.parametrize("op", SHAPES, ids=str)
+def test_sink_shapes_moves_every_op_behind_what_treats_channels_alike(op: Op) -> None:
+    start = chain().batch_norm([1, 2], [0, 1], [1, 0], [2, 3]).then(op).then(Relu())
+    graph = start.then(Quantize(0, 3), start.value, floats(start.graph, "scale", 0.5)).build()
+    moved = sink_shapes(graph)
+    assert ops_of(moved) == ["dequantize", "batch_norm", "relu", "quantize", op.name]
+    assert_same(graph, moved)
+    assert_same(graph, lower(graph))
+
+
+@pytest.mark.parametrize("op", SHAPES, ids=str)
+def test_hoist_shapes_moves_every_op_to_the_integers(op: Op) -> None:
+    start = chain().multiply([1.0, 2.0]).then(op)
+    graph = start.quantize(Quantize(-4, 3), 0.5).build()
+    moved = hoist_shapes(graph)
+    assert ops_of(moved) == [op.name, "dequantize", "mul", "quantize"]
+    assert_same(graph, moved)
+
+
+@pytest.mark.parametrize("op", SHAPES[:-1], ids=str)
+def test_sink_shapes_moves_ops_on_both_branches_and_values_used_twice(op: Op) -> None:
+    start = chain().then(op)
+    before = start.value
+    start.then(Silu()).then(Multiply(), start.value, before)
+    graph = start.then(Quantize(-4, 3), start.value, floats(start.graph, "scale", 0.5)).build()
+    moved = sink_shapes(graph)
+    assert ops_of(moved)[-2:] == ["quantize", op.name]
+    assert ops_of(lower(graph)) == ["step_table", op.name]
+    assert_same(graph, lower(graph))
+
+
+def test_pooling_stays_at_the_sums_where_the_value_is_used_twice() -> None:
+    start = chain().multiply([1.0, 2.0]).then(POOL)
+    before = start.value
+    graph = start.then(Silu()).then(Multiply(), start.value, before).quantize(Quantize(-4, 3), 0.5).build()
+    assert ops_of(lower(graph)) == ["max_pool2d", "step_table"]
+    assert_same(graph, lower(graph))
+
+
+def test_two_poolings_of_the_same_sums_become_one() -> None:
+    start = chain()
+    before = start.value
+    left = start.then(Sigmoid()).then(POOL).value
+    right = start.then(Relu(), before).then(POOL).value
+    graph = start.then(Multiply(), left, right).quantize(Quantize(-4, 3), 0.5).build()
+    assert ops_of(hoist_shapes(graph)) == ["max_pool2d", "dequantize", "sigmoid", "relu", "mul", "quantize"]
+    assert_same(graph, lower(graph))
+
+
+def test_a_quantizer_of_codes_that_stay_what_they_are_goes_away() -> None:
+    builder = ChainBuilder(IntType(-4, 3), SHAPE, 0.3).then(POOL)
+    graph = builder.then(Quantize(-4, 3), builder.value, floats(builder.graph, "scale", 0.3)).build()
+    assert ops_of(lower(graph)) == ["max_pool2d"]
+    assert_same(graph, lower(graph))
+    clipped = ChainBuilder(IntType(0, 3), SHAPE, 0.3).multiply(0.0).quantize(Quantize(0, 3), 0.3).build()
+    assert ops_of(lower(clipped)) == ["threshold"]
+    assert_same(clipped, lower(clipped))
+
+
+def test_regions_reject_float_input_beside_integers() -> None:
+    builder = GraphBuilder("net")
+    scale = floats(builder, "scale", 0.25)
+    x = builder.input("x", TensorType((2,), FLOAT))
+    codes = builder.add("codes", Quantize(-8, 7), [x, scale])
+    total = builder.add("add", Add(), [x, builder.add("value", Dequantize(), [codes, scale])])
+    with pytest.raises(LoweringError) as caught:
+        lower(builder.build([builder.add("q", Quantize(-8, 7), [total, scale], Location("q", "net.py", 5))]))
+    assert str(caught.value) == (
+        "quantize 'q' (net.py:5) reads the float input 'x' of the model and quantize 'codes'; quantize the input once, "
+        "and use its codes everywhere"
+    )
+
+
+def test_pooling_between_unknown_directions_is_rejected() -> None:
+    start = chain().then(Silu()).then(POOL).then(Negate())
+    with pytest.raises(LoweringError) as caught:
+        lower(start.quantize(SIGN).build())
+    assert str(caught.value) == (
+        "max_pool2d 'max_pool2d' (net.py:3) stands before quantizer 'quantize' and cannot move: silu 'silu' (net.py:2) "
+        "is not monotone; neg 'neg' (net.py:4) falls in 2 of 2 channels (0, 1); put the pooling behind the quantizer, "
+        "or directly behind the linear layer"
+    )
+
+
+def test_pad_takes_the_code_of_its_value() -> None:
+    start = chain().then(Pad((1, 1), (1, 1), 0.5)).multiply(2.0)
+    graph = start.quantize(Quantize(-4, 3), 0.5).build()
+    lowered = lower(graph)
+    assert [node.op for node in lowered.nodes][-1] == Pad((1, 1), (1, 1), 2.0)
+    assert_same(graph, lowered)
+
+
+def test_pad_whose_border_differs_from_channel_to_channel_goes_to_the_integers() -> None:
+    graph = chain().then(Pad((1, 1), (1, 1))).add([0.5, -1.5]).quantize(Quantize(-4, 3), 0.5).build()
+    assert ops_of(lower(graph)) == ["pad", "threshold"]
+    assert_same(graph, lower(graph))
+
+
+def test_pad_without_an_integer_form_is_rejected() -> None:
+    graph = chain().add(1.0).then(Pad((1, 1), (1, 1))).add([0.5, -1.5]).quantize(SIGN).build()
+    with pytest.raises(LoweringError) as caught:
+        lower(graph)
+    assert str(caught.value) == (
+        "pad 'pad' (net.py:3) stands before quantizer 'quantize' and cannot move behind it, nor in front of add 'add' "
+        "(net.py:2); put a quantizer directly in front of it, or the pad directly behind the quantizer"
+    )
+
+
+def test_prelu_keeps_its_slopes_per_channel() -> None:
+    start = chain().then(Flatten())
+    slopes = floats(start.graph, "slopes", np.linspace(-1, 1, 32))
+    graph = (
+        start.then(PRelu(), start.value, slopes)
+        .then(Quantize(-4, 3), "prelu", floats(start.graph, "scale", 0.5))
+        .build()
+    )
+    assert_same(graph, lower(graph))
+
+
+def test_branches_of_other_shapes_meet_at_the_integers() -> None:
+    builder = GraphBuilder("net")
+    scale = floats(builder, "scale", 0.25)
+    small = builder.input("small", TensorType((2, 2, 2), SUMS))
+    large = builder.input("large", TensorType((2, 4, 4), SUMS))
+    left = builder.add("relu", Relu(), [builder.add("left", Dequantize(), [small, scale])])
+    left = builder.add("up", Upsample((2, 2)), [left])
+    total = builder.add("add", Add(), [left, builder.add("right", Dequantize(), [large, scale])])
+    graph = builder.build([builder.add("q", Quantize(-8, 7), [total, scale])])
+    assert ops_of(hoist_shapes(graph))[0] == "upsample"
+    with pytest.raises(LoweringError, match="is not a weighted sum of"):
+        lower(graph)  # relu on a branch that has negative codes
+    pooled = builder.add("pool", MaxPool2d((2, 2), (2, 2)), [builder.add("value", Dequantize(), [large, scale])])
+    total = builder.add("sum", Add(), [pooled, builder.add("other", Dequantize(), [small, scale])])
+    graph = builder.build([builder.add("q", Quantize(-8, 7), [total, scale])])
+    assert ops_of(lower(graph)) == ["max_pool2d", "weighted_sum", "threshold"]
+    assert_same(graph, lower(graph))
+
+
+def test_concat_of_equal_scales_goes_to_the_integers() -> None:
+    builder = GraphBuilder("net")
+    scale = floats(builder, "scale", 0.25)
+    parts = [builder.input(name, TensorType((2, 2, 2), SUMS)) for name in "ab"]
+    joined = builder.add("cat", Concat(0), [builder.add("v", Dequantize(), [part, scale]) for part in parts])
+    other = builder.add("w", Dequantize(), [builder.input("c", TensorType((4, 2, 2), SUMS)), scale])
+    graph = builder.build([builder.add("q", Quantize(-8, 7), [builder.add("add", Add(), [joined, other]), scale])])
+    assert ops_of(lower(graph)) == ["concat", "weighted_sum", "threshold"]
+    assert_same(graph, lower(graph))
+
+
+@given(st.lists(st.sampled_from([SHAPES[3], *SHAPES[5:]]), min_size=1, max_size=3), st.booleans(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_chains_of_shapes_lower_exactly(shapes: list[Op], flat: bool, turning: bool) -> None:
+    start = chain().multiply([0.5, 0.75])
+    for op in [*shapes, Flatten()] if flat else shapes:
+        start.then(op).then(Relu())
+    if turning:
+        start.then(Silu())
+    graph = start.then(Quantize(0, 7), start.value, floats(start.graph, "scale", 0.3)).build()
+    assert_same(graph, sink_shapes(graph))
+    assert_same(graph, collapse_chains(hoist_shapes(sink_shapes(graph))))
+    if not any(isinstance(op, Pad) for op in shapes):
+        assert_same(graph, hoist_shapes(graph))
+
+
+@pytest.mark.parametrize("codes", [IntType(0, 3), IntType(-4, 3), BIPOLAR, IntType(1, 5)], ids=str)
+def test_separate_padding_gives_the_same_sums(codes: IntType) -> None:
+    builder = GraphBuilder("net")
+    x = builder.input("x", TensorType((2, 5, 4), codes))
+    weight = integers(builder, "w", np.random.default_rng(0).integers(-3, 4, (4, 1, 3, 2)))
+    conv = builder.add("conv", Conv2d((2, 1), (1, 1), (1, 2), 2), [x, weight], Location("conv", "net.py", 3))
+    value = builder.add("value", Dequantize(), [conv, floats(builder, "scale", 0.5)])
+    graph = builder.build([builder.add("q", Quantize(-8, 7), [value, floats(builder, "one", 1.0)])])
+    separated = verify(separate_padding(graph))
+    assert ops_of(separated) == ["pad", "conv2d", "dequantize", "quantize"]
+    assert separated.node("conv").op == Conv2d((2, 1), (0, 0), (1, 2), 2)
+    if codes == BIPOLAR:
+        assert separated.node("conv.pad").type.dtype == IntType(-1, 1)
+    rng = np.random.default_rng(1)
+    images = rng.choice([-1, 1], (20, 2, 5, 4)) if codes.bipolar else rng.integers(codes.low, codes.high, (20, 2, 5, 4))
+    np.testing.assert_array_equal(run(separated, images)[0], run(graph, images)[0])
+    np.testing.assert_array_equal(run(lower(graph), images)[0], run(graph, images)[0])
+
+
+@pytest.mark.parametrize("shape", [Flatten(), Reshape((24,))], ids=str)
+def test_fold_permutes_reorders_the_weights_of_a_linear_layer(shape: Op) -> None:
+    builder = GraphBuilder("net")
+    x = builder.input("x", TensorType((2, 3, 4), SUMS))
+    value = builder.add("flat", shape, [builder.add("permute", Permute((1, 2, 0)), [x])])
+    weight = integers(builder, "w", np.random.default_rng(0).integers(-9, 9, (5, 24)))
+    graph = builder.build([builder.add("linear", Linear(), [value, weight])])
+    folded = fold_permutes(graph)
+    assert ops_of(folded) == ["flatten", "linear"]
+    assert_same(graph, folded)
+
+
+def test_fold_permutes_rejects_integers_that_others_read() -> None:
+    builder = GraphBuilder("net")
+    x = builder.input("x", TensorType((2, 3, 4), SUMS))
+    value = builder.add("permute", Permute((1, 0, 2)), [x], Location("perm", "net.py", 7))
+    weight = integers(builder, "w", np.ones((1, 3, 1, 1), dtype=np.int64))
+    graph = builder.build([builder.add("conv", Conv2d(), [value, weight])])
+    with pytest.raises(LoweringError) as caught:
+        fold_permutes(graph)
+    assert str(caught.value) == (
+        "permute 'perm' (net.py:7) reorders the axes of integers that conv2d 'conv' reads, but it can only be folded "
+        "into the weights of a linear layer; permute in front of the first quantizer, or flatten into a linear layer"
+    )
+
+
+def test_split_takes_a_residual_network() -> None:
+    rng = np.random.default_rng(0)
+    builder = GraphBuilder("net")
+
+    def codes(value: str, scale: float, low: int = 0, high: int = 15) -> str:
+        return builder.add("q", Quantize(low, high), [value, floats(builder, "s", scale)])
+
+    def conv(value: str, outputs: int, stride: int = 1) -> str:
+        channels = builder.type_of(value).shape[0]
+        weight = integers(builder, "w", rng.integers(-3, 4, (outputs, channels, 3, 3)))
+        sums = builder.add("conv", Conv2d((stride, stride), (1, 1)), [value, weight])
+        value = builder.add("v", Dequantize(), [sums, floats(builder, "s", rng.uniform(0.01, 0.1, (outputs, 1, 1)))])
+        return builder.add("b", Add(), [value, floats(builder, "c", rng.normal(size=(outputs, 1, 1)))])
+
+    first = codes(builder.input("x", TensorType((2, 8, 8), FLOAT)), 0.1)
+    left = codes(conv(codes(conv(first, 4, 2), 0.173), 4), 0.0917, -8, 7)
+    right = codes(conv(first, 4, 2), 0.113, -8, 7)
+    values = [
+        builder.add("v", Dequantize(), [part, floats(builder, "s", scale)])
+        for part, scale in ((left, 0.0917), (right, 0.113))
+    ]
+    value = builder.add("relu", Relu(), [builder.add("add", Add(), values)])
+    value = builder.add("flat", Flatten(), [codes(value, 0.1)])
+    weight = integers(builder, "w", rng.integers(-3, 4, (3, 64)))
+    sums = builder.add("fc", Linear(), [value, weight])
+    graph = builder.build([builder.add("y", Dequantize(), [sums, floats(builder, "s", 0.1)])])
+    parts = split(lower(graph))
+    assert all(node.type.is_int for node in parts.body.nodes)
+    assert "weighted_sum" in ops_of(parts.body)
+    images = rng.normal(size=(20, 2, 8, 8))
+    np.testing.assert_array_equal(parts.run(images)[0], run(graph, images)[0])
