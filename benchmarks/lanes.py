@@ -1,4 +1,4 @@
-"""Logic cells per product, for each pair of number formats and on each family: synthesis of cells and of whole arrays."""
+"""Logic cells per product, for each pair of number formats on each family: synthesis of cells and whole arrays."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.flow.toolchain import find_tool, prepare, run_yosys
 from nnhw.flow.processes import run as run_process
+from nnhw.flow.toolchain import find_tool, prepare, run_yosys
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.carry import family_of
 from nnhw.hdl.matmul import MatmulEngine

@@ -203,6 +203,7 @@ class Stage:
     config: the engine's parameters.
     sources: for each input port, (index of an earlier stage, its output port); (-1, 0) is the input of the accelerator.
     output: what leaves, from every output port the same.
+    products: of one frame that it computes, those with a border of padding not counted.
     """
 
     name: str
@@ -211,6 +212,7 @@ class Stage:
     config: EngineConfig
     sources: tuple[tuple[int, int], ...]
     output: Stream
+    products: int = 0
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,10 @@ def _check_choices(board: Board, where: str) -> list[NnhwError]:
         "input_clock.pll": (board.input_clock.pll, PLL_KINDS.get(board.family, (board.input_clock.pll,))),
     }
     return [
-        BoardError(f"{where}: field '{field}' must be one of {_quoted(allowed)}, but is '{given}'")
+        BoardError(
+            f"{where}: field '{field}' must be {'one of ' + _quoted(allowed) if any(allowed) else 'left out'}, "
+            f"but is '{given}'"
+        )
         for field, (given, allowed) in choices.items()
         if given not in allowed
     ]

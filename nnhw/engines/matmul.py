@@ -7,6 +7,7 @@ through a shift register behind the first cells, `drain` at a time, into the req
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -122,10 +123,15 @@ class MatmulConfig:
         """Output beats of one frame."""
         return self.vectors * self.folds * self.drains
 
+    @cached_property
+    def raw(self) -> IntType:
+        """Type of a raw sum: the exact range that any input can give."""
+        return IntType(*self.arithmetic.raw_range(self.weights))
+
     @property
     def raw_bits(self) -> tuple[int, bool]:
         """(bits, signed) of a raw sum."""
-        return bits_for_range(*self.arithmetic.raw_range(self.weights))
+        return bits_for_range(self.raw.low, self.raw.high)
 
     @property
     def tree_levels(self) -> int:

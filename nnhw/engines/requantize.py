@@ -6,6 +6,7 @@ All of them count an *index* from the lowest code up: code = `code.low` + index,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -188,14 +189,14 @@ class Product:
     raw: IntType
     dsp: bool
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """(lowest, highest) result over the whole raw range."""
         pairs = set(zip(self.multiplier.ravel().tolist(), self.addend.ravel().tolist(), strict=True))
         ends = [m * x + b for m, b in pairs for x in (self.raw.low, self.raw.high)]
         return min(ends), max(ends)
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Width of the result, two's complement."""
         low, high = self.range
@@ -219,12 +220,12 @@ class Product:
         """Width of a multiplier, two's complement."""
         return bits_for_range(min(int(self.multiplier.min()), -1), int(self.multiplier.max()))[0]
 
-    @property
+    @cached_property
     def digits(self) -> np.ndarray:
         """Radix-4 digits [outputs, segments, n] of the multipliers."""
         return radix4_digits(self.multiplier)
 
-    @property
+    @cached_property
     def operands(self) -> int:
         """Partial products; digits that are zero in every channel have none."""
         if self.dsp:
@@ -236,15 +237,26 @@ class Product:
         """Levels of the tree of partial products."""
         return tree_depth(self.operands)
 
+    @cached_property
+    def level_moves(self) -> tuple[int, ...]:
+        """Moves of each level of the tree: the first ones, in logic, are narrow."""
+        widest = [self.raw.bits + 1 + 3 * self.operands_span(1 << level) for level in range(1, self.levels + 1)]
+        return tuple(self.moves if self.dsp or bits > ADDER_BITS else 1 for bits in widest)
+
+    def operands_span(self, operands: int) -> int:
+        """Return an upper bound of how many digits apart neighbours so many operands from one another lie."""
+        used = np.flatnonzero(self.digits.any(axis=(0, 1)))
+        return min(operands, len(used)) if len(used) == used.max(initial=-1) - used.min(initial=0) + 1 else 64
+
     @property
     def moves(self) -> int:
-        """Moves of one addition."""
+        """Moves of one wide addition."""
         return 1 if self.bits <= ADDER_BITS else 2
 
     @property
     def latency(self) -> int:
         """Moves: constants, (DSP inputs,) partial products, their tree, the addend."""
-        return 1 + self.dsp + 1 + (self.levels + 1) * self.moves
+        return 1 + self.dsp + 1 + sum(self.level_moves) + self.moves
 
 
 @dataclass(frozen=True)
@@ -304,7 +316,7 @@ class Scaler:
         """Straight pieces of the function."""
         return int(self.multiplier.shape[1])
 
-    @property
+    @cached_property
     def product(self) -> Product:
         """The multiply-add."""
         return Product(self.multiplier, self.addend, self.raw, self.dsp)
@@ -395,7 +407,7 @@ class DoubleScaler:
         """Channels."""
         return int(self.multiplier.shape[0])
 
-    @property
+    @cached_property
     def product(self) -> Product:
         """The multiply-add of the first rounding."""
         return Product(self.multiplier[:, None], self.addend[:, None], self.raw, self.dsp)

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import nnhw
-from nnhw.accelerator import Accelerator
+from nnhw.accelerator import Accelerator, Stage
 from nnhw.boards import Board
+from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.mapping.requantize import describe
 from nnhw.protocol import PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
 
 SCHEMA_VERSION = 1
@@ -69,12 +71,11 @@ def _get(facts: Facts, stage: str, key: str) -> Any:
 
 
 def _model(facts: Facts, accelerator: Accelerator | None) -> dict[str, Any]:
-    matmuls = _matmuls(accelerator)
     return {
         "name": _get(facts, "capture", "name"),
         "hash": _get(facts, "lower", "hash"),
         "weight_bits": _get(facts, "lower", "weight_bits"),
-        "products": sum(_products(config) for _, config in matmuls) if accelerator else None,
+        "products": sum(stage.products for stage in accelerator.stages) if accelerator else None,
     }
 
 
@@ -135,40 +136,53 @@ def _rates(accelerator: Accelerator | None, clock_hz: float | None, baud: int) -
 
 def _layers(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any]]:
     accumulators = _get(facts, "lower", "accumulators") or {}
-    return [
-        {
-            "name": layer,
-            "engine": "matmul",
-            "pe": config.pe,
-            "simd": config.simd,
-            "cycles": config.i_beats,
-            "products": _products(config),
-            "utilization": _products(config) / _peak(config, accelerator),
-            "weight_bits": config.weight_bits,
-            "accumulator": accumulators.get(layer),
-        }
-        for layer, config in _matmuls(accelerator)
-    ]
+    found = []
+    for stage in _arrays(accelerator):
+        config = stage.config
+        assert isinstance(config, MatmulConfig | ChannelwiseConfig)
+        pe, simd = _lanes(stage)
+        function = config.thresholds if isinstance(config, MatmulConfig) else config.requantizer
+        found.append(
+            {
+                "name": stage.layer,
+                "engine": "matmul" if isinstance(config, MatmulConfig) else "channelwise",
+                "pe": pe,
+                "simd": simd,
+                "cycles": config.i_beats,
+                "products": stage.products,
+                "utilization": stage.products / _peak(stage, accelerator),
+                "weight_bits": config.weight_bits,
+                "accumulator": accumulators.get(stage.layer),
+                "requantizer": None if function is None else describe(function),
+            }
+        )
+    return found
 
 
 def _utilization(accelerator: Accelerator | None) -> float | None:
     """Return products of a frame / products that all arrays could do in an interval."""
-    matmuls = _matmuls(accelerator)
-    if not matmuls:
+    arrays = _arrays(accelerator)
+    if not arrays:
         return None
-    return sum(_products(config) for _, config in matmuls) / sum(_peak(config, accelerator) for _, config in matmuls)
+    return sum(stage.products for stage in arrays) / sum(_peak(stage, accelerator) for stage in arrays)
 
 
-def _matmuls(accelerator: Accelerator | None) -> list[tuple[str, MatmulConfig]]:
-    stages = accelerator.stages if accelerator else ()
-    return [(stage.layer, stage.config) for stage in stages if isinstance(stage.config, MatmulConfig)]
+def _arrays(accelerator: Accelerator | None) -> list[Stage]:
+    """Return the engines that multiply."""
+    return [stage for stage in accelerator.stages if stage.products] if accelerator else []
 
 
-def _products(config: MatmulConfig) -> int:
-    return config.vectors * int(config.weights.size)
+def _lanes(stage: Stage) -> tuple[int, int]:
+    """Return (cells, lanes of a cell) of an engine that multiplies."""
+    config = stage.config
+    if isinstance(config, MatmulConfig):
+        return config.pe, config.simd
+    assert isinstance(config, ChannelwiseConfig)
+    return config.lanes, config.row_lanes
 
 
-def _peak(config: MatmulConfig, accelerator: Accelerator | None) -> int:
+def _peak(stage: Stage, accelerator: Accelerator | None) -> int:
     """Return the products that an array could do between two frames."""
     assert accelerator is not None
-    return config.pe * config.simd * accelerator.schedule.interval_cycles
+    pe, simd = _lanes(stage)
+    return pe * simd * accelerator.schedule.interval_cycles

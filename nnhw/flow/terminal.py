@@ -29,11 +29,14 @@ def render_report(report: Report) -> RenderableType:
 
 def render_boards(boards: Iterable[Board]) -> Table:
     """Return the table of `nnhw boards`."""
-    table = _table("Boards", "name", "also", "board", "device", "LC", "EBR", "SPRAM", "DSP")
+    table = _table("Boards", "name", "device", "LC", "EBR", "SPRAM", "DSP")
     for board in boards:
         has = board.resources
         counts = (_count(has.lc), _count(has.ebr), _count(has.spram), _count(has.dsp))
-        table.add_row(board.name, ", ".join(board.aliases), board.title, f"{board.device}-{board.package}", *counts)
+        name = ", ".join((board.name, *board.aliases))
+        table.add_row(name, f"{board.device}-{board.package}", *counts)
+    for column in table.columns[1:]:
+        column.no_wrap = True
     return table
 
 
@@ -107,7 +110,8 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _layers(report: Report) -> Table:
-    table = _table("Layers", "layer", "engine", "PE x SIMD", "cycles", "of peak", "weights", "accumulator")
+    columns = ("layer", "engine", "PE x SIMD", "cycles", "of peak", "weights", "accumulator", "to codes by")
+    table = _table("Layers", *columns)
     for layer in report["layers"]:
         bounds = layer["accumulator"]
         table.add_row(
@@ -118,10 +122,11 @@ def _layers(report: Report) -> Table:
             _percent(layer["utilization"]),
             f"{_count(layer['weight_bits'])} bits",
             f"{bounds['low']} .. {bounds['high']}" if bounds else UNKNOWN,
+            layer["requantizer"] or "",
         )
     table.add_section()
     table.add_row(
-        "all", "", "", "", _percent(report["utilization"]), f"{_count(report['model']['weight_bits'])} bits", ""
+        "all", "", "", "", _percent(report["utilization"]), f"{_count(report['model']['weight_bits'])} bits", "", ""
     )
     return table
 

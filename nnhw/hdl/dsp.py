@@ -13,7 +13,13 @@ from nnhw.engines.arithmetic import DSP_OPERAND_BITS, DSP_PRODUCTS
 from nnhw.errors import MappingError
 from nnhw.hdl.carry import family_of
 
+_ICE40_ZEROS = (
+    *("IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT", "AHOLD", "BHOLD", "CHOLD", "DHOLD", "OHOLDTOP", "OHOLDBOT"),
+    *("OLOADTOP", "OLOADBOT", "ADDSUBTOP", "ADDSUBBOT", "CI", "ACCUMCI", "SIGNEXTIN"),
+)
+"""Inputs of SB_MAC16 that are not used."""
 _ECP5_BITS = 18
+"""Width of a factor of MULT18X18D."""
 
 
 class DspProducts(wiring.Component):
@@ -91,12 +97,10 @@ class DspProducts(wiring.Component):
             "p_A_SIGNED": Const(int(self.a.signed), 1),
             "p_B_SIGNED": Const(int(self.b.signed), 1),
         }
-        zeros = ("IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT", "AHOLD", "BHOLD", "CHOLD", "DHOLD", "OHOLDTOP", "OHOLDBOT")
-        zeros += ("OLOADTOP", "OLOADBOT", "ADDSUBTOP", "ADDSUBBOT", "CI", "ACCUMCI", "SIGNEXTIN")
         m.submodules += Instance(
             "SB_MAC16",
             **parameters,
-            **{f"i_{name}": Const(0, 1) for name in zeros},
+            **{f"i_{name}": Const(0, 1) for name in _ICE40_ZEROS},
             i_CLK=ClockSignal("sync"),
             i_CE=self.ce,
             i_A=factors[0],

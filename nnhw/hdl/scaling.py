@@ -50,30 +50,30 @@ class MultiplyAddUnit(RequantizerUnit):
         """
         make = self._dsp_products if product.dsp else self._logic_products
         lanes = make(m, product, raws, addresses)
-        wait = 1 + product.dsp + product.levels * product.moves
+        wait = 1 + product.dsp + sum(product.level_moves)
         late = self.delay_all(m, "addend_address", addresses, wait)
         rows = [value % (1 << product.bits) for value in self._addends(product)]
         addends = self.constants(m, "addends", rows, product.bits, late, self.logic)
         results = []
         for lane, operands in enumerate(lanes):
-            for level in range(product.levels):
-                operands = self._tree_level(m, f"tree_{lane}_{level}", operands, product)
+            for level, moves in enumerate(product.level_moves):
+                operands = self._tree_level(m, f"tree_{lane}_{level}", operands, product.bits, moves)
             value = Cat(Const(0, operands[0].shift), operands[0].value)
             results.append(self._add(m, f"result_{lane}", value, addends[lane], product.bits, product.moves))
         return [result.as_signed() for result in results]
 
-    def _tree_level(self, m: Module, name: str, operands: list[Operand], product: Product) -> list[Operand]:
+    def _tree_level(self, m: Module, name: str, operands: list[Operand], width: int, moves: int) -> list[Operand]:
         """Add neighbours, the lower one's bits below the higher one pass by."""
         results = []
         for number in range(0, len(operands), 2):
             low, label = operands[number], f"{name}_{number}"
             if number + 1 == len(operands):
-                results.append(Operand(self.delay(m, label, low.value, product.moves), low.shift))
+                results.append(Operand(self.delay(m, label, low.value, moves), low.shift))
                 continue
             high = operands[number + 1]
-            distance, most = high.shift - low.shift, product.bits - low.shift
+            distance, most = high.shift - low.shift, width - low.shift
             bits = min(max(len(low.value), len(high.value) + distance) + 1, most)
-            value = self._add(m, label, low.value, Cat(Const(0, distance), high.value), bits, product.moves)
+            value = self._add(m, label, low.value, Cat(Const(0, distance), high.value), bits, moves)
             results.append(Operand(value, low.shift))
         return results
 

@@ -66,7 +66,7 @@ class SlidingWindow(wiring.Component):
             m.d.sync += word.eq(Mux(word == last, 0, word + 1))
 
     def _memories(self, m: Module, write: Signal, walker: LoopWalker, read: Signal) -> None:
-        """One memory for each row lane: lane k holds a pixel k kernel rows earlier, so that one address reads a column."""
+        """One memory for each row lane: lane k lags k kernel rows, so that one address reads a column."""
         config = self.config
         columns = []
         for lane in range(config.row_lanes):

@@ -10,9 +10,11 @@ from math import gcd
 import numpy as np
 
 from nnhw.accelerator import INPUT, Accelerator, EngineConfig, InputFormat, OutputFormat, Stage, Stream
+from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.fork import ForkConfig
+from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, run_network
 from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
@@ -64,14 +66,21 @@ class _Assembler:
         return self._ports[node].pop(0)
 
     def add(
-        self, layer: str, kind: str, config: EngineConfig, inputs: Sequence[_Port], output: Stream, node: str = ""
+        self,
+        layer: str,
+        kind: str,
+        config: EngineConfig,
+        inputs: Sequence[_Port],
+        output: Stream,
+        node: str = "",
+        products: int = 0,
     ) -> _Port:
         """Add a stage; return its output."""
         base = f"{layer}.{kind}"
         number = self._names[base]
         self._names[base] += 1
         sources = tuple(port.source for port in inputs)
-        self.stages.append(Stage(f"{base}{number or ''}", layer, node, config, sources, output))
+        self.stages.append(Stage(f"{base}{number or ''}", layer, node, config, sources, output, products))
         return _Port((len(self.stages) - 1, 0), output)
 
     def convert(self, layer: str, port: _Port, lanes: int) -> _Port:
@@ -104,7 +113,8 @@ class _Assembler:
             ports = [self.buffer(layer.name, port) for port in ports]
         for index, (kind, config, output) in enumerate(plan.engines):
             last = index == len(plan.engines) - 1
-            ports = [self.add(layer.name, kind, config, ports, output, node if last else "")]
+            products = layer.products if isinstance(config, MatmulConfig | ChannelwiseConfig) else 0
+            ports = [self.add(layer.name, kind, config, ports, output, node if last else "", products)]
         self.offer(layer.node, layer.name, ports[0])
 
 

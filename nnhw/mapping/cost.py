@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nnhw.accelerator import EngineConfig
-from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
@@ -20,7 +20,6 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.window import WindowConfig
-from nnhw.ir.types import IntType
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.requantize import requantizer_cost
 from nnhw.mapping.resources import Cost, counter_bits, rom_lc
@@ -98,7 +97,8 @@ def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
     lanes, raw = config.lanes, config.raw.bits
     lc = 2.0 * lanes * config.element.bits + PAIR_LC + 2 * counter_bits(config.chunks) + 2 * counter_bits(config.steps)
     ebr = 0
-    lc += lanes * (tree_lc(config.arithmetic, config.row_lanes) if config.op != "max" else config.row_lanes * raw * 2)
+    tree = dsp_lc if config.dsp else tree_lc
+    lc += lanes * (tree(config.arithmetic, config.row_lanes) if config.op != "max" else config.row_lanes * raw * 2)
     if config.steps > 1:
         lc += lanes * raw * 2
         if config.ring_in_memory:
@@ -111,31 +111,36 @@ def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
         ebr += 0 if config.logic_weights else family.block_rams(depth, width)
         lc += rom_lc(depth, width) if config.logic_weights else 0
         lc += 2 * counter_bits(depth)
-    return Cost(lc, ebr) + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
+    dsp = lanes * dsp_blocks(config.arithmetic, config.row_lanes, family.name) if config.dsp else 0
+    return Cost(lc, ebr, dsp) + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
 
 def tree_lc(arithmetic: LaneArithmetic, simd: int) -> float:
-    """Return the logic cells of the products of one cell's lanes and of the tree that adds them."""
-    kind = arithmetic.kind
-    if kind == "xnor":
-        widths = [1] * simd
-        selects = 0.0
-    elif kind == "select":
-        bits = arithmetic.activation.bits + (not arithmetic.activation.signed)
-        widths = [bits] * simd
-        selects = bits * simd
+    """Return the logic cells of the products of one cell's lanes and of the tree that adds them, plane by plane."""
+    if arithmetic.kind == "xnor":
+        bits = 1
+    elif arithmetic.kind == "product":
+        bits = max(arithmetic.activation.bits, arithmetic.weight.bits)
     else:
-        widths = [arithmetic.activation.bits + arithmetic.weight.bits] * simd
-        selects = simd * arithmetic.activation.bits * arithmetic.weight.bits * 1.1
-    tree = 0.0
-    while len(widths) > 1 or tree == 0:
-        sums = [
-            max(pair) + 1 if len(pair) == 2 else pair[0]
-            for pair in (widths[k : k + 2] for k in range(0, len(widths), 2))
-        ]
-        tree += sum(sums)
-        widths = sums
-    return tree + selects
+        bits = arithmetic.activation.bits + (not arithmetic.activation.signed)
+    planes = arithmetic.planes
+    merge = sum((bits + simd.bit_length() + 1 + level) * (planes >> level + 1) for level in range(planes.bit_length()))
+    return planes * adders_lc(bits, simd) + merge
+
+
+def dsp_lc(arithmetic: LaneArithmetic, simd: int) -> float:
+    """Return the logic cells of a cell whose products are made in DSP blocks: the tree that adds them."""
+    return adders_lc(arithmetic.activation.bits + arithmetic.weight.bits, simd) if simd > 1 else 0.0
+
+
+def adders_lc(bits: int, count: int) -> float:
+    """Return the logic cells of a tree that adds so many numbers, a register behind every level; at least one level."""
+    widths, total = [bits] * count, 0.0
+    while len(widths) > 1 or total == 0:
+        pairs = (widths[index : index + 2] for index in range(0, len(widths), 2))
+        widths = [max(pair) + 1 if len(pair) == 2 else pair[0] for pair in pairs]
+        total += sum(widths)
+    return total
 
 
 def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
@@ -143,8 +148,9 @@ def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
     depth = config.folds * config.steps
     width = config.simd * config.weight.bits
     address = counter_bits(depth)
-    raw = config.raw_bits[0]
-    lc = config.pe * (tree_lc(config.arithmetic, config.simd) + raw * (2 if config.steps > 1 else 1))
+    raw = config.raw.bits
+    lc = (config.pe - config.dsp_pe) * tree_lc(config.arithmetic, config.simd)
+    lc += config.dsp_pe * dsp_lc(config.arithmetic, config.simd) + config.pe * raw * (2 if config.steps > 1 else 1)
     lc += config.groups * (config.simd * config.activation.bits + address + 4)
     lc += 2 * address + 2 * counter_bits(config.steps) + 3 * config.arithmetic.tree_levels(config.simd) + 12
     lc += rom_lc(depth, width) * config.logic_pe
@@ -153,8 +159,10 @@ def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
         in_logic = min(config.hop, max(0, (group + 1) * config.hop - (config.pe - config.logic_pe)))
         if in_logic < config.hop:
             ebr += family.block_rams(depth, (config.hop - in_logic) * width)
-    sums = IntType(*config.arithmetic.raw_range(config.weights))
-    return Cost(lc, ebr) + requantizer_cost(config.thresholds, sums, config.drain, config.logic_thresholds, family)
+    dsp = config.dsp_pe * dsp_blocks(config.arithmetic, config.simd, family.name)
+    return Cost(lc, ebr, dsp) + requantizer_cost(
+        config.thresholds, config.raw, config.drain, config.logic_thresholds, family
+    )
 
 
 _COSTS: dict[type, Callable[[Any, Family], Cost]] = {

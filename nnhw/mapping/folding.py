@@ -29,6 +29,8 @@ class Folding:
     drain: sums that leave in one cycle.
     logic_pe: cells whose weights are constants in logic.
     logic_thresholds: thresholds are constants in logic.
+    dsp_pe: cells whose products are made in DSP blocks.
+    dsp_scaler: sums may be scaled to codes in DSP blocks.
     """
 
     channel_lanes: int
@@ -38,6 +40,8 @@ class Folding:
     drain: int = 1
     logic_pe: int = 0
     logic_thresholds: bool = True
+    dsp_pe: int = 0
+    dsp_scaler: bool = False
 
     @property
     def simd(self) -> int:

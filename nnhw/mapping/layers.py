@@ -88,7 +88,7 @@ class Layer:
 
     @property
     def products(self) -> int:
-        """Products of weights and activations of one frame, those with padding counted."""
+        """Products of weights and activations of one frame, those with padding not counted."""
         return 0
 
 
@@ -124,6 +124,16 @@ class WindowLayer(Layer):
             for size, span, stride, step in zip(self.padded[1:], self.kernel, self.stride, self.dilation, strict=True)
         )
         return rows, columns
+
+    def taps(self, positions: Pair) -> int:
+        """Return the taps of the kernel at the first so many rows and columns of positions, not those of padding."""
+        before = self.padding.before if self.padding else (0, 0)
+        totals = []
+        for axis in range(2):
+            starts = np.arange(positions[axis])[:, None] * self.stride[axis] - before[axis]
+            places = starts + np.arange(self.kernel[axis]) * self.dilation[axis]
+            totals.append(int(((places >= 0) & (places < self.source[axis + 1])).sum()))
+        return totals[0] * totals[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +172,8 @@ class MatrixLayer(WindowLayer):
     @property
     def products(self) -> int:
         """Products of one frame."""
-        return self.vectors * int(self.weights.size)
+        rows, columns = self.blocks[0] * self.pool[0], self.blocks[1] * self.pool[1]
+        return self.taps((rows, columns)) * self.weights.shape[0] * self.weights.shape[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +204,7 @@ class ChannelLayer(WindowLayer):
     @property
     def products(self) -> int:
         """Products of one frame."""
-        return 0 if self.weights is None else self.positions[0] * self.positions[1] * int(self.weights.size)
+        return 0 if self.weights is None else self.taps(self.positions) * self.source[0]
 
 
 @dataclass(frozen=True, eq=False)

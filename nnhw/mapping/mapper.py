@@ -8,12 +8,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from nnhw.accelerator import Accelerator
+from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import assemble
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.folding import Folding, foldings
-from nnhw.mapping.layers import Layer, MatrixLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
@@ -114,6 +115,35 @@ class Mapper:
             placed[index], costs[index] = moved, after
         return placed, sum(costs, Cost())
 
+    def place_products(self, chosen: Sequence[Folding], taken: Cost) -> tuple[list[Folding], Cost]:
+        """Move products and scalings from logic to DSP blocks, as many as there are, where each saves most logic.
+
+        Returns
+        -------
+        The foldings with their `dsp_pe` and `dsp_scaler`, and their cost.
+        """
+        placed, left = list(chosen), self.budget.dsp
+        moves = []
+        for index, (layer, folding) in enumerate(zip(self.layers, placed, strict=True)):
+            before = self.candidate(layer, folding).cost
+            for kind, moved in self._into_dsp(layer, folding):
+                after = self.candidate(layer, moved).cost
+                blocks, saved = after.dsp - before.dsp, before.lc - after.lc
+                if blocks > 0 and saved > 0:
+                    moves.append((-saved / blocks, index, kind, blocks))
+        for _, index, kind, blocks in sorted(moves):
+            if kind == "dsp_scaler" and blocks <= left:
+                placed[index] = replace(placed[index], dsp_scaler=True)
+                left -= blocks
+            elif kind == "dsp_pe":
+                cells = min(placed[index].pe, left // blocks)
+                placed[index] = replace(placed[index], dsp_pe=cells)
+                left -= cells * blocks
+        if left == self.budget.dsp:
+            return placed, taken
+        pairs = zip(self.layers, placed, strict=True)
+        return placed, sum((self.candidate(layer, folding).cost for layer, folding in pairs), Cost())
+
     def place_thresholds(self, chosen: Sequence[Folding], taken: Cost) -> list[Folding]:
         """Move thresholds from logic to the block RAMs that are left, where that saves most logic."""
         placed, left = list(chosen), self.budget.ebr - taken.ebr
@@ -138,7 +168,7 @@ class Mapper:
 
         def fits(interval: int) -> bool:
             chosen = smallest_within(frontiers, interval)
-            placed = self.place_weights([item.folding for item in chosen]) if chosen else None
+            placed = self.place_products(*self.place_weights([item.folding for item in chosen])) if chosen else None
             results[interval] = placed
             return placed is not None and not _excess(placed[1], self.budget)
 
@@ -149,6 +179,14 @@ class Mapper:
             return found
         smallest = results[intervals[-1]]
         raise MappingError(_does_not_fit(self.layers, intervals[-1], smallest[1] if smallest else Cost(), self.budget))
+
+    def _into_dsp(self, layer: Layer, folding: Folding) -> Iterable[tuple[str, Folding]]:
+        """Yield what could be moved to DSP blocks: one cell's products, the scaling of sums."""
+        if isinstance(layer, MatrixLayer | ChannelLayer) and layer.weight is not None:
+            if LaneArithmetic(layer.activation, layer.weight).can_use_dsp:
+                yield "dsp_pe", replace(folding, dsp_pe=1)
+        if layer.function is not None:
+            yield "dsp_scaler", replace(folding, dsp_scaler=True)
 
     def _into_logic(self, layer: Layer, folding: Folding) -> Iterable[Folding]:
         """Yield the foldings in which more and more weights are constants in logic."""

@@ -100,6 +100,7 @@ class Planner:
         self.family = family
         self.encodings = {source[0]: Encoding(source[1])}
         self._choices: dict[str, list[Requantizer]] = {}
+        self._chosen: dict[tuple[str, int, bool, bool], Requantizer] = {}
         for layer in layers:
             self.encodings[layer.node] = self._encoding_of(layer)
 
@@ -126,9 +127,11 @@ class Planner:
             weights=weights,
             activation=layer.activation,
             weight=layer.weight,
-            thresholds=self._requantizer(layer, folding.drain, folding.logic_thresholds),
+            thresholds=self._requantizer(layer, folding.drain, folding),
             vectors=layer.vectors,
             logic_pe=folding.logic_pe,
+            logic_thresholds=folding.logic_thresholds,
+            dsp_pe=folding.dsp_pe,
         )
         sums = outputs * layer.vectors
         output = self._stream(layer, folding.drain, sums)
@@ -158,7 +161,9 @@ class Planner:
             weights=None if layer.weights is None else tap_order(layer.weights, rows),
             activation=layer.activation,
             weight=layer.weight,
-            requantizer=self._requantizer(layer, lanes),
+            requantizer=self._requantizer(layer, lanes, folding),
+            logic_weights=folding.logic_pe > 0,
+            dsp=folding.dsp_pe > 0,
         )
         engines.append(("channelwise", config, self._stream(layer, lanes, channels * positions)))
         return Plan((lanes,), tuple(engines))
@@ -173,7 +178,7 @@ class Planner:
             lanes=lanes,
             chunks=channels // lanes,
             pixels=elements // channels,
-            requantizer=self._requantizer(layer, lanes),
+            requantizer=self._requantizer(layer, lanes, folding),
         )
         return Plan((lanes,) * len(layer.inputs), (("sum", config, self._stream(layer, lanes, elements)),))
 
@@ -271,13 +276,17 @@ class Planner:
                     "between the two"
                 )
 
-    def _requantizer(self, layer: Layer, lanes: int, in_logic: bool = True) -> Requantizer | None:
+    def _requantizer(self, layer: Layer, lanes: int, folding: Folding) -> Requantizer | None:
         """Return the cheapest datapath of a layer's function, at so many values a cycle."""
         if layer.function is None:
             return None
         if layer.node not in self._choices:
             self._choices[layer.node] = self._implementations(layer, layer.function)
-        return choose(self._choices[layer.node], lanes, in_logic, self.family)
+        key = (layer.node, lanes, folding.logic_thresholds, folding.dsp_scaler)
+        if key not in self._chosen:
+            choices = self._choices[layer.node]
+            self._chosen[key] = choose(choices, lanes, folding.logic_thresholds, self.family, folding.dsp_scaler)
+        return self._chosen[key]
 
     def _implementations(self, layer: Layer, function: StepFunction) -> list[Requantizer]:
         """Return all exact datapaths of a layer's function, in terms of raw sums."""

@@ -101,10 +101,19 @@ def _wrong_widths(**widths: Any) -> Iterator[InputError]:
 
 def _traced(model: nn.Module | ExportedProgram, problems: list[NnhwError]) -> fx.GraphModule:
     """Return a copy of the model as a graph of modules and functions; an empty one after a problem."""
+    quantized = _quantizers(model)
+    if quantized:
+        problems.append(
+            InputError(
+                f"the model is quantized already: it has quantizers at {', '.join(quantized[:3])}; give a float model, "
+                f"or build this one as it is"
+            )
+        )
+        return fx.GraphModule(nn.Module(), fx.Graph())
     try:
         if isinstance(model, ExportedProgram):
-            program = copy.deepcopy(model.module(check_guards=False))
-            assert isinstance(program, fx.GraphModule)
+            program: fx.GraphModule = model.module(check_guards=False)
+            program.load_state_dict({name: value.clone() for name, value in program.state_dict().items()}, assign=True)
             return program
         own = copy.deepcopy(model).cpu().eval()
         graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else fx.Tracer().trace(own)
@@ -120,15 +129,15 @@ def _traced(model: nn.Module | ExportedProgram, problems: list[NnhwError]) -> fx
         return fx.GraphModule(nn.Module(), fx.Graph())
 
 
+def _quantizers(model: nn.Module | ExportedProgram) -> list[str]:
+    """Return the names of a model's quantizers."""
+    if isinstance(model, ExportedProgram):
+        return [node.name for node in model.graph.nodes if str(node.target) == "nnhw.quantize.default"]
+    return [name for name, module in model.named_modules() if isinstance(module, Quantizer)]
+
+
 def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Iterator[InputError]:
-    """Yield a problem for each layer that has no quantized form, or has one already."""
-    quantized = [name for name, module in modules.items() if isinstance(module, Quantizer)]
-    if quantized:
-        yield InputError(
-            f"the model is quantized already: it has quantizers at {', '.join(quantized[:3])}; give a float model, or "
-            f"build this one as it is"
-        )
-        return
+    """Yield a problem for each layer that has no quantized form."""
     for node in graph_module.graph.nodes:
         if node.op == "call_module":
             module = modules[str(node.target)]
@@ -168,7 +177,10 @@ def _labelled(evaluate: tuple[Any, Any] | None, problems: list[NnhwError]) -> tu
         problems.append(InputError("evaluate needs a pair: images [N, ..] and labels [N]"))
         return None
     images = batches_of(evaluate[0], "evaluation data", problems)
-    labels = torch.as_tensor(evaluate[1])
+    try:
+        labels = torch.as_tensor(evaluate[1])
+    except (TypeError, ValueError, RuntimeError):
+        labels = torch.empty(0)
     count = sum(len(batch) for batch in images)
     if labels.is_floating_point() or labels.ndim != 1 or len(labels) != count:
         shape = f"{str(labels.dtype).removeprefix('torch.')} {list(labels.shape)}"

@@ -23,5 +23,5 @@ def separate_padding(graph: Graph) -> Graph:
         edit = Edit(graph, {conv.name})
         padded = edit.add(conv, Pad(conv.op.padding, conv.op.padding), conv.inputs[:1], f"{conv.name}.pad")
         edit.add(conv, dataclasses.replace(conv.op, padding=(0, 0)), [padded, *conv.inputs[1:]])
-        graph = retyped(edit.apply(conv.name))
-    return graph
+        graph = edit.apply(conv.name)
+    return retyped(graph)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,8 +71,8 @@ def test_jumps_lead_through_all_addresses(loops: list[tuple[int, int]]) -> None:
     assert address == 0
 
 
-def matmul(**changes: int) -> MatmulConfig:
-    parameters = {"pe": 4, "simd": 4, "hop": 2, "drain": 1} | changes
+def matmul(**changes: Any) -> MatmulConfig:
+    parameters: dict[str, Any] = {"pe": 4, "simd": 4, "hop": 2, "drain": 1} | changes
     return MatmulConfig(
         weights=np.ones((8, 32), dtype=np.int64),
         activation=BIPOLAR,

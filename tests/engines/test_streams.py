@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_window_groups_hold_the_channels_of_one_group(row_lanes: int) -> None:
         assert (vectors[y, x, group, repeat] == patch.reshape(-1)[window.weight_order()]).all()
 
 
-REJECTED = {
+REJECTED: dict[str, tuple[Callable[[], object], str]] = {
     "window channel lanes": (
         lambda: WindowConfig(4, 4, 6, (3, 3), (1, 1), (1, 1), 2, 1, 1, 1, 6, groups=2),
         "window needs channel lanes that divide 3 channels, given 2",

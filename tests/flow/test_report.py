@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from nnhw.accelerator import Accelerator, InputFormat, OutputFormat, Stage
+from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.boards import load_board
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.timing import Schedule
@@ -61,7 +61,7 @@ def accelerator(output_bytes: int = 16) -> Accelerator:
         name="net",
         model_hash="0" * 64,
         board="icebreaker",
-        stages=(Stage("fc.matmul", "fc", "fc", config),),
+        stages=(Stage("fc.matmul", "fc", "fc", config, (INPUT,), Stream(4, 16, element), products=1024),),
         input_format=InputFormat((64,), BIPOLAR, 8),
         output_format=OutputFormat((output_bytes,), element, 1, 1, np.zeros(output_bytes, dtype=np.int64)),
         schedule=Schedule(latency_cycles=40, interval_cycles=32),
@@ -95,6 +95,7 @@ def test_report_of_a_whole_build_follows_the_schema() -> None:
                 "utilization": 1.0,
             },
             **{"weight_bits": 1024, "accumulator": {"low": -64, "high": 64, "bits": 8}},
+            "requantizer": None,
         }
     ]
 

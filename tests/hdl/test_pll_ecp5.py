@@ -1,4 +1,4 @@
-"""The PLL's parameters of the ECP5: within the limits, and as good as Project Trellis' own calculator; no PLL at all."""
+"""The PLL of the ECP5: within the limits, and as good as the calculator of Project Trellis; and no PLL at all."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ from nnhw.errors import BoardError
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import StartReset, TopDesign, load_platform, make_top
 
+OTHER_CLOCK = "board 'icebreaker': '{}' is in amaranth-boards an oscillator"
+
 
 class Echo(wiring.Component):
     """A device that registers its input."""
@@ -191,13 +193,13 @@ def test_load_platform_rejects_unknown_class() -> None:
         ),
         (
             {"input_clock": InputClock("clk12", 16_000_000, "pad")},
-            "board 'icebreaker': 'clk12' is in amaranth-boards an oscillator of 12000000 Hz, "
-            "but field 'input_clock.hz' is 16000000; correct the board file",
+            OTHER_CLOCK.format("clk12")
+            + " of 12000000 Hz, but field 'input_clock.hz' is 16000000; correct the board file",
         ),
         (
             {"input_clock": InputClock("led", 12_000_000, "pad")},
-            "board 'icebreaker': 'led' is in amaranth-boards an oscillator without a frequency, "
-            "but field 'input_clock.hz' is 12000000; correct the board file",
+            OTHER_CLOCK.format("led")
+            + " without a frequency, but field 'input_clock.hz' is 12000000; correct the board file",
         ),
     ],
 )

@@ -94,7 +94,8 @@ def test_random_sums_of_small_codes_are_exact(data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         left = net.then(Multiply(), left, net.constant(data.draw(st.floats(-2, -0.5, width=16))))
     value = net.then(data.draw(st.sampled_from([Add(), Subtract()])), left, right)
-    value = net.then(Add(), value, net.constant(data.draw(st.lists(st.floats(-1, 1, width=16), min_size=2, max_size=2))))
+    bias = data.draw(st.lists(st.floats(-1, 1, width=16), min_size=2, max_size=2))
+    value = net.then(Add(), value, net.constant(bias))
     if data.draw(st.booleans()):
         value = net.then(Silu(), value)
     graph = net.build(value, Quantize(-8, 7), data.draw(scales))

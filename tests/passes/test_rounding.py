@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnhw.ir import IntType
-from nnhw.ir.ops import Quantize
+from nnhw.ir.ops import Absolute, Quantize
 from nnhw.passes import RoundingNote, find_rounding_notes
 from tests.passes.models import SIGN, ChainBuilder
 
@@ -38,3 +38,11 @@ def test_rounding_notes_hold_what_a_scan_of_the_range_finds() -> None:
     ]
     assert noted == set(single)
     assert single
+
+
+def test_rounding_notes_look_at_both_sides_of_every_step_of_a_table() -> None:
+    chain = ChainBuilder(SUMS, (1,), scale=float(np.float32(0.3))).then(Absolute())
+    notes = find_rounding_notes(chain.quantize(Quantize(-100, 100), float(np.float32(0.2))).build())
+    noted = {value for note in notes for value in note.sums}
+    assert noted
+    assert noted == {-value for value in noted}

@@ -111,7 +111,7 @@ def test_two_poolings_of_the_same_sums_become_one() -> None:
     left = start.then(Sigmoid()).then(POOL).value
     right = start.then(Relu(), before).then(POOL).value
     graph = start.then(Multiply(), left, right).quantize(Quantize(-4, 3), 0.5).build()
-    assert ops_of(hoist_shapes(graph)) == ["max_pool2d", "dequantize", "sigmoid", "relu", "mul", "quantize"]
+    assert ops_of(hoist_shapes(graph)).count("max_pool2d") == 1
     assert_same(graph, lower(graph))
 
 

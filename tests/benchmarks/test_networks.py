@@ -1,0 +1,100 @@
+"""The networks of the benchmarks: each is captured and lowered, equal behind every pass; two against golden files."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import nnhw
+from benchmarks.networks import NETWORKS, Network
+from benchmarks.networks import data as network_data
+from nnhw.flow.lowering import lower_graph
+from nnhw.frontend import capture
+
+GOLDEN_IMAGES = 1000
+IMAGES = {"cnv_w1a1": 1, "cnv_half_w2a2": 1, "ai8x_mnist": 1}  # 2 of all others
+HOME = Path(network_data.__file__).parent
+
+
+def require(network: Network) -> None:
+    """Skip a test whose data or package is not here."""
+    root = os.environ.get("NNHW_DATA")
+    if network.needs and not (root and (Path(root) / network.needs).is_dir()):
+        pytest.skip(f"the weights are read from {network.needs}/ in the folder NNHW_DATA, which is not here")
+    if network.package and importlib.util.find_spec(network.package) is None:
+        pytest.skip(f"the package {network.package} is not installed")
+
+
+def test_networks_have_a_row_each() -> None:
+    files = {path.stem for path in HOME.glob("*.py")} - {"__init__", "data", "settling", "train"}
+    assert {network.module for network in NETWORKS.values()} == files
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_equals_its_reference_behind_every_pass(name: str) -> None:
+    require(NETWORKS[name])
+    model, example = NETWORKS[name].load()
+    assert not model.training
+    images = example[: IMAGES.get(name, 2)]
+    graph = capture(model, images, name)
+    reference = nnhw.reference(model, images)(images.numpy())
+    with torch.no_grad():
+        plain = model(images).numpy()
+    _, facts = lower_graph(graph, {"inputs": images.numpy(), "torch": plain})
+    assert set(facts["passes"].values()) == {0}
+    assert len(np.unique(reference)) > 4  # a network whose layers died would be equal, too
+    # Last sums may differ in their last bits in float32, but no code on the way there.
+    assert np.abs(plain - reference).max() <= 1e-5 * np.abs(reference).max()
+
+
+def test_network_ai8x_mnist_has_the_golden_accumulators() -> None:
+    require(NETWORKS["ai8x_mnist"])
+    model, _ = NETWORKS["ai8x_mnist"].load()
+    pixels, _ = network_data.mnist_pixels()
+    with np.load(network_data.data_path("ai8x", "golden_mnist_test_first1000.npz"), allow_pickle=False) as file:
+        golden = file["fc_acc"]
+    sums = nnhw.reference(model)(pixels[:GOLDEN_IMAGES].astype(np.float32) - 128)
+    assert golden.shape == (GOLDEN_IMAGES, 10)
+    assert np.array_equal(sums, golden)
+
+
+def test_network_tfc_w1a1_has_the_golden_sums_and_logits() -> None:
+    require(NETWORKS["tfc_w1a1"])
+    model, _ = NETWORKS["tfc_w1a1"].load()
+    pixels, labels = network_data.mnist_pixels()
+    with np.load(network_data.data_path("qonnx", "golden_TFC_1W1A_mnist_first1000.npz"), allow_pickle=False) as file:
+        golden = file["logits"]
+    logits = nnhw.reference(model)(pixels.astype(np.float32) / np.float32(255))
+    assert (logits.argmax(axis=1) == labels).mean() == 0.9296
+    mean, variance, weight, bias = (
+        model.get_buffer(f"tail.{name}").numpy() for name in ("mean", "variance", "weight", "bias")
+    )
+
+    def sums_of(values: np.ndarray) -> np.ndarray:
+        exact = (values - bias.astype(np.float64)) / weight * np.sqrt(variance.astype(np.float64)) + mean
+        assert np.abs(exact - np.rint(exact)).max() < 1e-4
+        return np.rint(exact)
+
+    sums = sums_of(logits[:GOLDEN_IMAGES])
+    assert golden.shape == (GOLDEN_IMAGES, 10)
+    assert np.array_equal(sums, sums_of(golden.astype(np.float64)))
+    # The file's tail in its own precision and order gives its logits; in float64, rounded once, 850 of 10,000 differ.
+    tail = (sums.astype(np.float32) - mean) / np.power(variance, np.float32(0.5)) * weight + bias
+    assert np.array_equal(tail, golden)
+
+
+def test_network_data_names_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NNHW_DATA", str(tmp_path))
+    with pytest.raises(nnhw.errors.InputError) as error:
+        network_data.data_path("ai8x", "x.pt")
+    missing = tmp_path / "ai8x" / "x.pt"
+    assert str(error.value) == f"{missing} does not exist; put it there, or set NNHW_DATA to the folder that has it"
+    monkeypatch.delenv("NNHW_DATA")
+    with pytest.raises(nnhw.errors.InputError) as error:
+        network_data.data_path("ai8x", "x.pt")
+    assert str(error.value) == "ai8x/x.pt is read from the folder NNHW_DATA, which is not set"

@@ -1,0 +1,51 @@
+"""Families as the cost model sees them: block RAM by shape, and what must fit together."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnhw.mapping.family import ECP5, FAMILIES, ICE40, Family
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+def test_family_block_ram_modes_are_one_each_and_one_more_word_is_more(family: Family) -> None:
+    for words, bits in family.block_ram_modes:
+        assert words * bits in (family.block_ram_bits, family.block_ram_bits * 8 // 9)
+        assert family.block_rams(words, bits) == family.block_rams(words, bits, rom=True) == 1
+    deepest, widest = family.block_ram_modes[-1][0], family.block_ram_modes[0]
+    assert family.block_rams(deepest + 1, family.block_ram_modes[-1][1]) == 2
+    assert family.block_rams(widest[0], widest[1] + 1) == 2
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+def test_family_single_word_takes_no_block_ram(family: Family) -> None:
+    assert family.block_rams(1, 100) == 0
+    assert family.block_rams(2, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "depth", "bits", "ram", "rom"),
+    [
+        (ECP5, 512, 37, 2, 2),
+        (ECP5, 700, 40, 3, 3),
+        (ECP5, 3000, 5, 2, 1),
+        (ECP5, 1025, 19, 3, 2),
+        (ECP5, 3000, 27, 5, 5),
+        (ICE40, 1025, 5, 2, 2),
+        (ICE40, 20, 40, 3, 3),
+    ],
+)
+def test_family_block_rams_of_memories_that_are_written_and_not(
+    family: Family, depth: int, bits: int, ram: int, rom: int
+) -> None:
+    assert family.block_rams(depth, bits) == ram
+    assert family.block_rams(depth, bits, rom=True) == rom
+
+
+def test_family_block_rams_never_hold_less_than_the_memory() -> None:
+    for family in FAMILIES.values():
+        for depth in range(2, 5000, 97):
+            for bits in range(1, 80, 7):
+                rom = family.block_rams(depth, bits, rom=True)
+                assert rom <= family.block_rams(depth, bits)
+                assert rom * family.block_ram_bits >= depth * bits

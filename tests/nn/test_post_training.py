@@ -1,0 +1,334 @@
+"""Quantization after training: where quantizers stand, what their scales are, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import nnhw
+from nnhw.errors import InputError, NnhwError, ProblemList
+from nnhw.flow.lowering import lower_graph
+from nnhw.frontend import capture
+from nnhw.nn import Bipolar, Int, QuantConv2d, Quantizer, QuantLinear, Sign, UInt
+from nnhw.nn.calibration import rounded, weight_quantizer
+
+
+class Residual(nn.Module):
+    """A convolution with batch norm, an addition, an average pooling, and weights that a function reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 4, 3, padding=1)
+        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+        self.relu = nn.ReLU(inplace=True)
+        self.weight = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.max_pool2d(functional.relu(self.stem(x)), 2)
+        y = self.norm(self.conv(x))
+        y += x
+        y = functional.adaptive_avg_pool2d(self.relu(y), 1).view(x.size(0), -1)
+        return functional.linear(y, self.weight)
+
+
+class Branches(nn.Module):
+    """A concatenation of a branch that is never negative and one that may be, in one dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Conv1d(2, 3, 3, padding=1), nn.Conv1d(2, 3, 5, padding=2)
+        self.last = nn.Linear(6 * 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = torch.cat([torch.relu(self.left(x)), functional.silu(self.right(x))], dim=1)
+        return self.last(both.flatten(1))
+
+
+def make(kind: type[nn.Module], *shape: int) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(3)
+    model, images = kind(), torch.randn(40, *shape)
+    with torch.no_grad():
+        model.train()(images)
+    return model.eval(), images
+
+
+def residual() -> tuple[nn.Module, Tensor]:
+    return make(Residual, 2, 8, 8)
+
+
+def branches() -> tuple[nn.Module, Tensor]:
+    return make(Branches, 2, 8)
+
+
+def codes(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Return the ranges of the activations' codes by the quantizers' names."""
+    named = model.named_children()
+    return {name: (module.qmin, module.qmax) for name, module in named if isinstance(module, Quantizer)}
+
+
+def mismatches(model: nn.Module, images: Tensor) -> set[int]:
+    with torch.no_grad():
+        samples = {"inputs": images.numpy(), "torch": model(images).numpy()}
+    return set(lower_graph(capture(model, images), samples)[1]["passes"].values())
+
+
+@pytest.mark.parametrize(("weight_bits", "act_bits"), [(8, 8), (4, 4), (3, 2), (1, 1)])
+@pytest.mark.parametrize("make_model", [residual, branches])
+def test_quantized_model_lowers_exactly(make_model: Any, weight_bits: int, act_bits: int) -> None:
+    model, images = make_model()
+    quantized = nnhw.quantize(model, images, weight_bits, act_bits)
+    assert not quantized.training
+    assert mismatches(quantized, images[:4]) == {0}
+
+
+def test_quantize_stays_close_to_the_float_model() -> None:
+    model, images = residual()
+    with torch.no_grad():
+        exact = model(images)
+        errors = [
+            float((nnhw.quantize(model, images, bits, bits)(images) - exact).norm() / exact.norm())
+            for bits in (8, 4, 2)
+        ]
+    assert errors[0] < 0.02 < errors[2]
+    assert errors == sorted(errors)
+
+
+def test_quantize_places_quantizers_in_front_of_what_needs_codes() -> None:
+    model, images = residual()
+    quantized = nnhw.quantize(model, images, act_bits=6)
+    assert codes(quantized) == {
+        "x_quant": (-128, 127),  # the image: 8 bits, and the data has both signs
+        "relu_quant": (0, 63),  # in front of the pooling, for both of its readers
+        "norm_quant": (-32, 31),  # a branch of the addition
+        "relu_1_quant": (0, 63),
+        "adaptive_avg_pool2d_quant": (0, 63),
+        "weight_quant": (-127, 127),
+    }
+    assert isinstance(quantized.conv, QuantConv2d)
+    assert isinstance(quantized.norm, nn.BatchNorm2d)
+
+
+def test_quantize_shares_a_scale_in_front_of_a_concatenation() -> None:
+    model, images = branches()
+    quantized = nnhw.quantize(model, images)
+    assert codes(quantized) == {"x_quant": (-128, 127), "relu_quant": (-128, 127), "silu_quant": (-128, 127)}
+    assert torch.equal(quantized.relu_quant.scale, quantized.silu_quant.scale)
+    assert "concat" in {node.op.name for node in capture(quantized, images[:2]).nodes}
+
+
+def test_quantize_input_without_negative_data_has_no_sign() -> None:
+    model, images = branches()
+    assert codes(nnhw.quantize(model, images.abs(), input_bits=5))["x_quant"] == (0, 31)
+
+
+def test_quantize_leaves_the_model_as_it_is() -> None:
+    model, images = residual()
+    model.train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    nnhw.quantize(model, [images[:10], images[10:]])
+    assert model.training
+    assert type(model.conv) is nn.Conv2d
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_quantize_takes_batches_arrays_and_loaders_alike() -> None:
+    model, images = branches()
+    labels = torch.zeros(20)
+    given: list[Any] = [
+        images,
+        images.numpy(),
+        [images[:7], images[7:]],
+        [(images[:20], labels), (images[20:], labels)],
+    ]
+    made = [nnhw.quantize(model, data).state_dict() for data in given]
+    assert all(torch.equal(value, state[name]) for state in made[1:] for name, value in made[0].items())
+
+
+def test_quantize_an_exported_program_is_the_same() -> None:
+    model, images = branches()
+    program = torch.export.export(model, (images[:2],), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    with torch.no_grad():
+        assert torch.equal(nnhw.quantize(program, images)(images), nnhw.quantize(model, images)(images))
+
+
+def test_quantize_evaluates_before_and_after() -> None:
+    model, images = residual()
+    labels = model(images).argmax(1)
+    labels[:10] = (labels[:10] + 1) % 3
+    accuracy = nnhw.quantize(model, images, evaluate=(images, labels)).accuracy
+    assert (accuracy.before, accuracy.samples) == (0.75, 40)
+    assert str(accuracy) == f"accuracy 75.00% before, {accuracy.after:.2%} after quantization, on 40 images"
+    assert 0.5 < accuracy.after <= 1
+    assert nnhw.quantize(model, images).accuracy is None
+
+
+def test_weight_quantizer_is_symmetric_with_a_scale_for_each_output() -> None:
+    weight = torch.tensor([[0.5, -1.0, 0.25], [0.0, 0.0, 0.0], [3.0, -0.1, 0.2]])
+    quantizer = weight_quantizer(weight, 8, 0)
+    assert isinstance(quantizer, Int)
+    assert (quantizer.qmin, quantizer.qmax) == (-127, 127)
+    assert quantizer.scale is not None
+    assert quantizer.scale.shape == (3,)
+    assert (quantizer(weight) - weight).abs().max() <= quantizer.scale.max() * 0.51
+    assert quantizer(weight)[1].tolist() == [0, 0, 0]
+
+
+def test_weight_quantizer_of_one_bit_has_the_mean_magnitude() -> None:
+    quantizer = weight_quantizer(torch.tensor([[0.5, -1.5], [0.0, 0.0]]), 1, 0)
+    assert isinstance(quantizer, Bipolar)
+    assert quantizer(torch.tensor([[0.5, -1.5], [0.0, 0.0]])).tolist() == [[1, -1], [1, 1]]
+
+
+def test_scales_have_twelve_significant_bits() -> None:
+    scales = rounded(torch.tensor([0.1, 1 / 3, 7.77e-5, 1.0]))
+    mantissas, _ = torch.frexp(scales)
+    assert (mantissas * 2**12).frac().abs().max() == 0
+    assert (scales / torch.tensor([0.1, 1 / 3, 7.77e-5, 1.0]) - 1).abs().max() < 2**-12
+
+
+def problems_of(*arguments: Any, **options: Any) -> list[str]:
+    with pytest.raises(NnhwError) as error:
+        nnhw.quantize(*arguments, **options)
+    problem = error.value
+    return [str(item) for item in (problem.problems if isinstance(problem, ProblemList) else [problem])]
+
+
+def test_quantize_rejects_everything_at_once() -> None:
+    class Bad(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.norm = nn.ConvTranspose2d(2, 2, 2), nn.GroupNorm(1, 2)
+            self.conv = nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.logcumsumexp(self.conv(self.norm(self.up(x))), dim=1)
+
+    images = torch.zeros(3, 2, 4, 4)
+    with_nan = images.clone()
+    with_nan[1, 0, 2, 2] = torch.nan
+    assert problems_of(Bad(), [images, with_nan], weight_bits=9, act_bits=0, input_bits=True) == [
+        "weight_bits must be a whole number from 1 to 8, got 9",
+        "act_bits must be a whole number from 1 to 8, got 0",
+        "input_bits must be a whole number from 1 to 8, got True",
+        "calibration data, batch 1 holds NaN or infinity in 1 of 96 places; give finite numbers",
+        "layer 'up' (ConvTranspose2d) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
+        "layer 'norm' (GroupNorm) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
+        "layer 'conv' (Conv2d) has padding_mode='reflect'; use padding_mode='zeros'",
+        "operation 'logcumsumexp' (at 'logcumsumexp') has no quantized form; use layers of torch.nn",
+    ]
+
+
+EMPTY = "calibration data is empty; give at least one batch [N, ..] of what the model will see"
+UINT8 = (
+    "calibration data needs floating-point images, got uint8; convert them as for training, such as "
+    "x.astype(np.float32) / 255"
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ([], EMPTY),
+        (None, EMPTY),
+        (torch.zeros(0, 2, 8), "calibration data needs the shape [N, ..] with at least one image, got [0, 2, 8]"),
+        (torch.zeros(5), "calibration data needs the shape [N, ..] with at least one image, got [5]"),
+        (
+            np.zeros((5, 2, 8), np.uint8),
+            UINT8,
+        ),
+        (
+            [torch.ones(2, 2, 8), torch.ones(2, 2, 9)],
+            "calibration data needs images of one shape, got [2, 8] and [2, 9]; use batches of equal images",
+        ),
+        (["images"], "calibration data needs tensors [N, ..], got str as batch 0"),
+        (
+            np.array([["a"]]),
+            "calibration data needs numbers, got an array of objects or text; save float32 [N, ..]",
+        ),
+    ],
+)
+def test_quantize_rejects_calibration_data(data: Any, problem: str) -> None:
+    assert problems_of(branches()[0], data) == [problem]
+
+
+def test_quantize_rejects_data_that_the_model_does_not_take() -> None:
+    (problem,) = problems_of(branches()[0], torch.zeros(4, 3, 8))
+    assert problem.startswith("calibration data of shape [4, 3, 8] does not go through the model: ")
+    assert problem.endswith("; give the shape that the model takes, with the batch as first axis")
+
+
+def test_quantize_rejects_a_quantized_model() -> None:
+    model = nn.Sequential(Sign(), QuantLinear(4, 2), UInt(8, 1.0))
+    (problem,) = problems_of(model, torch.zeros(2, 4))
+    assert problem == (
+        "the model is quantized already: it has quantizers at 0, 1.weight_quant, 2; give a float model, or build this "
+        "one as it is"
+    )
+
+
+def test_quantize_rejects_a_model_that_cannot_be_traced() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    (problem,) = problems_of(Branching(), torch.zeros(2, 4))
+    assert problem.startswith("the model cannot be traced for quantization: TraceError: ")
+    assert problem.endswith("; branches and loops must not depend on tensors, and copy.deepcopy(model) has to work")
+
+
+def test_quantize_rejects_weights_with_nan() -> None:
+    model = nn.Sequential(nn.Linear(4, 2))
+    with torch.no_grad():
+        model[0].bias[1] = torch.inf
+    assert problems_of(model, torch.zeros(2, 4)) == [
+        "the model holds NaN or infinity in '0.bias'; train again, or load another file"
+    ]
+
+
+def test_quantize_rejects_labels() -> None:
+    model, images = branches()
+    assert problems_of(model, images, evaluate=(images, torch.zeros(39, dtype=torch.int64))) == [
+        "labels need the shape [40], whole numbers, one per image, got int64 [39]"
+    ]
+    with pytest.raises(InputError, match=r"^evaluate needs a pair: images \[N, \.\.\] and labels \[N\]$"):
+        nnhw.quantize(model, images, evaluate=images)  # type: ignore[arg-type]
+
+
+FLOAT_NET = """
+import torch
+from torch import nn
+torch.manual_seed(1)
+model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
+example_input = torch.rand(4, 1, 4, 4)
+"""
+
+
+def test_build_calibrates_a_float_model(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from nnhw.cli import app
+    from nnhw.flow.build_folder import read_json
+
+    net, data, labels = tmp_path / "net.py", tmp_path / "x.npy", tmp_path / "y.npy"
+    net.write_text(FLOAT_NET, encoding="utf-8")
+    np.save(data, np.random.default_rng(1).random((20, 1, 4, 4), np.float32))
+    np.save(labels, np.zeros(20, np.int64))
+    out = tmp_path / "build"
+    command = ["build", str(net), "--out", str(out), "--stop-at", "lower"]
+    options = ["--calibrate", str(data), "--labels", str(labels), "--weight-bits", "4", "--act-bits", "5"]
+    result = CliRunner().invoke(app, [*command, *options])
+    assert result.exit_code == 0, result.output
+    assert read_json(out / "capture.json")["accuracy"]["samples"] == 20
+    assert "after quantization, on 20 images" in result.output
+    assert read_json(out / "lower.json")["weight_bits"] == 4 * (16 * 8 + 8 * 3)
+    refused = CliRunner().invoke(app, [*command, "--weight-bits", "4"])
+    assert refused.exit_code == 1
+    assert (
+        "--labels, --weight-bits and --act-bits need --calibrate DATA.npy, images for a float model" in refused.output
+    )
