@@ -32,6 +32,9 @@ FAMILIES = {
     "ecp5": ("LFE5U-25F", "synth_ecp5 -top top -nowidelut"),
 }
 
+PACKED = ("W1A1", "W1A8", "W4A4")
+"""Formats whose whole arrays nextpnr packs too, to see what the count of a netlist leaves out."""
+
 
 @dataclass(frozen=True)
 class Synthesized:
@@ -181,7 +184,8 @@ def run(board: str) -> dict[str, Any]:
     Returns
     -------
     lanes: a row for each format and family. `cell`: logic cells per product of one cell with its accumulator; `array`:
-    those of a whole engine of PE x SIMD products; `aim`: what other designs are known to need.
+    those of a whole engine of PE x SIMD products; `packed`: the same, counted by nextpnr, for a few rows of iCE40;
+    `aim`: what other designs are known to need.
     """
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -192,15 +196,18 @@ def run(board: str) -> dict[str, Any]:
                 cell = synthesize(Cell(arithmetic), family, folder)["lc"] / SIMD
                 array = synthesize(MatmulEngine(engine(form)), family, folder)["lc"] / (PE * SIMD)
                 row = {"format": name, "family": family, "kind": arithmetic.kind, "aim": aim}
-                rows.append(row | {"cell": round(cell, 2), "array": round(array, 2)})
+                row |= {"cell": round(cell, 2), "array": round(array, 2)}
+                if family == "ice40" and name in PACKED:
+                    row["packed"] = round(packed(MatmulEngine(engine(form)), folder) / (PE * SIMD), 2)
+                rows.append(row)
     return {"board": board, "products": PE * SIMD, "lanes": rows}
 
 
 def show(row: Mapping[str, Any]) -> None:
     """Print a row for people."""
-    print(f"{'logic cells per product':24} {'family':8} {'kind':8} {'cell':>7} {'array':>7} {'known':>7}")
+    columns = ("cell", "array", "packed", "aim")
+    print(f"{'logic cells per product':24} {'family':8} {'kind':8}" + "".join(f"{name:>8}" for name in columns))
     for lane in row["lanes"]:
-        aim = "" if lane["aim"] is None else f"{lane['aim']:g}"
-        print(
-            f"{lane['format']:24} {lane['family']:8} {lane['kind']:8} {lane['cell']:7.2f} {lane['array']:7.2f} {aim:>7}"
-        )
+        figures = ("" if lane.get(name) is None else f"{lane[name]:.2f}" for name in columns)
+        line = f"{lane['format']:24} {lane['family']:8} {lane['kind']:8}" + "".join(f"{text:>8}" for text in figures)
+        print(line.rstrip())

@@ -110,7 +110,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _layers(report: Report) -> Table:
-    columns = ("layer", "engine", "PE x SIMD", "cycles", "of peak", "weights", "accumulator", "to codes by")
+    columns = ("layer", "engine", "PE x SIMD", "cycles", "of peak", "weight bits", "sum bits", "to codes by")
     table = _table("Layers", *columns)
     for layer in report["layers"]:
         bounds = layer["accumulator"]
@@ -120,14 +120,12 @@ def _layers(report: Report) -> Table:
             f"{layer['pe']} x {layer['simd']}",
             _count(layer["cycles"]),
             _percent(layer["utilization"]),
-            f"{_count(layer['weight_bits'])} bits",
-            f"{bounds['low']} .. {bounds['high']}" if bounds else UNKNOWN,
-            layer["requantizer"] or "",
+            _count(layer["weight_bits"]),
+            str(bounds["bits"]) if bounds else UNKNOWN,
+            (layer["requantizer"] or "").partition(" (")[0],
         )
     table.add_section()
-    table.add_row(
-        "all", "", "", "", _percent(report["utilization"]), f"{_count(report['model']['weight_bits'])} bits", "", ""
-    )
+    table.add_row("all", "", "", "", _percent(report["utilization"]), _count(report["model"]["weight_bits"]), "", "")
     return table
 
 

@@ -112,7 +112,8 @@ def _traced(model: nn.Module | ExportedProgram, problems: list[NnhwError]) -> fx
         return fx.GraphModule(nn.Module(), fx.Graph())
     try:
         if isinstance(model, ExportedProgram):
-            program: fx.GraphModule = model.module(check_guards=False)
+            unlifted = model.module(check_guards=False)  # refuses eval(), which a new module of it does not
+            program = fx.GraphModule(unlifted, unlifted.graph)
             program.load_state_dict({name: value.clone() for name, value in program.state_dict().items()}, assign=True)
             return program
         own = copy.deepcopy(model).cpu().eval()

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 import nnhw
+from nnhw.boards import load_board
 from nnhw.errors import TimingError
+from nnhw.flow.bitstream import names
+from nnhw.flow.family import family_of
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
 from nnhw.frontend import load_source
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = {"design.bin", "design.asc", "design.json", "accelerator.v", "device.v", "report.json", "timing.json"}
+FILES = {"design.json", "accelerator.v", "device.v", "report.json", "timing.json"}
 
 
 @pytest.fixture(autouse=True)
@@ -24,14 +27,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("board", ["icebreaker", "ice40_hx8k_b_evn"])
+@pytest.mark.parametrize("board", ["icebreaker", "ice40_hx8k_b_evn", "ulx3s_25f"])
 def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
     small_net: str, tmp_path: Path, board: str
 ) -> None:
     build = build_file(small_net, board, Options(seeds=1, frames=2), out=tmp_path / "b")
     report = build.report
     jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8")))
-    assert {path.name for path in build.path.iterdir()} >= FILES
+    assert {path.name for path in build.path.iterdir()} >= FILES | set(names(family_of(load_board(board))))
     assert report["fmax_hz"] >= report["clock_hz"] > 0
     assert report["exactness"]["ir_rtl"] == 0
     assert set(report["exactness"]["layers"].values()) == {0}
