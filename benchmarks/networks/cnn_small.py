@@ -1,4 +1,7 @@
-"""A small MNIST network: two strided convolutions and a linear layer, 8 bit; random weights where no checkpoint is."""
+"""A small MNIST network: two strided convolutions and a linear layer, 8 bit.
+
+Trained by `train.py`; without its checkpoint, weights are random.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def motions(split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def heartbeats() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ECG5000: normal beats to train on [N, 140], beats to test [N, 140], and which of these are normal."""
+    """Return ECG5000: normal beats to train on [N, 140], beats to test [N, 140], and 0 or 1 for normal or not."""
     with np.load(data_path("datasets", "ecg5000_2class.npz"), allow_pickle=False) as data:
         return data["normal_train"], data["test_x"], data["test_y"].astype(np.int64)
 

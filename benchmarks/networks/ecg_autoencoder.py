@@ -1,6 +1,6 @@
 """A small dense autoencoder of heartbeats, 140-32-8-32-140: what it cannot repeat is not normal.
 
-Random weights where no checkpoint is.
+Trained by `train.py`; without its checkpoint, weights are random.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""An MNIST network of three linear layers, 784-32-16-10; random weights where no checkpoint is."""
+"""An MNIST network of three linear layers, 784-32-16-10.
+
+Trained by `train.py`; without its checkpoints, weights are random.
+"""
 
 from __future__ import annotations
 

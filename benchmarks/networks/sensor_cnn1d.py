@@ -1,4 +1,7 @@
-"""A 1-D convolutional classifier of motions: 100 samples of a 6-axis sensor; random weights where no checkpoint is."""
+"""A 1-D convolutional classifier of motions: 100 samples of a 6-axis sensor.
+
+Trained by `train.py`; without its checkpoint, weights are random.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from benchmarks.networks.settling import CHECKPOINTS
 from nnhw.nn import QuantConv1d, QuantConv2d, QuantLinear, save_packed
 
 EVALUATION_BATCH = 500
-NORMAL_SHARE = 0.99  # of the training beats, which the threshold of the error lets pass
+NORMAL_SHARE = 0.95  # of the training beats, which the threshold of the error lets pass
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Task:
 
     Parameters
     ----------
-    train_x, train_y, test_x, test_y: images and labels; of an autoencoder, labels say what is normal.
+    train_x, train_y, test_x, test_y: images and labels; of an autoencoder, labels are 0 for what is normal.
     """
 
     train_x: Tensor
@@ -59,9 +59,9 @@ def sensor() -> Task:
 def ecg() -> Task:
     """Normal heartbeats to learn, normal and other ones to tell apart."""
     train, test_x, test_y = heartbeats()
-    images, labels = torch.from_numpy(train), torch.ones(len(train), dtype=torch.int64)
-    tests, normal = torch.from_numpy(test_x), torch.from_numpy(test_y)
-    return Task(images, labels, tests, normal, epochs=40, batch=32, learning_rate=2e-3, autoencoder=True)
+    images, labels = torch.from_numpy(train), torch.zeros(len(train), dtype=torch.int64)
+    tests, unusual = torch.from_numpy(test_x), torch.from_numpy(test_y)
+    return Task(images, labels, tests, unusual, epochs=40, batch=32, learning_rate=2e-3, autoencoder=True)
 
 
 def digits_spoken() -> Task:
@@ -114,7 +114,7 @@ def evaluate(model: nn.Module, task: Task) -> float:
             return float((results.argmax(1) == task.test_y).double().mean())
         usual = ((model(task.train_x) - task.train_x) ** 2).mean(dim=1).quantile(NORMAL_SHARE)
         normal = ((results - task.test_x) ** 2).mean(dim=1) <= usual
-        return float((normal == (task.test_y == 1)).double().mean())
+        return float((normal == (task.test_y == 0)).double().mean())
 
 
 def freeze(model: nn.Module) -> None:
@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("names", nargs="+", choices=list(TASKS))
     for name in parser.parse_args().names:
         torch.manual_seed(1)
+        (CHECKPOINTS / f"{name}.npz").unlink(missing_ok=True)  # training starts anew
         task, (model, _) = TASKS[name](), NETWORKS[name].load()
         train(model, task)
         before = evaluate(model, task)

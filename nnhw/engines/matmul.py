@@ -36,6 +36,8 @@ class MatmulConfig:
     thresholds: the requantizer of the sums, of any kind; None: raw sums leave.
     vectors: input vectors of one frame (output pixels).
     logic_pe: cells, the last ones, whose weights are constants in logic; the others' are in block RAM.
+    tail_words: words of each memory of weights in block RAM, the last ones, that are constants in logic all the same:
+        so the others fill whole block RAMs.
     logic_thresholds: steps of `Thresholds` are constants in logic; else in block RAM.
     dsp_pe: cells, the last ones, whose products are made in DSP blocks; the others' are in logic.
 
@@ -57,6 +59,7 @@ class MatmulConfig:
     logic_pe: int = 0
     logic_thresholds: bool = True
     dsp_pe: int = 0
+    tail_words: int = 0
 
     def __post_init__(self) -> None:
         outputs, inputs = self.weights.shape

@@ -10,7 +10,7 @@ from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.carry import family_of
-from nnhw.hdl.memory import block_ram, logic_rom
+from nnhw.hdl.memory import SplitRom, logic_rom
 
 
 class SystolicArray(wiring.Component):
@@ -101,20 +101,27 @@ class SystolicArray(wiring.Component):
         in_logic = [cell for cell in cells if cell >= config.pe - config.logic_pe]
         in_block = [cell for cell in cells if cell < config.pe - config.logic_pe]
         words: dict[int, Value] = {}
-        for name, members, make in (("block", in_block, block_ram), ("logic", in_logic, logic_rom)):
+        for name, members in (("block", in_block), ("logic", in_logic)):
             if not members:
                 continue
             init = [
                 sum(word << (position * width) for position, word in enumerate(row))
                 for row in zip(*(self._cell_words(cell) for cell in members), strict=True)
             ]
-            memory = make(self.depth, len(members) * width, init)
-            m.submodules[f"weights_{group}_{name}"] = memory
-            reader = memory.read_port()
-            m.d.comb += [reader.addr.eq(address), reader.en.eq(self.ce)]
-            value = reader.data
+            value = self._rom(m, f"weights_{group}_{name}", init, len(members) * width, name == "logic", address)
             words |= {cell: value[index * width : (index + 1) * width] for index, cell in enumerate(members)}
         return [words[cell] for cell in cells]
+
+    def _rom(self, m: Module, name: str, init: list[int], bits: int, in_logic: bool, address: Value) -> Value:
+        """Add a ROM; return its word, one move after its address."""
+        if in_logic:
+            m.submodules[name] = memory = logic_rom(self.depth, bits, init)
+            reader = memory.read_port()
+            m.d.comb += [reader.addr.eq(address), reader.en.eq(self.ce)]
+            return reader.data
+        m.submodules[name] = rom = SplitRom(init, bits, self.config.tail_words)
+        m.d.comb += [rom.addr.eq(address), rom.en.eq(self.ce)]
+        return rom.data
 
     def _cell_words(self, cell: int) -> list[int]:
         """Return the weight words of one cell: its outputs cell, cell + pe, ..., each in `steps` beats."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import Plan
 
 LINK_BITS = 8
+BEAT_BYTES = 8
+"""Most bytes that come in at once."""
 FIFO_MIN_DEPTH = 3
 FRAMES = 5
 """Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
@@ -85,7 +87,7 @@ class _Assembler:
 
     def convert(self, layer: str, port: _Port, lanes: int) -> _Port:
         """Bring a stream to `lanes`, over their greatest common divisor where neither divides the other."""
-        for target in (gcd(port.stream.lanes, lanes), lanes):
+        for target in (math.gcd(port.stream.lanes, lanes), lanes):
             stream = port.stream
             if target != stream.lanes:
                 config = ConvertConfig(stream.lanes, target, stream.element.bits, stream.beats)
@@ -152,6 +154,13 @@ def _stages(
         byte = Stream(1, o_format.frame_bytes, IntType(0, 255))
         assembler.add("output", "bytes", config, (last,), byte)
     return tuple(assembler.stages), i_format, o_format
+
+
+def least_interval(body: Graph) -> int:
+    """Return the cycles in which the input of a frame can come in and its output leave, at the most bytes a beat."""
+    source, result = body.inputs[0].type, body.output_nodes[0].type
+    i_bytes = source.size * source.int_dtype.bits / LINK_BITS
+    return max(math.ceil(i_bytes / BEAT_BYTES), result.size * -(-result.int_dtype.bits // LINK_BITS))
 
 
 def input_format(element: IntType, lanes: int, shape: tuple[int, ...]) -> InputFormat:

@@ -158,7 +158,9 @@ def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
     for group in range(config.groups):
         in_logic = min(config.hop, max(0, (group + 1) * config.hop - (config.pe - config.logic_pe)))
         if in_logic < config.hop:
-            ebr += family.block_rams(depth, (config.hop - in_logic) * width)
+            bits = (config.hop - in_logic) * width
+            ebr += family.block_rams(depth - config.tail_words, bits, rom=True)
+            lc += rom_lc(config.tail_words, bits) + bits if config.tail_words else 0
     dsp = config.dsp_pe * dsp_blocks(config.arithmetic, config.simd, family.name)
     return Cost(lc, ebr, dsp) + requantizer_cost(
         config.thresholds, config.raw, config.drain, config.logic_thresholds, family

@@ -29,6 +29,7 @@ class Folding:
     drain: sums that leave in one cycle.
     logic_pe: cells whose weights are constants in logic.
     logic_thresholds: thresholds are constants in logic.
+    logic_tails: the last words of block RAMs with weights are constants in logic, where that saves block RAMs.
     dsp_pe: cells whose products are made in DSP blocks.
     dsp_scaler: sums may be scaled to codes in DSP blocks.
     """
@@ -40,6 +41,7 @@ class Folding:
     drain: int = 1
     logic_pe: int = 0
     logic_thresholds: bool = True
+    logic_tails: bool = False
     dsp_pe: int = 0
     dsp_scaler: bool = False
 
@@ -79,7 +81,8 @@ def _matrix_foldings(layer: MatrixLayer) -> Iterator[Folding]:
                     continue
                 choice = drain_and_hop(pe, inputs // simd)
                 if choice is not None:
-                    yield Folding(channel_lanes, row_lanes, pe, choice[1], choice[0])
+                    for tails in (False, True):
+                        yield Folding(channel_lanes, row_lanes, pe, choice[1], choice[0], logic_tails=tails)
 
 
 def drain_and_hop(pe: int, steps: int) -> tuple[int, int] | None:

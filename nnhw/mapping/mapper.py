@@ -11,7 +11,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.ir import Graph
-from nnhw.mapping.assemble import assemble
+from nnhw.mapping.assemble import assemble, least_interval
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
@@ -21,6 +21,8 @@ from nnhw.mapping.resources import Cost
 
 MARGIN = 0.85
 """Share of a board's logic cells that a mapping may be estimated to take: beyond, clocks drop."""
+_PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
+"""What a block RAM is worth, as multiples of the family's usual price, in the order in which they are tried."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 
 
@@ -35,17 +37,16 @@ class Budget:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A folding with what it gives and takes.
-
-    Parameters
-    ----------
-    weight: one number to compare candidates by.
-    """
+    """A folding with what it gives and takes."""
 
     folding: Folding
     cycles: int
     cost: Cost
-    weight: float
+
+    def beats(self, other: Candidate) -> bool:
+        """Return whether this one is as good as another in everything."""
+        mine, others = self.cost, other.cost
+        return self.cycles <= other.cycles and mine.lc <= others.lc and mine.ebr <= others.ebr
 
 
 class Mapper:
@@ -68,10 +69,10 @@ class Mapper:
         """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""
         plan = self.planner.plan(layer, folding)
         cost = plan.cost(self.family)
-        return Candidate(folding, plan.cycles, cost, self.family.weight(cost.lc, cost.ebr, cost.dsp))
+        return Candidate(folding, plan.cycles, cost)
 
     def candidates(self, layer: Layer, choices: Iterable[Folding]) -> list[Candidate]:
-        """Return the candidates of a layer that no other one beats in both cycles and cost, fastest first.
+        """Return the candidates of a layer that no other one beats in cycles, logic and block RAM, fastest first.
 
         Raises: MappingError of the last folding, if an engine accepts none.
         """
@@ -84,10 +85,10 @@ class Mapper:
                 refused = error
         if not found and refused is not None:
             raise refused
-        found.sort(key=lambda item: (item.cycles, item.weight))
+        found.sort(key=lambda item: (item.cycles, item.cost.lc, item.cost.ebr))
         kept: list[Candidate] = []
         for item in found:
-            if not kept or item.weight < kept[-1].weight:
+            if not any(other.beats(item) for other in kept):
                 kept.append(item)
         return kept
 
@@ -164,21 +165,33 @@ class Mapper:
 
     def fastest(self, frontiers: Sequence[Sequence[Candidate]], intervals: Sequence[int]) -> tuple[list[Folding], Cost]:
         """Return the foldings of the first interval that fits, and their cost; a longer one never costs more."""
-        results: dict[int, tuple[list[Folding], Cost] | None] = {}
+        results: dict[int, tuple[list[Folding], Cost]] = {}
 
         def fits(interval: int) -> bool:
-            chosen = smallest_within(frontiers, interval)
-            placed = self.place_products(*self.place_weights([item.folding for item in chosen])) if chosen else None
-            results[interval] = placed
-            return placed is not None and not _excess(placed[1], self.budget)
+            results[interval] = self.within(frontiers, interval)
+            return not _excess(results[interval][1], self.budget)
 
         index = bisect_left(intervals, True, key=fits)
         if index < len(intervals) and fits(intervals[index]):
-            found = results[intervals[index]]
-            assert found is not None
-            return found
-        smallest = results[intervals[-1]]
-        raise MappingError(_does_not_fit(self.layers, intervals[-1], smallest[1] if smallest else Cost(), self.budget))
+            return results[intervals[index]]
+        raise MappingError(_does_not_fit(self.layers, intervals[-1], results[intervals[-1]][1], self.budget))
+
+    def within(self, frontiers: Sequence[Sequence[Candidate]], interval: int) -> tuple[list[Folding], Cost]:
+        """Return the smallest foldings that take at most `interval` cycles, and their cost.
+
+        Block RAM is weighed against logic at one price after another, until both suffice.
+        """
+        best: tuple[float, list[Folding], Cost] | None = None
+        for price in _PRICES:
+            chosen = smallest_within(frontiers, interval, self.family.block_ram_lc * price)
+            placed, cost = self.place_products(*self.place_weights([item.folding for item in chosen]))
+            over = max(0.0, cost.lc - self.budget.lc) + self.family.block_ram_lc * max(0, cost.ebr - self.budget.ebr)
+            if best is None or over < best[0]:
+                best = over, placed, cost
+            if not over:
+                break
+        assert best is not None
+        return best[1], best[2]
 
     def _into_dsp(self, layer: Layer, folding: Folding) -> Iterable[tuple[str, Folding]]:
         """Yield what could be moved to DSP blocks: one cell's products, the scaling of sums."""
@@ -227,9 +240,10 @@ def map_body(
     _check_names(layers, overrides or {})
     mapper = Mapper(body, layers, budget, family)
     frontiers = _frontiers(mapper, overrides or {})
-    fastest = max(min(candidate.cycles for candidate in candidates) for candidates in frontiers)
+    slowest = max(min(candidate.cycles for candidate in candidates) for candidates in frontiers)
+    fastest = max(slowest, least_interval(body))
     intervals = sorted({candidate.cycles for candidates in frontiers for candidate in candidates})
-    intervals = [interval for interval in intervals if interval >= fastest]
+    intervals = [fastest, *(interval for interval in intervals if interval > fastest)]
     if target_interval is not None:
         reach = [interval for interval in intervals if interval <= target_interval]
         intervals = reach[-1:] or intervals[:1]
@@ -239,15 +253,20 @@ def map_body(
     return assemble(layers, plans, body, board_name)
 
 
-def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int) -> list[Candidate] | None:
-    """Return the smallest candidate of each layer that takes at most `interval` cycles, or None."""
-    chosen = []
-    for candidates in frontiers:
-        fitting = [candidate for candidate in candidates if candidate.cycles <= interval]
-        if not fitting:
-            return None
-        chosen.append(min(fitting, key=lambda candidate: candidate.weight))
-    return chosen
+def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int, block_ram_lc: float) -> list[Candidate]:
+    """Return the smallest candidate of each layer that takes at most `interval` cycles; there must be one.
+
+    Parameters
+    ----------
+    block_ram_lc: logic cells that a block RAM is worth.
+    """
+    return [
+        min(
+            (candidate for candidate in candidates if candidate.cycles <= interval),
+            key=lambda candidate: (candidate.cost.lc + block_ram_lc * candidate.cost.ebr, candidate.cycles),
+        )
+        for candidates in frontiers
+    ]
 
 
 def _frontiers(mapper: Mapper, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:

@@ -40,6 +40,8 @@ from nnhw.mapping.requantize import choose, implementations
 from nnhw.mapping.resources import Cost
 
 MOST_BUFFER_LOG2 = 17
+MOST_TAIL = 32
+"""Words of a memory that are worth being constants in logic so that the others fill whole block RAMs."""
 Engine = tuple[str, EngineConfig, Stream]
 """Kind, parameters, and what leaves."""
 
@@ -132,6 +134,7 @@ class Planner:
             logic_pe=folding.logic_pe,
             logic_thresholds=folding.logic_thresholds,
             dsp_pe=folding.dsp_pe,
+            tail_words=self._tail_words(folding, repeats * layer.groups * window.steps, layer.weight),
         )
         sums = outputs * layer.vectors
         output = self._stream(layer, folding.drain, sums)
@@ -319,6 +322,17 @@ class Planner:
             )
 
         return deepest_window(make, folding.channel_lanes * layer.activation.bits, self.family, layer.where)
+
+    def _tail_words(self, folding: Folding, depth: int, weight: IntType) -> int:
+        """Return how many words of each memory of weights are constants in logic: as few as save most block RAMs."""
+        if not folding.logic_tails:
+            return 0
+        bits, family = folding.hop * folding.simd * weight.bits, self.family
+        tails = [
+            0,
+            *(depth % words for words, _ in family.block_ram_modes if words < depth and depth % words <= MOST_TAIL),
+        ]
+        return min(tails, key=lambda tail: (family.block_rams(depth - tail, bits, rom=True), tail))
 
     def _padding(self, layer: WindowLayer, lanes: int) -> list[Engine]:
         if layer.padding is None:

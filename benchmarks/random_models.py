@@ -1,0 +1,447 @@
+"""Random small PyTorch networks of everything that nnhw documents as supported: layers, activations, formats, joins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nnhw.nn import Bipolar, Int, QuantConv1d, QuantConv2d, Quantizer, QuantLinear, Scale, Sign, Ternary, UInt
+
+OBSERVED = 6
+"""Images that scales and statistics are taken from."""
+MOST_ELEMENTS = 600
+"""Elements of a feature map beyond which nothing is made larger: networks stay small."""
+Spread = Literal["power", "short", "any"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "relu6": functional.relu6,
+    "hardtanh": functional.hardtanh,
+    "clamp": lambda x: torch.clamp(x, -0.75, 1.25),
+    "leaky_relu": lambda x: functional.leaky_relu(x, 0.1),
+    "falling_leaky_relu": lambda x: functional.leaky_relu(x, -0.5),
+    "elu": functional.elu,
+    "selu": functional.selu,
+    "celu": lambda x: functional.celu(x, 0.5),
+    "hardsigmoid": functional.hardsigmoid,
+    "hardswish": functional.hardswish,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "silu": functional.silu,
+    "mish": functional.mish,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "softplus": lambda x: functional.softplus(x, 2.0, 5.0),
+    "log_sigmoid": functional.logsigmoid,
+    "abs": torch.abs,
+    "square": torch.square,
+    "sqrt": lambda x: torch.sqrt(torch.relu(x)),
+    "exp": lambda x: torch.exp(torch.clamp(x, max=3.0)),
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "round": torch.round,
+    "trunc": torch.trunc,
+    "neg": torch.neg,
+    "affine": lambda x: 0.75 - x * 1.5,
+    "divide": lambda x: (x + 0.125) / 3.0,
+    "reciprocal": lambda x: 1 / (1 + torch.square(x)),
+    "gate": lambda x: x * torch.sigmoid(1.5 * x),
+    "residue": lambda x: x - torch.round(x),
+    "minimum": lambda x: torch.minimum(x, torch.tanh(x) + 0.25),
+    "maximum": lambda x: torch.maximum(0.5 * x, 0.25 - x),
+}
+TAILS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda x: torch.softmax(x, 1),
+    "log_softmax": lambda x: torch.log_softmax(x, 1),
+    "argmax": lambda x: torch.argmax(x, 1),
+    "tanh": torch.tanh,
+    "half": lambda x: x * 0.5,
+}
+
+
+class Pointwise(nn.Module):
+    """A function of one tensor, by its name in a table."""
+
+    def __init__(self, table: dict[str, Callable[[Tensor], Tensor]], name: str) -> None:
+        super().__init__()
+        self.function, self.name = table[name], name
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return self.function(x)
+
+    def extra_repr(self) -> str:
+        return self.name
+
+
+class Channelwise(nn.Module):
+    """x * factor + addend, with one factor and one addend for each channel."""
+
+    factor: Tensor
+    addend: Tensor
+
+    def __init__(self, factor: Tensor, addend: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("factor", factor)
+        self.register_buffer("addend", addend)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, channels, ..]; the shape stays."""
+        return x * self.factor + self.addend
+
+
+class Join(nn.Module):
+    """Branches of one value, joined: added, subtracted, or one behind the other."""
+
+    def __init__(self, kind: str, branches: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Join what the branches make of x."""
+        values = [branch(x) for branch in self.branches]
+        if self.kind == "concat":
+            return torch.cat(values, 1)
+        total = values[0]
+        for value in values[1:]:
+            total = total - value if self.kind == "subtract" else total + value
+        return total
+
+    def extra_repr(self) -> str:
+        return self.kind
+
+
+class Path:
+    """Modules in a row, and the values that some images have behind them; scales and statistics follow from these.
+
+    Parameters
+    ----------
+    x: float [N, ..], codes times scale if quantized.
+    """
+
+    def __init__(self, rng: np.random.Generator, x: Tensor) -> None:
+        self.rng, self.x = rng, x
+        self.modules: list[nn.Module] = []
+
+    def put(self, module: nn.Module) -> None:
+        """Append a module and send the images through it."""
+        with torch.no_grad():
+            self.x = module.eval()(self.x)
+        self.modules.append(module)
+
+    def branch(self) -> Path:
+        """Return an empty path that begins where this one ends."""
+        return Path(self.rng, self.x)
+
+    def sequence(self) -> nn.Module:
+        """Return the modules as one."""
+        return nn.Sequential(*self.modules)
+
+    @property
+    def rank(self) -> int:
+        """Axes of an image: 1 for a vector, 2 for a series, 3 for an image."""
+        return self.x.dim() - 1
+
+    @property
+    def channels(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Height and width, or length."""
+        return tuple(self.x.shape[2:])
+
+    def flip(self, probability: float) -> bool:
+        return bool(self.rng.random() < probability)
+
+    def pick(self, *choices: Any) -> Any:
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def between(self, low: int, high: int) -> int:
+        """Return a whole number, both ends included."""
+        return int(self.rng.integers(low, high + 1))
+
+    # Formats
+
+    def scale(self, near: float, spread: Spread) -> float:
+        """Return a scale near a number: a power of two, one of 12 significant bits, or any of float32."""
+        near = float(np.float32(near * self.rng.uniform(0.4, 1.4))) or 1.0
+        mantissa, exponent = math.frexp(near)
+        if spread == "power":
+            return math.ldexp(1.0, exponent - 1)
+        return math.ldexp(round(mantissa * 2**12), exponent - 12) if spread == "short" else near
+
+    def quantizer(self, spread: Spread | None = None) -> None:
+        """Append a quantizer of any format whose codes the values fill."""
+        spread = spread or self.pick("power", "power", "short", "any")
+        peak = float(torch.quantile(self.x.abs().flatten()[:4000], 0.98)) or 1.0
+        bits = self.pick(2, 2, 3, 3, 4, 4, 5, 6, 8)
+        kind = self.pick("sign", "bipolar", "bit", "ternary", "int", "int", "narrow", "uint", "uint", "offset")
+        if kind == "sign":
+            self.put(Sign())
+        elif kind == "bipolar":
+            self.put(Bipolar(self.scale(peak, spread)))
+        elif kind == "bit":
+            self.put(Quantizer(0, 1, self.scale(peak, spread)))
+        elif kind == "ternary":
+            self.put(Ternary(self.scale(peak, spread)))
+        elif kind == "uint":
+            self.put(UInt(bits, self.scale(peak / 2**bits, spread)))
+        elif kind == "offset":
+            self.put(UInt(bits, self.scale(2 * peak / 2**bits, spread), zero_point=self.between(1, 2**bits - 1)))
+        else:
+            self.put(Int(bits, self.scale(2 * peak / 2**bits, spread), narrow_range=kind == "narrow"))
+
+    def weights(self, outputs: int, spread: Spread | None = None) -> Quantizer:
+        """Return a number format of weights with one scale, or one for each output."""
+        spread = spread or self.pick("power", "short", "any")
+        kind = self.pick("bipolar", "bipolar", "ternary", "int", "int", "narrow", "uint")
+        bits = self.pick(2, 3, 4, 5, 6, 8)
+        axis = self.pick(-1, 0)
+        unit = 0.3 if kind in ("bipolar", "ternary") else 0.6 / 2 ** (bits - 1)
+        scale: Any = [self.scale(unit, spread) for _ in range(outputs if axis == 0 else 1)]
+        if kind == "bipolar":
+            return Bipolar(scale, axis)
+        scale = "max_abs" if spread == "power" and self.flip(0.5) else scale
+        if kind == "ternary":
+            return Ternary(scale, axis)
+        return UInt(bits, scale, axis) if kind == "uint" else Int(bits, scale, axis, narrow_range=kind == "narrow")
+
+    # Layers
+
+    def linear(self, outputs: int) -> None:
+        """Append a linear layer; a series or an image is flattened before."""
+        if self.rank > 1:
+            self.put(nn.Flatten())
+        options = {"weight_quant": self.weights(outputs), "bias": self.flip(0.4)}
+        self.put(QuantLinear(self.channels, outputs, **options))
+
+    def convolution(self, outputs: int, spread: Spread | None = None, keep: bool = False, stride: int = 0) -> None:
+        """Append a convolution over whatever fits.
+
+        Parameters
+        ----------
+        keep: the size of the image.
+        stride: in all directions; 0 for any.
+        """
+        groups = self._groups(outputs)
+        outputs = self.channels if groups == self.channels and keep is False and self.flip(0.6) else outputs
+        kernel, padding, dilation, strides = [], [], [], []
+        for size in self.sizes:
+            taps, step = (self.pick(1, 3), self.pick(1, 1, 2)) if keep else (self.between(1, 3), self.pick(1, 1, 2))
+            border = step * (taps - 1) // 2 if keep else self.between(0, min(taps - 1, 2))
+            if size + 2 * border < step * (taps - 1) + 1:
+                taps, step, border = 1, 1, 0
+            for numbers, number in ((kernel, taps), (dilation, step), (padding, border)):
+                numbers.append(number)
+            strides.append(stride or (1 if keep else self.pick(1, 1, 2)))
+        same = not keep and set(strides) == {1} and self.flip(0.3)
+        make = QuantConv2d if self.rank == 3 else QuantConv1d
+        self.put(
+            make(
+                self.channels,
+                outputs,
+                tuple(kernel),  # type: ignore[arg-type]
+                weight_quant=self.weights(outputs, spread),
+                stride=tuple(strides),
+                padding="same" if same else tuple(padding),
+                dilation=tuple(dilation),
+                groups=groups,
+                bias=self.flip(0.4),
+            )
+        )
+
+    def _groups(self, outputs: int) -> int:
+        shared = [count for count in range(1, self.channels + 1) if self.channels % count == 0 == outputs % count]
+        if self.flip(0.25) and outputs % self.channels == 0:
+            return self.channels
+        return int(self.pick(*shared)) if self.flip(0.2) else 1
+
+    def chain(self, spread: Spread | None = None, turns: bool = True) -> None:
+        """Append what stands between sums and codes: batch normalization, activations, a quantizer; and pooling."""
+        if self.flip(0.6):
+            self.put(self._batch_norm())
+        elif self.flip(0.3):
+            shape = (1, self.channels) + (1,) * (self.rank - 1)
+            factor = self.rng.choice([-2.0, -0.75, 0.5, 1.0, 1.25], shape)
+            self.put(Channelwise(torch.tensor(factor).float(), torch.tensor(self.rng.normal(0, 0.2, shape)).float()))
+        for _ in range(self.pick(0, 1, 1, 1, 2) if turns else 0):
+            self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)) if self.flip(0.85) else self._prelu())
+        early = self.rank > 1 and self.flip(0.2)
+        if early:
+            self.max_pool()
+        self.quantizer(spread)
+
+    def _prelu(self) -> nn.Module:
+        prelu = nn.PReLU(self.pick(1, self.channels))
+        prelu.weight.data = torch.tensor(self.rng.normal(0.2, 0.3, prelu.weight.shape)).float()
+        return prelu
+
+    def _batch_norm(self) -> nn.Module:
+        make = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d)[self.rank - 1]
+        norm = make(self.channels)
+        axes = [axis for axis in range(self.x.dim()) if axis != 1]
+
+        def spread(values: np.ndarray) -> Tensor:
+            return torch.tensor(values).float()
+
+        norm.running_mean = self.x.mean(axes) + spread(self.rng.normal(0, 0.1, self.channels))
+        norm.running_var = self.x.var(axes) * spread(self.rng.uniform(0.5, 1.5, self.channels)) + 1e-3
+        # Falling channels, and constant ones.
+        signs = self.rng.choice([1.0, 1.0, 1.0, -1.0, 0.0], self.channels, p=[0.3, 0.3, 0.2, 0.18, 0.02])
+        norm.weight.data = spread(signs * self.rng.uniform(0.5, 1.5, self.channels))
+        norm.bias.data = spread(self.rng.normal(0, 0.3, self.channels))
+        return norm
+
+    def max_pool(self) -> None:
+        """Append max pooling, if anything is left to be pooled."""
+        if max(self.sizes) < 2:
+            return
+        if self.flip(0.1):
+            self.put((nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)[self.rank - 2](1))
+            return
+        make = (nn.MaxPool1d, nn.MaxPool2d)[self.rank - 2]
+        self.put(make(*self._pooling()))
+
+    def average_pool(self) -> None:
+        """Append average pooling with the quantizer that has to follow it."""
+        if max(self.sizes) < 2 or self.flip(0.4):
+            self.put((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)[self.rank - 2](1))
+        else:
+            self.put((nn.AvgPool1d, nn.AvgPool2d)[self.rank - 2](*self._pooling()))
+        self.quantizer()
+
+    def _pooling(self) -> tuple[Any, Any, Any]:
+        """Return kernel, stride and padding."""
+        kernel = [self.between(1, min(3, size)) for size in self.sizes]
+        stride = [self.pick(size, size, self.between(1, 2)) for size in kernel]
+        padding = [self.between(0, size // 2) if self.flip(0.3) else 0 for size in kernel]
+        return tuple(kernel), tuple(stride), tuple(padding)
+
+    # Blocks
+
+    def layer(self) -> None:
+        """Append a layer with all that follows it."""
+        if self.rank == 1:
+            self.linear(self.between(2, 12))
+        else:
+            self.convolution(self.between(1, 8))
+        self.chain()
+        if self.rank > 1 and self.flip(0.3):
+            self.pick(self.max_pool, self.average_pool)()
+
+    def joined(self) -> None:
+        """Append branches whose sum is quantized again."""
+        outputs = self.channels if self.flip(0.6) else self.between(2, 8)
+        parts: list[Path] = []
+        stride = self.pick(1, 1, 1, 2) if outputs != self.channels else 1
+        for number in range(self.pick(2, 2, 2, 2, 3)):
+            part = self.branch()
+            if number == 0 and outputs == self.channels:
+                part.quantizer(self.pick("power", "short")) if self.flip(0.8) else part.put(nn.Identity())
+            else:
+                self._branch(part, outputs, stride)
+            parts.append(part)
+        self.put(Join(self.pick("add", "add", "subtract"), [part.sequence() for part in parts]))
+        if self.flip(0.4):
+            self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)))
+        self.quantizer(self.pick("power", "short"))
+
+    def _branch(self, part: Path, outputs: int, stride: int) -> None:
+        """Append layers that keep the size, or divide it by the stride, up to a quantizer."""
+        if part.rank == 1:
+            part.linear(outputs)
+        else:
+            if self.flip(0.3):
+                part.convolution(self.between(1, 6), keep=True, stride=1)
+                part.chain_without_pool()
+            part.convolution(outputs, keep=True, stride=stride)
+        part.chain_without_pool(self.pick("power", "short"))
+
+    def chain_without_pool(self, spread: Spread | None = None) -> None:
+        """Append batch normalization, an activation and a quantizer."""
+        if self.flip(0.6):
+            self.put(self._batch_norm())
+        if self.flip(0.7):
+            self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)))
+        self.quantizer(spread)
+
+    def concatenated(self) -> None:
+        """Append branches one behind the other, with one quantizer behind or one in each."""
+        parts = [self.branch() for _ in range(self.pick(2, 2, 3))]
+        if self.flip(0.3):
+            parts[0].put(nn.Identity())
+            parts = parts[:1] + [part for part in parts[1:]]
+        for part in parts[1:] if parts[0].modules else parts:
+            self._branch(part, self.between(1, 4), 1)
+        self.put(Join("concat", [part.sequence() for part in parts]))
+        if self.flip(0.3):
+            self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)))
+        self.quantizer()
+
+    def upsampled(self) -> None:
+        """Append nearest-neighbour upsampling, unless the image is large."""
+        if self.x[0].numel() * 4 <= MOST_ELEMENTS:
+            factor: Any = self.pick(2, 3, (1, 2), (2, 1)) if self.rank == 3 else self.pick(2, 3)
+            self.put(nn.Upsample(scale_factor=factor))
+
+    def block(self) -> None:
+        """Append one block of any kind."""
+        joins = [self.joined, self.concatenated]
+        self.pick(*[self.layer] * 5, *joins, *joins, *([self.upsampled] if self.rank > 1 else []))()
+
+
+def random_model(seed: int) -> tuple[nn.Module, Tensor]:
+    """Return a random network in eval mode, and images that its scales were taken from, the same for each seed.
+
+    Returns
+    -------
+    The network; float32 [6, *shape].
+    """
+    rng = np.random.default_rng(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        images = torch.tensor(rng.uniform(-1, 1, (OBSERVED, *_shape(rng)))).float()
+        path = Path(rng, images)
+        if path.flip(0.3):
+            path.put(Pointwise(ACTIVATIONS, path.pick("affine", "divide", "tanh", "neg")))
+        path.quantizer()
+        for _ in range(path.between(1, 3)):
+            path.block()
+        _finish(path)
+    return path.sequence().eval(), images
+
+
+def _shape(rng: np.random.Generator) -> tuple[int, ...]:
+    """Return the shape of an image, a series or a vector."""
+    kind = rng.integers(10)
+    if kind < 6:
+        return (int(rng.integers(1, 5)), *(int(size) for size in rng.integers(3, 9, 2)))
+    if kind < 8:
+        return int(rng.integers(1, 5)), int(rng.integers(4, 20))
+    return (int(rng.integers(2, 24)),)
+
+
+def _finish(path: Path) -> None:
+    """Append a last layer, and what the host computes behind it."""
+    if path.rank > 1 and path.flip(0.3):
+        path.convolution(path.between(1, 5))
+        if path.flip(0.5):
+            path.put(path._batch_norm())
+    elif path.rank == 1 or path.flip(0.8):
+        path.linear(path.between(1, 10))
+        if path.flip(0.4):
+            path.put(path._batch_norm())
+    else:
+        path.layer()
+    if path.flip(0.2):
+        path.put(Scale(0.125))
+    if path.flip(0.3):
+        path.put(Pointwise(TAILS, path.pick(*TAILS)))

@@ -1,0 +1,273 @@
+"""Random networks: PyTorch's reference == the graph behind every pass == golden stages == RTL, at every boundary."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from torch import Tensor, nn
+
+from benchmarks.random_models import random_model
+from benchmarks.rtl import check_equality
+from nnhw import ir
+from nnhw.accelerator import Accelerator
+from nnhw.boards import load_board
+from nnhw.errors import MappingError, NnhwError
+from nnhw.flow.lowering import lower_graph
+from nnhw.flow.progress import Progress, SilentProgress, make_progress
+from nnhw.flow.samples import evaluate
+from nnhw.frontend.capture import capture
+from nnhw.mapping.family import FAMILIES
+from nnhw.mapping.mapper import Budget, map_body
+from nnhw.passes import Parts
+from tests.mapping.golden import golden_run
+
+__all__ = ["Found", "check_network", "random_model", "run", "show", "survey"]
+
+NETWORKS, MAPPED, SIMULATED = 1000, 300, 100
+IMAGES, FRAMES = 8, 5
+PATTERNS = (("none", "none"), ("random", "bursts"))
+CLOSE = 1e-9
+"""Float64 rounds the products of scales in another order than the reference; anything beyond is another answer."""
+LC, EBR, DSP = 100_000, 1000, 60
+"""A device that everything fits."""
+FEW_EBR = (2, 4, 8, 16, 32)
+"""Block RAMs of smaller ones, on which weights have to become logic."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass
+class Found:
+    """What one network gave.
+
+    Parameters
+    ----------
+    stage: the last one that was reached: 'capture', 'lower', 'map' or 'simulate'.
+    refused: nnhw's own message, if it refuses the network.
+    failure: what went wrong otherwise; nothing if all is equal.
+    ops: of the integer graph.
+    engines: of the accelerator.
+    counts: what was compared.
+    """
+
+    seed: int
+    stage: str = "capture"
+    refused: str = ""
+    failure: str = ""
+    ops: Counter[str] = field(default_factory=Counter)
+    engines: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def check_network(
+    seed: int,
+    mapped: bool = False,
+    simulated: bool = False,
+    family: str = "ice40",
+    make: Callable[[int], tuple[nn.Module, Tensor]] = random_model,
+) -> Found:
+    """Compare everything that computes one network.
+
+    Parameters
+    ----------
+    mapped: also by the golden functions of an accelerator's stages.
+    simulated: also by its RTL.
+    make: the generator.
+    """
+    found = Found(seed)
+    try:
+        _check(found, mapped or simulated, simulated, family, make)
+    except NnhwError as error:
+        found.refused = str(error)
+    except Exception as error:  # whatever it is: to be counted, and shown with its seed
+        logging.getLogger(__name__).debug("seed %d", seed, exc_info=True)
+        found.failure = f"{type(error).__name__}: {error}"
+    return found
+
+
+def _check(
+    found: Found, mapped: bool, simulated: bool, family: str, make: Callable[[int], tuple[nn.Module, Tensor]]
+) -> None:
+    """Go as far as asked; note what differs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, example = make(found.seed)
+        graph = capture(model, example)
+    rng = np.random.default_rng(found.seed)
+    images = extreme_images(example.numpy(), rng)
+    found.stage = "lower"
+    parts, facts = lower_graph(graph, {"inputs": images})
+    found.counts += Counter(networks=1, images=len(images))
+    found.ops.update(node.op.name for node in parts.body.nodes)
+    differing = [name for name, count in facts["passes"].items() if count]
+    if differing:
+        found.failure = f"differs behind {', '.join(differing)}"
+    elif _far(evaluate(model, images, double=True), ir.run_in_chunks(graph, images.astype(np.float64))[0]):
+        found.failure = "PyTorch in float64 gives another answer"
+    elif mapped:
+        _check_accelerator(found, parts, images, simulated, family, rng)
+
+
+def _check_accelerator(
+    found: Found, parts: Parts, images: np.ndarray, simulated: bool, family: str, rng: np.random.Generator
+) -> None:
+    found.stage = "map"
+    interval = round(float(np.exp(rng.uniform(np.log(30 if simulated else 4), np.log(5000)))))
+    accelerator = _mapped(parts.body, interval, int(rng.integers(3)), family)
+    codes = np.concatenate([extreme_codes(parts.body, rng), ir.run(parts.head, images)[0][:2]])
+    found.counts += Counter(mapped=1, frames=len(codes))
+    found.engines.update(f"{type(stage.config).__name__}{_datapath(stage.config)}" for stage in accelerator.stages)
+    found.failure = golden_difference(accelerator, parts.body, codes)
+    if simulated and not found.failure:
+        found.stage = "simulate"
+        found.failure = rtl_difference(accelerator, parts.body, codes)
+        found.counts += Counter(simulated=1, rtl_frames=len(codes) * len(PATTERNS))
+
+
+def _mapped(body: ir.Graph, interval: int, device: int, family: str) -> Accelerator:
+    """Map for a large device (0), one with DSP blocks (1), or one with as few block RAMs as will do (2)."""
+    for ebr in FEW_EBR if device == 2 else ():
+        with contextlib.suppress(MappingError):
+            return map_body(body, "any", Budget(LC, ebr), family=FAMILIES[family], target_interval=interval)
+    budget = Budget(LC, EBR, DSP if device == 1 else 0)
+    return map_body(body, "any", budget, family=FAMILIES[family], target_interval=interval)
+
+
+def extreme_images(example: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return images [8, *shape] within the range of the model, at its ends, far beyond them, and on coarse steps."""
+    shape = example.shape[1:]
+    steps = rng.integers(-16, 17, (2, *shape)) / 16  # ties of quantizers whose scale is a power of two
+    parts = [example[:2], np.full((1, *shape), -4), np.full((1, *shape), 4), np.zeros((1, *shape)), steps]
+    parts.append(rng.normal(0, 2, (IMAGES - 7, *shape)))
+    return np.concatenate(parts).astype(np.float32)
+
+
+def extreme_codes(body: ir.Graph, rng: np.random.Generator) -> np.ndarray:
+    """Return input codes [5, *shape]: the least, the greatest, both at random, and any."""
+    kind, shape = body.inputs[0].type.int_dtype, body.inputs[0].type.shape
+    low, high = np.full((1, *shape), kind.low), np.full((1, *shape), kind.high)
+    ends = np.where(rng.random((1, *shape)) < 0.5, low, high)
+    any_codes = rng.integers(kind.low, kind.high + 1, (FRAMES - 3, *shape))
+    return np.concatenate([any_codes, low, high, ends] if not kind.bipolar else [low, high, *_signs(rng, shape)])
+
+
+def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> list[np.ndarray]:
+    return [2 * rng.integers(0, 2, (1, *shape)) - 1 for _ in range(FRAMES - 2)]
+
+
+def golden_difference(accelerator: Accelerator, body: ir.Graph, codes: np.ndarray) -> str:
+    """Compare the golden functions of the stages with the interpreter, and the byte formats at both ends."""
+    observed: dict[str, np.ndarray] = {}
+    result = ir.run(body, codes, observe=observed.__setitem__)[0]
+    outputs = {stage.node: stage.output for _, stage in accelerator.boundaries}
+    for frame in range(len(codes)):
+        for node, elements in golden_run(accelerator, codes[frame]).items():
+            if not np.array_equal(elements, outputs[node].elements_of(observed[node][frame : frame + 1])[0]):
+                return f"golden stages differ at {node}"
+    entry, end = accelerator.input_format, accelerator.output_format
+    if not np.array_equal(entry.unpack(entry.pack(codes)), codes):
+        return "input format is not its own inverse"
+    return "" if np.array_equal(end.unpack(end.pack(result)), result) else "output format is not its own inverse"
+
+
+def rtl_difference(accelerator: Accelerator, body: ir.Graph, codes: np.ndarray) -> str:
+    """Compare the RTL with the interpreter at every boundary, and its cycles with the schedule."""
+    free, *stalled = check_equality(accelerator, body, codes, PATTERNS)
+    for equality in (free, *stalled):
+        if not equality.equal:
+            return f"RTL differs: {equality.row()}"
+    measured = (free.run.latency_cycles, free.run.interval_cycles)
+    schedule = accelerator.schedule
+    predicted = (schedule.latency_cycles, schedule.interval_cycles)
+    return "" if measured == predicted else f"latency and interval are {measured}, predicted {predicted}"
+
+
+def survey(seeds: Iterable[Found], total: int, progress: Progress | None = None) -> dict[str, Any]:
+    """Return the counts of many networks.
+
+    Returns
+    -------
+    ir, golden, rtl: networks and images or frames compared. refused: reasons with their number, names left out.
+    failures: seed, stage and text of each. ops, engines: how often each occurs, so that what is missing is seen.
+    """
+    progress = progress or SilentProgress()
+    counts: Counter[str] = Counter()
+    ops: Counter[str] = Counter()
+    engines: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    failures = []
+    for number, found in enumerate(seeds, 1):
+        counts += found.counts
+        ops += found.ops
+        engines += found.engines
+        if found.refused:
+            refused[f"{found.stage}: {reason(found.refused)}"] += 1
+            progress.note(f"seed {found.seed} refused: {found.refused}")
+        if found.failure:
+            failures.append({"seed": found.seed, "stage": found.stage, "failure": found.failure})
+            progress.note(f"seed {found.seed} FAILS, {found.stage}: {found.failure}")
+        progress.advance(number, total)
+    return {
+        "networks": total,
+        "ir": {"networks": counts["networks"], "images": counts["images"]},
+        "golden": {"networks": counts["mapped"], "frames": counts["frames"]},
+        "rtl": {"networks": counts["simulated"], "frames": counts["rtl_frames"]},
+        "refused": dict(refused.most_common()),
+        "failures": failures,
+        "ops": dict(sorted(ops.items())),
+        "engines": dict(sorted(engines.items())),
+    }
+
+
+def reason(message: str) -> str:
+    """Return a message without the names, places and numbers of one network."""
+    first = message.splitlines()[1] if message.splitlines()[1:] else message
+    plain = re.sub(r"'[^']*'( \([^)]*\))?", "..", re.sub(r"^\s*\d+\. ", "", first))
+    return re.sub(r"-?\d+(\.\d+)?", "N", plain)
+
+
+def run(board: str) -> dict[str, Any]:
+    """Check 1,000 networks up to the IR, 300 of them up to the golden stages, 100 of these up to RTL.
+
+    Returns
+    -------
+    The row of `survey`, and the seconds that it took.
+    """
+    family = load_board(board).family
+    progress, start = make_progress(Console(stderr=True)), time.monotonic()
+    found = (check_network(seed, seed < MAPPED, seed < SIMULATED, family) for seed in range(NETWORKS))
+    with progress.stage(f"{NETWORKS} random networks"):
+        row = survey(found, NETWORKS, progress)
+    return {"board": board, **row, "seconds": round(time.monotonic() - start, 1)}
+
+
+def show(row: Row) -> None:
+    """Print a row for people."""
+    print(f"{row['networks']} random networks, {len(row['failures'])} failures")
+    for name, what in (("ir", "images"), ("golden", "frames"), ("rtl", "frames")):
+        print(f"  {name:8} {row[name]['networks']:5} networks, {row[name][what]:6} {what}")
+    for text, count in row["refused"].items():
+        print(f"  refused {count:4}  {text}")
+    for failure in row["failures"]:
+        print(f"  seed {failure['seed']} fails, {failure['stage']}: {failure['failure']}")
+
+
+def _far(given: np.ndarray, wanted: np.ndarray) -> bool:
+    """Return whether more than rounding lies between two results."""
+    return not np.allclose(given, wanted, rtol=CLOSE, atol=CLOSE)
+
+
+def _datapath(config: object) -> str:
+    """Return how an engine makes codes, for the list of what was met."""
+    requantizer = getattr(config, "requantizer", None) or getattr(config, "thresholds", None)
+    return f" {type(requantizer).__name__}" if requantizer is not None else ""
