@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import lanes, mnist, speed
+from benchmarks import lanes, mnist, random_networks, speed
 from nnhw.errors import NnhwError
 
 Row = Mapping[str, Any]
@@ -34,6 +34,7 @@ class Benchmark:
 BENCHMARKS: dict[str, Benchmark] = {
     "mnist_mlp": Benchmark("784-64-64-64-10, 1 bit: all test images, every boundary", mnist.mlp, mnist.show),
     "mnist_cnn": Benchmark("convolutional network, 1 bit: the same, 1,000 images in RTL", mnist.cnn, mnist.show),
+    "random_networks": Benchmark("random networks, from PyTorch to RTL", random_networks.run, random_networks.show),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
 }

@@ -56,6 +56,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "minimum": lambda x: torch.minimum(x, torch.tanh(x) + 0.25),
     "maximum": lambda x: torch.maximum(0.5 * x, 0.25 - x),
 }
+REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda x: x.mean(tuple(range(2, x.dim()))),
+    "mean_kept": lambda x: x.mean(2, keepdim=True),
+    "sum": lambda x: x.sum(tuple(range(2, x.dim()))),
+    "amax": lambda x: x.amax(tuple(range(2, x.dim()))),
+}
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "channels_last": lambda x: x.movedim(1, -1),
+    "swapped": lambda x: x.transpose(-2, -1),
+}
 TAILS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: torch.softmax(x, 1),
     "log_softmax": lambda x: torch.log_softmax(x, 1),
@@ -220,8 +230,7 @@ class Path:
         """Append a linear layer; a series or an image is flattened before."""
         if self.rank > 1:
             self.put(nn.Flatten())
-        options = {"weight_quant": self.weights(outputs), "bias": self.flip(0.4)}
-        self.put(QuantLinear(self.channels, outputs, **options))
+        self.put(QuantLinear(self.channels, outputs, weight_quant=self.weights(outputs), bias=self.flip(0.4)))
 
     def convolution(self, outputs: int, spread: Spread | None = None, keep: bool = False, stride: int = 0) -> None:
         """Append a convolution over whatever fits.
@@ -233,7 +242,10 @@ class Path:
         """
         groups = self._groups(outputs)
         outputs = self.channels if groups == self.channels and keep is False and self.flip(0.6) else outputs
-        kernel, padding, dilation, strides = [], [], [], []
+        kernel: list[int] = []
+        padding: list[int] = []
+        dilation: list[int] = []
+        strides: list[int] = []
         for size in self.sizes:
             taps, step = (self.pick(1, 3), self.pick(1, 1, 2)) if keep else (self.between(1, 3), self.pick(1, 1, 2))
             border = step * (taps - 1) // 2 if keep else self.between(0, min(taps - 1, 2))
@@ -264,7 +276,7 @@ class Path:
             return self.channels
         return int(self.pick(*shared)) if self.flip(0.2) else 1
 
-    def chain(self, spread: Spread | None = None, turns: bool = True) -> None:
+    def chain(self) -> None:
         """Append what stands between sums and codes: batch normalization, activations, a quantizer; and pooling."""
         if self.flip(0.6):
             self.put(self._batch_norm())
@@ -272,12 +284,11 @@ class Path:
             shape = (1, self.channels) + (1,) * (self.rank - 1)
             factor = self.rng.choice([-2.0, -0.75, 0.5, 1.0, 1.25], shape)
             self.put(Channelwise(torch.tensor(factor).float(), torch.tensor(self.rng.normal(0, 0.2, shape)).float()))
-        for _ in range(self.pick(0, 1, 1, 1, 2) if turns else 0):
+        for _ in range(self.pick(0, 1, 1, 1, 2)):
             self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)) if self.flip(0.85) else self._prelu())
-        early = self.rank > 1 and self.flip(0.2)
-        if early:
+        if self.rank > 1 and self.flip(0.2):
             self.max_pool()
-        self.quantizer(spread)
+        self.quantizer()
 
     def _prelu(self) -> nn.Module:
         prelu = nn.PReLU(self.pick(1, self.channels))
@@ -308,15 +319,17 @@ class Path:
             self.put((nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)[self.rank - 2](1))
             return
         make = (nn.MaxPool1d, nn.MaxPool2d)[self.rank - 2]
-        self.put(make(*self._pooling()))
+        self.put(make(*self._pooling(), ceil_mode=self.flip(0.2)))
 
     def average_pool(self) -> None:
-        """Append average pooling with the quantizer that has to follow it."""
-        if max(self.sizes) < 2 or self.flip(0.4):
+        """Append average pooling with the chain that has to follow it."""
+        if max(self.sizes) < 2 or self.flip(0.3):
             self.put((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)[self.rank - 2](1))
+        elif self.flip(0.3):
+            self.put(Pointwise(REDUCTIONS, self.pick(*REDUCTIONS)))
         else:
             self.put((nn.AvgPool1d, nn.AvgPool2d)[self.rank - 2](*self._pooling()))
-        self.quantizer()
+        self.chain_without_pool()
 
     def _pooling(self) -> tuple[Any, Any, Any]:
         """Return kernel, stride and padding."""
@@ -337,11 +350,11 @@ class Path:
         if self.rank > 1 and self.flip(0.3):
             self.pick(self.max_pool, self.average_pool)()
 
-    def joined(self) -> None:
-        """Append branches whose sum is quantized again."""
+    def joined(self, keep: bool = False) -> None:
+        """Append branches whose sum is quantized again; with `keep`, of the same size."""
         outputs = self.channels if self.flip(0.6) else self.between(2, 8)
         parts: list[Path] = []
-        stride = self.pick(1, 1, 1, 2) if outputs != self.channels else 1
+        stride = self.pick(1, 1, 1, 2) if outputs != self.channels and not keep else 1
         for number in range(self.pick(2, 2, 2, 2, 3)):
             part = self.branch()
             if number == 0 and outputs == self.channels:
@@ -359,7 +372,9 @@ class Path:
         if part.rank == 1:
             part.linear(outputs)
         else:
-            if self.flip(0.3):
+            if self.flip(0.1):
+                part.joined(keep=True)
+            elif self.flip(0.3):
                 part.convolution(self.between(1, 6), keep=True, stride=1)
                 part.chain_without_pool()
             part.convolution(outputs, keep=True, stride=stride)
@@ -378,7 +393,6 @@ class Path:
         parts = [self.branch() for _ in range(self.pick(2, 2, 3))]
         if self.flip(0.3):
             parts[0].put(nn.Identity())
-            parts = parts[:1] + [part for part in parts[1:]]
         for part in parts[1:] if parts[0].modules else parts:
             self._branch(part, self.between(1, 4), 1)
         self.put(Join("concat", [part.sequence() for part in parts]))
@@ -392,10 +406,24 @@ class Path:
             factor: Any = self.pick(2, 3, (1, 2), (2, 1)) if self.rank == 3 else self.pick(2, 3)
             self.put(nn.Upsample(scale_factor=factor))
 
+    def bordered(self) -> None:
+        """Append a border of zeros or of another code, with different widths."""
+        widths = [self.between(0, 2) for _ in range(2 * len(self.sizes))]
+        if self.x[0].numel() * 4 <= MOST_ELEMENTS and any(widths):
+            scale = getattr(self.modules[-1], "scale", None)
+            value = float(scale[0]) if scale is not None and scale.numel() == 1 and self.flip(0.3) else 0.0
+            self.put((nn.ConstantPad1d, nn.ConstantPad2d)[self.rank - 2](tuple(widths), value))  # type: ignore[arg-type]
+
     def block(self) -> None:
         """Append one block of any kind."""
         joins = [self.joined, self.concatenated]
-        self.pick(*[self.layer] * 5, *joins, *joins, *([self.upsampled] if self.rank > 1 else []))()
+        self.pick(
+            *[self.layer] * 6,
+            *joins,
+            *joins,
+            self.chain_without_pool,
+            *([self.upsampled, self.bordered] if self.rank > 1 else []),
+        )()
 
 
 def random_model(seed: int) -> tuple[nn.Module, Tensor]:
@@ -436,6 +464,8 @@ def _finish(path: Path) -> None:
         if path.flip(0.5):
             path.put(path._batch_norm())
     elif path.rank == 1 or path.flip(0.8):
+        if path.rank > 1 and path.flip(0.15):
+            path.put(Pointwise(LAYOUTS, path.pick(*LAYOUTS)))
         path.linear(path.between(1, 10))
         if path.flip(0.4):
             path.put(path._batch_norm())

@@ -87,6 +87,7 @@ def check_equality(
             hardware = CompiledHardware(library, bits)
             plan = StreamPlan(
                 o_bytes=accelerator.output_format.frame_bytes,
+                i_beat_bytes=accelerator.input_format.beat_bytes,
                 tap_beats=tuple(tap.beats for tap in taps),
                 limit_cycles=cycle_limit(accelerator, len(codes)),
                 i_pattern=pattern[0],

@@ -75,11 +75,13 @@ class InputFormat:
     shape: of one frame, (channels, height, width) or (elements,).
     element: type of the codes; at most 8 bits.
     per_byte: elements in one byte, the first in the lowest bits; divides the elements of a frame.
+    beat_bytes: bytes that the engine takes at once, the first in the lowest bits; divides the bytes of a frame.
     """
 
     shape: tuple[int, ...]
     element: IntType
     per_byte: int
+    beat_bytes: int = 1
 
     @property
     def elements(self) -> int:
@@ -90,6 +92,16 @@ class InputFormat:
     def frame_bytes(self) -> int:
         """Bytes of one frame."""
         return self.elements // self.per_byte
+
+    @property
+    def frame_beats(self) -> int:
+        """Beats of one frame at the engine."""
+        return self.frame_bytes // self.beat_bytes
+
+    @property
+    def stream(self) -> Stream:
+        """What the elements are in the engine."""
+        return Stream(self.per_byte * self.beat_bytes, self.elements, self.element)
 
     def pack(self, codes: np.ndarray) -> np.ndarray:
         """Return uint8 [N, frame_bytes] of int codes [N, *shape]."""

@@ -2,7 +2,7 @@
 
 Environment: NNHW_PLAN, path of a JSON document with
 
-    arrays: path of an .npz: `input` uint8 [bytes], `output` uint8 [bytes], `tap_<k>` uint32 [beats, words]
+    arrays: path of an .npz: `input` uint8 [beats, bytes], `output` uint8 [bytes], `tap_<k>` uint32 [beats, words]
     names: of the taps
     frames: how many
     stalls: patterns of source and sink
@@ -34,11 +34,11 @@ async def accelerator_equals_ir(dut: Any) -> None:
     dut.o__ready.value = 0
     cycles = await start(dut)
     i, o, frames = Stream(dut, "i"), Stream(dut, "o"), plan["frames"]
-    i_bytes = arrays["input"].tolist()
-    taken = Scoreboard("i", i_bytes, frames)
+    i_beats = [int.from_bytes(row.tobytes(), "little") for row in arrays["input"]]
+    taken = Scoreboard("i", i_beats, frames)
     output = Scoreboard("output", arrays["output"].tolist(), frames)
     taps = [Scoreboard(name, words(arrays[f"tap_{number}"]), frames) for number, name in enumerate(plan["names"])]
-    source = Source(i, i_bytes, stalls(plan["stalls"][0], 1))
+    source = Source(i, i_beats, stalls(plan["stalls"][0], 1))
     Sink(o, stalls(plan["stalls"][1], 2))
     Monitor(i, taken, cycles)
     Monitor(o, output, cycles)

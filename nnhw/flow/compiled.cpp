@@ -56,7 +56,7 @@ struct Hardware {
         top.eval();
     }
     // Drive both streams and let the combinational logic settle.
-    void drive(bool i_valid, uint8_t i_payload, bool o_ready) {
+    void drive(bool i_valid, uint64_t i_payload, bool o_ready) {
         top.clk = 0;
         top.PORT(i, valid) = i_valid;
         top.PORT(i, payload) = i_payload;
@@ -77,6 +77,13 @@ template <std::size_t N> void put(uint32_t *to, size_t words, const VlWide<N> &v
     for (size_t word = 0; word < words; word++) to[word] = value.at(word);
 }
 
+// Beat number `index` of a byte stream: its first byte is the lowest.
+uint64_t beat(const uint8_t *bytes, uint64_t index, uint64_t beat_bytes) {
+    uint64_t value = 0;
+    for (uint64_t byte = 0; byte < beat_bytes; byte++) value |= uint64_t(bytes[index * beat_bytes + byte]) << (8 * byte);
+    return value;
+}
+
 } // namespace
 
 struct nnhw_tap {
@@ -87,8 +94,9 @@ struct nnhw_tap {
 
 struct nnhw_run {
     const uint8_t *i_bytes;
-    uint64_t i_count;
+    uint64_t i_count; // beats
     uint64_t i_taken;
+    uint64_t i_beat_bytes; // at most 8
     uint8_t *o_bytes;
     uint64_t o_capacity;
     uint64_t o_count; // bytes seen, more than the capacity when there are too many
@@ -145,7 +153,9 @@ void nnhw_stream(void *handle, nnhw_run *run) {
         const bool left = run->i_taken < run->i_count;
         if (!offering) offering = left && source.next();
         const bool o_ready = sink.next();
-        hardware.drive(offering, offering ? run->i_bytes[run->i_taken] : uint8_t(run->cycles), o_ready);
+        // Between beats the payload is garbage.
+        const uint64_t payload = offering ? beat(run->i_bytes, run->i_taken, run->i_beat_bytes) : run->cycles & 0xff;
+        hardware.drive(offering, payload, o_ready);
         const bool o_valid = top.PORT(o, valid);
         const uint8_t byte = top.PORT(o, payload);
         run->broken_rules += waiting && (!o_valid || byte != held);

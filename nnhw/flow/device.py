@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnhw.accelerator import Accelerator
-from nnhw.hdl.engine import Engine
+from nnhw.hdl.engine import ByteEngine
 from nnhw.hdl.link.device import Device, UartDevice
 from nnhw.protocol import DeviceIdentity
 
@@ -16,7 +16,7 @@ def make_device(accelerator: Accelerator, clock_hz: int) -> Device:
         accelerator.output_format.frame_bytes,
         clock_hz,
     )
-    return Device(Engine(accelerator), identity)
+    return Device(ByteEngine(accelerator), identity)
 
 
 def make_uart_device(accelerator: Accelerator, clock_hz: int, baud: int) -> UartDevice:

@@ -210,7 +210,7 @@ def _write_plan(
         beats = {f"tap_{index}": beats for index, beats in enumerate(expected_beats(accelerator, values))}
         output = values[boundaries(accelerator)[-1].node]
         packed = {
-            "input": accelerator.input_format.pack(codes).reshape(-1),
+            "input": accelerator.input_format.pack(codes).reshape(-1, accelerator.input_format.beat_bytes),
             "output": accelerator.output_format.pack(output).reshape(-1),
         }
         arrays.write_bytes(pack_arrays(packed | beats))

@@ -107,7 +107,8 @@ class CompiledHardware:
         taps = (_Tap * max(1, len(beats)))(*(_Tap(tap.ctypes.data, len(tap), 0) for tap in beats))
         run = _Run(
             i_bytes=frames.ctypes.data,
-            i_count=frames.size,
+            i_count=frames.size // plan.i_beat_bytes,
+            i_beat_bytes=plan.i_beat_bytes,
             o_bytes=outputs.ctypes.data,
             o_capacity=outputs.size,
             frame_bytes=plan.o_bytes,
@@ -152,6 +153,7 @@ class StreamPlan:
     i_pattern, o_pattern: stall patterns of the source and the sink.
     seed: of the random patterns.
     idle_cycles: to go on after the last byte, for bytes that nobody expects.
+    i_beat_bytes: bytes that come in at once.
     """
 
     o_bytes: int
@@ -161,6 +163,7 @@ class StreamPlan:
     o_pattern: str = "none"
     seed: int = 1
     idle_cycles: int = 1000
+    i_beat_bytes: int = 1
 
 
 @dataclass(frozen=True)
@@ -284,6 +287,7 @@ class _Run(ctypes.Structure):
         ("i_bytes", ctypes.c_void_p),
         ("i_count", ctypes.c_uint64),
         ("i_taken", ctypes.c_uint64),
+        ("i_beat_bytes", ctypes.c_uint64),
         ("o_bytes", ctypes.c_void_p),
         ("o_capacity", ctypes.c_uint64),
         ("o_count", ctypes.c_uint64),

@@ -54,7 +54,7 @@ class Engine(wiring.Component):
 
     Members
     -------
-    i: stream of bytes, `input_format.frame_bytes` a frame, frames back to back.
+    i: stream of bytes, `input_format.beat_bytes` at once, the first in the lowest bits; frames back to back.
     o: stream of bytes, `output_format.frame_bytes` a frame.
     tap_<k>_valid, tap_<k>_payload: with `taps`, for boundary k of `accelerator.boundaries`: a beat passes in this
         cycle, and its bits.
@@ -65,7 +65,7 @@ class Engine(wiring.Component):
         self.taps = taps
         self.stages = [HARDWARE[type(stage.config)](stage.config) for stage in accelerator.stages]
         members: dict[str, Any] = {
-            "i": In(stream.Signature(unsigned(8))),
+            "i": In(stream.Signature(unsigned(8 * accelerator.input_format.beat_bytes))),
             "o": Out(stream.Signature(unsigned(8))),
         }
         if taps:
@@ -95,19 +95,50 @@ class Engine(wiring.Component):
         index, port = source
         return self.i if source == INPUT else _port(self.stages[index], "o", port)
 
-    def _stream_of(self, source: tuple[int, int]) -> Stream:
-        """Return what the elements of a stream are; at the input, as many as a byte holds."""
-        if source != INPUT:
-            return self.accelerator.stages[source[0]].output
-        entry = self.accelerator.input_format
-        return Stream(entry.per_byte, entry.elements, entry.element)
-
     def _connect(self, m: Module, source: tuple[int, int], sink: Any) -> None:
         """Join two streams; an element may be wider at the sink, which reads the same number there."""
-        stream = self._output(source)
-        payload, target = Value.cast(stream.payload), Value.cast(sink.payload)
-        payload = _widened(payload, self._stream_of(source), len(target))
+        stream, target = self._output(source), Value.cast(sink.payload)
+        payload = Value.cast(stream.payload)
+        if source == INPUT:
+            form = self.accelerator.input_format
+            used = form.per_byte * form.element.bits
+            payload = Cat(*(payload[8 * byte : 8 * byte + used] for byte in range(form.beat_bytes)))
+            payload = _widened(payload, form.stream, len(target))
+        else:
+            payload = _widened(payload, self.accelerator.stages[source[0]].output, len(target))
         m.d.comb += [target.eq(payload), sink.valid.eq(stream.valid), stream.ready.eq(sink.ready)]
+
+
+class ByteEngine(wiring.Component):
+    """An engine that takes its input byte by byte, as a link gives it.
+
+    Members
+    -------
+    i, o: streams of bytes, frames back to back.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        byte = stream.Signature(unsigned(8))
+        super().__init__({"i": In(byte), "o": Out(byte)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.engine = engine = Engine(self.accelerator)
+        form = self.accelerator.input_format
+        source: Any = self.i
+        if form.beat_bytes > 1:
+            m.submodules.bytes = wide = Converter(ConvertConfig(1, form.beat_bytes, 8, form.frame_bytes))
+            m.d.comb += [wide.i.payload.eq(self.i.payload), wide.i.valid.eq(self.i.valid)]
+            m.d.comb += self.i.ready.eq(wide.i.ready)
+            source = wide.o
+        m.d.comb += [
+            engine.i.payload.eq(Value.cast(source.payload)),
+            engine.i.valid.eq(source.valid),
+            source.ready.eq(engine.i.ready),
+        ]
+        wiring.connect(m, engine.o, wiring.flipped(self.o))
+        return m
 
 
 def _widened(payload: Value, stream: Stream, bits: int) -> Value:

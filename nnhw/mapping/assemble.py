@@ -128,7 +128,7 @@ def assemble(layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, board:
     MappingError: values that the link cannot carry, or engines that wait for each other for ever.
     """
     stages, i_format, o_format = _stages(layers, plans, body)
-    stages, schedule = schedule_stages(stages, i_format.frame_bytes, o_format.frame_bytes)
+    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_bytes)
     return Accelerator(body.name, graph_hash(body), board, stages, i_format, o_format, schedule)
 
 
@@ -140,9 +140,9 @@ def _stages(
     readers = Counter(name for layer in layers for name in layer.inputs)
     assembler = _Assembler(readers)
     first = next(plan for layer, plan in zip(layers, plans, strict=True) if source.name in layer.inputs)
-    i_format = input_format(source.type.int_dtype, first.i_lanes[0], source.type.shape)
-    entry = Stream(i_format.per_byte, i_format.elements, i_format.element)
-    assembler.offer(source.name, "input", _Port(INPUT, entry))
+    slowest = max(plan.cycles for plan in plans)
+    i_format = input_format(source.type.int_dtype, first.i_lanes[0], source.type.shape, slowest)
+    assembler.offer(source.name, "input", _Port(INPUT, i_format.stream))
     for layer, plan in zip(layers, plans, strict=True):
         assembler.layer(layer, plan, layer.node if layer.node in body else "")
     last = assembler.take(layers[-1].node)
@@ -163,8 +163,13 @@ def least_interval(body: Graph) -> int:
     return max(math.ceil(i_bytes / BEAT_BYTES), result.size * -(-result.int_dtype.bits // LINK_BITS))
 
 
-def input_format(element: IntType, lanes: int, shape: tuple[int, ...]) -> InputFormat:
-    """Return how codes travel in bytes: as many in a byte as fit, divide a frame, and go well with `lanes`."""
+def input_format(element: IntType, lanes: int, shape: tuple[int, ...], slowest: int) -> InputFormat:
+    """Return how codes travel in bytes: as many in a byte as fit, divide a frame, and go well with `lanes`.
+
+    Parameters
+    ----------
+    slowest: cycles of a frame on the slowest engine: the input takes no more, if that is possible.
+    """
     if element.bits > LINK_BITS:
         raise MappingError(
             f"the model's input has {element.bits} bits; the link carries at most {LINK_BITS} bits an element; "
@@ -176,7 +181,10 @@ def input_format(element: IntType, lanes: int, shape: tuple[int, ...]) -> InputF
         for count in range(1, LINK_BITS // element.bits + 1)
         if elements % count == 0 and (lanes % count == 0 or count % lanes == 0)
     ]
-    return InputFormat(shape, element, max(choices))
+    form = InputFormat(shape, element, max(choices))
+    wider = [count for count in range(1, BEAT_BYTES + 1) if form.frame_bytes % count == 0]
+    enough = [count for count in wider if form.frame_bytes // count <= slowest]
+    return replace(form, beat_bytes=min(enough, default=wider[-1]))
 
 
 def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, ...]) -> OutputFormat:
@@ -186,7 +194,7 @@ def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, .
     return OutputFormat(shape, stream.element, -(-stream.element.bits // 8), stream.multiplier, offsets, own)
 
 
-def schedule_stages(stages: Sequence[Stage], i_bytes: int, o_bytes: int) -> tuple[tuple[Stage, ...], Schedule]:
+def schedule_stages(stages: Sequence[Stage], i_beats: int, o_beats: int) -> tuple[tuple[Stage, ...], Schedule]:
     """Find latency, interval, and the depth at which no FIFO ever holds up the branch in front of it.
 
     That is deep enough for any stalls, too: a join waits for its longer branch, whose engines need a fixed number of
@@ -197,8 +205,8 @@ def schedule_stages(stages: Sequence[Stage], i_bytes: int, o_bytes: int) -> tupl
     The stages with their FIFOs as deep as they have to be, and the schedule of these.
     """
     models = [_model(stage.config) for stage in stages]
-    limit = (FRAMES + 1) * (sum(cycle_bound(stage.config) for stage in stages) + i_bytes + o_bytes) + 1000
-    start, ends = run_network(models, [stage.sources for stage in stages], i_bytes, o_bytes, FRAMES, limit)
+    limit = (FRAMES + 1) * (sum(cycle_bound(stage.config) for stage in stages) + i_beats + o_beats) + 1000
+    start, ends = run_network(models, [stage.sources for stage in stages], i_beats, o_beats, FRAMES, limit)
     deep = tuple(replace(stage, config=_deep(stage.config, model)) for stage, model in zip(stages, models, strict=True))
     return deep, Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=ends[-1] - ends[-2])
 

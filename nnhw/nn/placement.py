@@ -136,22 +136,35 @@ class Plan:
     def insert(self, act_bits: int, input_bits: int) -> None:
         """Put a quantizer behind each planned value, in front of all that reads it."""
         signed = dict.fromkeys(self.groups.values(), False)
-        inputs = {leader for node, leader in self.groups.items() if node.op == "placeholder"}
+        inputs = {leader for node, leader in self.groups.items() if self._is_input(node)}
         for node, leader in self.groups.items():
             signed[leader] |= not self._nonnegative(node)
         for node, leader in self.groups.items():
             bits = input_bits if leader in inputs else act_bits
-            name = f"{node.name}_quant"
-            self._graph_module.add_module(name, activation_quantizer(self._observed[leader], bits, signed[leader]))
+            quantizer = activation_quantizer(self._observed[leader], bits, signed[leader])
+            name = self._add(f"{node.name}_quant", quantizer)
             with self._graph.inserting_after(node):
                 quantized = self._graph.call_module(name, (node,))
             node.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))
 
+    def _add(self, name: str, module: nn.Module) -> str:
+        """Add a module; return its name, which no attribute of the model has."""
+        while hasattr(self._graph_module, name):
+            name += "_"
+        self._graph_module.add_module(name, module)
+        return name
+
+    def _is_input(self, node: fx.Node) -> bool:
+        """Return whether a value is the model's input, or the input after elementwise operations such as a norm."""
+        operands = [operand for operand in node.all_input_nodes if operand in self._values]
+        reads_codes = self._name(node) in WEIGHT_AXES or self._name(node) in AVERAGES
+        return node.op == "placeholder" or (not reads_codes and all(map(self._is_input, operands)))
+
     def _nonnegative(self, node: fx.Node) -> bool:
         """Return whether a value cannot be below zero: by what computes it, at the input by the data."""
         name = self._name(node)
-        if node.op == "placeholder":
-            return self._least[self.groups[node]] >= 0 if node in self.groups else False
+        if self._is_input(node):
+            return node in self.groups and self._least[self.groups[node]] >= 0
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         if name in NONNEGATIVE:
             return True
@@ -185,8 +198,7 @@ class Plan:
         if not isinstance(weight, fx.Node) or weight.op != "get_attr":
             return  # quantized already, for another layer that shares it
         tensor = operator.attrgetter(str(weight.target))(self._graph_module)
-        name = f"{weight.name}_quant"
-        self._graph_module.add_module(name, weight_quantizer(tensor, bits, axis))
+        name = self._add(f"{weight.name}_quant", weight_quantizer(tensor, bits, axis))
         with self._graph.inserting_after(weight):
             quantized = self._graph.call_module(name, (weight,))
         weight.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))

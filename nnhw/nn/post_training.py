@@ -194,7 +194,10 @@ def _accuracy(model: nn.Module, labelled: tuple[list[Tensor], Tensor] | None, dt
     if labelled is None:
         return 0.0
     with torch.no_grad():
-        outputs = torch.cat([model(batch.to(dtype)) for batch in labelled[0]])
+        results = [model(batch.to(dtype)) for batch in labelled[0]]
+    if not all(isinstance(result, Tensor) for result in results):
+        raise InputError(f"accuracy needs one tensor of outputs, got {type(results[0]).__name__}; leave evaluate out")
+    outputs = torch.cat(results)
     if outputs.is_floating_point():
         if outputs.ndim != 2 or outputs.shape[1] < 2:
             raise InputError(f"accuracy needs outputs [N, classes], got {list(outputs.shape)}; leave evaluate out")

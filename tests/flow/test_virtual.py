@@ -86,9 +86,10 @@ def test_compiled_engine_equals_amaranth_in_every_cycle(engine: Path, body: Grap
     accelerator = accelerator_of(body, SMALL)
     frames = accelerator.input_format.pack(random_codes(body, FRAMES))
     o_bytes = accelerator.output_format.frame_bytes
-    hardware = CompiledHardware(engine)
-    run = hardware.stream(frames, StreamPlan(o_bytes, (), 100_000, *pattern))
-    slow = run_stream(Engine(accelerator), frames.reshape(-1).tolist(), FRAMES * o_bytes, pattern)
+    hardware, beat_bytes = CompiledHardware(engine), accelerator.input_format.beat_bytes
+    run = hardware.stream(frames, StreamPlan(o_bytes, (), 100_000, *pattern, i_beat_bytes=beat_bytes))
+    beats = [int.from_bytes(beat.tobytes(), "little") for beat in frames.reshape(-1, beat_bytes)]
+    slow = run_stream(Engine(accelerator), beats, FRAMES * o_bytes, pattern)
     assert run.outputs.reshape(-1).tolist() == slow.outputs
     assert run.o_count == len(slow.outputs) == FRAMES * o_bytes
     assert run.frame_cycles.tolist() == slow.cycles[o_bytes - 1 :: o_bytes]

@@ -19,14 +19,15 @@ def run(body: Graph, pattern: tuple[str, str]) -> None:
     codes = random_codes(body, FRAMES)
     (values,) = ir.run(body, codes)
     expected = accelerator.output_format.pack(values).reshape(-1).tolist()
-    i_bytes = accelerator.input_format.pack(codes).reshape(-1).tolist()
-    result = run_stream(Engine(accelerator), i_bytes, len(expected), pattern)
+    rows = accelerator.input_format.pack(codes).reshape(-1, accelerator.input_format.beat_bytes)
+    i_beats = [int.from_bytes(row.tobytes(), "little") for row in rows]
+    result = run_stream(Engine(accelerator), i_beats, len(expected), pattern)
     check(result, expected)
     if pattern == ("none", "none"):
         o_bytes = accelerator.output_format.frame_bytes
         last = result.cycles[o_bytes - 1 :: o_bytes]
         models = [stage.config.model() for stage in accelerator.stages]
-        predicted = run_pipeline(models, accelerator.input_format.frame_bytes, o_bytes, FRAMES, limit_cycles=50_000)
+        predicted = run_pipeline(models, accelerator.input_format.frame_beats, o_bytes, FRAMES, limit_cycles=50_000)
         assert (result.first, last) == predicted
         assert last[0] - result.first + 1 == accelerator.schedule.latency_cycles
         assert last[-1] - last[-2] == accelerator.schedule.interval_cycles

@@ -159,6 +159,11 @@ def series() -> Graph:
     return net.body(net.linear(net.add(MaxPool2d((1, 2), (1, 2)), x), 3))
 
 
+def wide_input() -> Graph:
+    net = Network((60,), IntType(0, 7))
+    return net.body(net.linear(net.code(net.linear(net.input, 8)), 2))
+
+
 NETWORKS: dict[str, Callable[[], Graph]] = {
     make.__name__: make
     for make in (
@@ -172,5 +177,6 @@ NETWORKS: dict[str, Callable[[], Graph]] = {
         pooled,
         upsampled,
         series,
+        wide_input,
     )
 }

@@ -58,6 +58,13 @@ def make(kind: type[nn.Module], *shape: int) -> tuple[nn.Module, Tensor]:
     return model.eval(), images
 
 
+class Twice(nn.Module):
+    """A model that returns two tensors."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x
+
+
 def residual() -> tuple[nn.Module, Tensor]:
     return make(Residual, 2, 8, 8)
 
@@ -125,6 +132,25 @@ def test_quantize_shares_a_scale_in_front_of_a_concatenation() -> None:
 def test_quantize_input_without_negative_data_has_no_sign() -> None:
     model, images = branches()
     assert codes(nnhw.quantize(model, images.abs(), input_bits=5))["x_quant"] == (0, 31)
+
+
+def test_quantize_input_behind_a_normalization_has_the_inputs_bits() -> None:
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.last = OwnConv(1, 2, 3), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.relu(self.conv((x - 0.5) / 0.25)).flatten(1))
+
+    class OwnConv(nn.Conv2d):
+        """A subclass, whose weights a function reads."""
+
+    torch.manual_seed(1)
+    model, images = Normalized().eval(), torch.rand(20, 1, 4, 4)
+    quantized = nnhw.quantize(model, images, 3, 4)
+    assert codes(quantized) == {"truediv_quant": (-128, 127), "relu_quant": (0, 15), "conv_weight_quant": (-3, 3)}
+    assert mismatches(quantized, images[:4]) == {0}
 
 
 def test_quantize_leaves_the_model_as_it_is() -> None:
@@ -295,6 +321,10 @@ def test_quantize_rejects_labels() -> None:
     model, images = branches()
     assert problems_of(model, images, evaluate=(images, torch.zeros(39, dtype=torch.int64))) == [
         "labels need the shape [40], whole numbers, one per image, got int64 [39]"
+    ]
+    twice = nn.Sequential(nn.Linear(4, 2), Twice())
+    assert problems_of(twice, torch.ones(2, 4), evaluate=(torch.ones(2, 4), torch.tensor([0, 1]))) == [
+        "accuracy needs one tensor of outputs, got tuple; leave evaluate out"
     ]
     with pytest.raises(InputError, match=r"^evaluate needs a pair: images \[N, \.\.\] and labels \[N\]$"):
         nnhw.quantize(model, images, evaluate=images)  # type: ignore[arg-type]

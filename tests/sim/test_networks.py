@@ -16,7 +16,7 @@ from tests.sim.test_benches import pytestmark as needs_simulator
 PATTERNS = [("none", "none"), ("random", "rare")]
 FRAMES = 5
 BUDGET = Budget(lc=100_000, ebr=1000)
-INTERVALS = {"residual": None}
+INTERVALS = {"residual": None, "wide_input": 10}
 """Cycles a frame that are asked for; None: the fastest, which has most parallel hardware to compile."""
 
 

@@ -1,0 +1,80 @@
+"""A few of the benchmark's random networks, and that its comparisons can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks import random_networks
+from benchmarks.random_networks import check_network, random_model, show, survey
+from nnhw.nn import QuantLinear
+from tests.sim.test_benches import pytestmark as needs_simulator
+
+MAPPED = range(1000, 1012)
+SIMULATED = (1000, 1004, 1010)
+
+
+@pytest.mark.parametrize("seed", MAPPED)
+def test_random_network_equals_reference_from_ir_to_golden_stages(seed: int) -> None:
+    found = check_network(seed, mapped=True)
+    assert (found.refused, found.failure) == ("", "")
+    assert found.counts["frames"] >= random_networks.FRAMES
+
+
+@needs_simulator
+@pytest.mark.parametrize("seed", SIMULATED)
+def test_random_network_equals_reference_in_rtl(
+    seed: int, compiled_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNHW_CACHE", str(compiled_cache))
+    found = check_network(seed, simulated=True)
+    assert (found.refused, found.failure, found.stage) == ("", "", "simulate")
+    assert found.counts["rtl_frames"] > 0
+
+
+def test_random_model_is_the_same_for_a_seed() -> None:
+    (one, images), (two, same) = random_model(7), random_model(7)
+    assert torch.equal(images, same)
+    assert torch.equal(one(images), two(images))
+    assert str(one) == str(two)
+    assert str(one) != str(random_model(8)[0])
+
+
+def test_random_network_that_is_refused_is_counted_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    def make(seed: int) -> tuple[nn.Module, Tensor]:
+        return nn.Sequential(QuantLinear(3 + seed, 2)), torch.zeros(2, 3 + seed)
+
+    row = survey((check_network(seed, make=make) for seed in range(3)), 3)
+    assert list(row["refused"].values()) == [3]
+    assert row["failures"] == []
+    show(row)
+    assert "refused    3  capture: linear .. needs quantized inputs" in capsys.readouterr().out
+
+
+def test_random_network_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def off_by_one(*arguments: Any) -> dict[str, np.ndarray]:
+        return {node: values + 1 for node, values in golden_run(*arguments).items()}
+
+    golden_run = random_networks.golden_run
+    monkeypatch.setattr(random_networks, "golden_run", off_by_one)
+    row = survey([check_network(1000, mapped=True)], 1)
+    assert [failure["seed"] for failure in row["failures"]] == [1000]
+    assert row["failures"][0]["failure"].startswith("golden stages differ at ")
+
+
+def test_random_network_that_torch_computes_otherwise_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate = random_networks.evaluate
+    monkeypatch.setattr(random_networks, "evaluate", lambda *given, **options: evaluate(*given, **options) + 1e-3)
+    assert check_network(1000).failure == "PyTorch in float64 gives another answer"
+
+
+def test_random_network_that_raises_is_a_failure() -> None:
+    def make(seed: int) -> tuple[nn.Module, Tensor]:
+        raise ZeroDivisionError("no network")
+
+    assert check_network(1, make=make).failure == "ZeroDivisionError: no network"
