@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+if WORKER:  # one process of tests per core: threads in each would fight for the cores; before torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SMALL_NET = """
 import torch
@@ -45,5 +50,9 @@ def small_net(write_net: WriteNet) -> str:
 
 @pytest.fixture(scope="session")
 def compiled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for compiled hardware, so that Verilator's runtime is compiled once for all tests."""
-    return tmp_path_factory.mktemp("compiled")
+    """A folder for compiled hardware, so that Verilator's runtime is compiled once for all tests of all processes."""
+    if not WORKER:
+        return tmp_path_factory.mktemp("compiled")
+    folder = tmp_path_factory.getbasetemp().parent / "compiled"
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -125,7 +125,7 @@ class CompiledHardware:
         return StreamRun(
             outputs=outputs,
             o_count=run.o_count,
-            i_left=frames.size - run.i_taken,
+            i_left=frames.size - run.i_taken * plan.i_beat_bytes,
             taps=tuple(beats),
             tap_beats=tuple(tap.beats for tap in taps[: len(beats)]),
             broken_rules=run.broken_rules,

@@ -12,6 +12,7 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import assemble, least_interval
+from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
@@ -21,6 +22,7 @@ from nnhw.mapping.resources import Cost
 
 MARGIN = 0.85
 """Share of a board's logic cells that a mapping may be estimated to take: beyond, clocks drop."""
+MOST_ROUNDS = 5
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """What a block RAM is worth, as multiples of the family's usual price, in the order in which they are tried."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
@@ -68,8 +70,7 @@ class Mapper:
     def candidate(self, layer: Layer, folding: Folding) -> Candidate:
         """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""
         plan = self.planner.plan(layer, folding)
-        cost = plan.cost(self.family)
-        return Candidate(folding, plan.cycles, cost)
+        return Candidate(folding, plan.cycles, plan.cost(self.family))
 
     def candidates(self, layer: Layer, choices: Iterable[Folding]) -> list[Candidate]:
         """Return the candidates of a layer that no other one beats in cycles, logic and block RAM, fastest first.
@@ -184,10 +185,10 @@ class Mapper:
         best: tuple[float, list[Folding], Cost] | None = None
         for price in _PRICES:
             chosen = smallest_within(frontiers, interval, self.family.block_ram_lc * price)
-            placed, cost = self.place_products(*self.place_weights([item.folding for item in chosen]))
-            over = max(0.0, cost.lc - self.budget.lc) + self.family.block_ram_lc * max(0, cost.ebr - self.budget.ebr)
+            placed, taken = self.place_products(*self.place_weights([item.folding for item in chosen]))
+            over = max(0.0, taken.lc - self.budget.lc) + self.family.block_ram_lc * max(0, taken.ebr - self.budget.ebr)
             if best is None or over < best[0]:
-                best = over, placed, cost
+                best = over, placed, taken
             if not over:
                 break
         assert best is not None
@@ -247,10 +248,21 @@ def map_body(
     if target_interval is not None:
         reach = [interval for interval in intervals if interval <= target_interval]
         intervals = reach[-1:] or intervals[:1]
-    placed, taken = mapper.fastest(frontiers, intervals)
-    placed = mapper.place_thresholds(placed, taken)
-    plans = [mapper.planner.plan(layer, folding) for layer, folding in zip(layers, placed, strict=True)]
-    return assemble(layers, plans, body, board_name)
+    for _ in range(MOST_ROUNDS):
+        placed, taken = mapper.fastest(frontiers, intervals)
+        placed = mapper.place_thresholds(placed, taken)
+        plans = [mapper.planner.plan(layer, folding) for layer, folding in zip(layers, placed, strict=True)]
+        accelerator = assemble(layers, plans, body, board_name)
+        total = sum((cost(stage.config, family) for stage in accelerator.stages), Cost())
+        if total.ebr <= budget.ebr:
+            return accelerator
+        # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
+        mapper.budget = replace(mapper.budget, ebr=mapper.budget.ebr - (total.ebr - budget.ebr))
+    raise MappingError(
+        f"the network does not fit: the FIFOs of its branches need {total.ebr - budget.ebr} block RAMs more than the "
+        "board leaves; use fewer channels or fewer bits, a slower --target-fps, or a board with more resources "
+        "('nnhw boards')"
+    )
 
 
 def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int, block_ram_lc: float) -> list[Candidate]:

@@ -1,8 +1,14 @@
-"""Resources, and what memories and counters take of them."""
+"""Resources, and what memories, counters and trees of adders take of them.
+
+Logic cells are counted as iCE40 packs them: one LUT4, one flip-flop and one carry each. A flip-flop shares the cell of
+the LUT that drives it alone; one that takes its value from another flip-flop, a memory or a port has a cell of its own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -18,11 +24,55 @@ class Cost:
 
 
 def rom_lc(depth: int, bits: int) -> float:
-    """Return the logic cells of a ROM in LUTs: 16 words a LUT4, and their multiplexer."""
+    """Return the logic cells of a ROM in LUTs: 16 words a LUT4, and their multiplexer; equal columns are one."""
+    if depth < 2:
+        return 0.0
     tables = -(-depth // 16)
-    return bits * (tables + max(0, tables - 1) * 0.7)
+    return distinct_columns(depth, bits) * (tables + max(0, tables - 1) * 0.7)
+
+
+def distinct_columns(depth: int, bits: int) -> float:
+    """Return how many columns of a ROM of random bits differ from each other and are not constant, on average."""
+    if depth > 12:
+        return bits
+    kinds = 2.0**depth
+    return (kinds - 2) * (1 - (1 - 1 / kinds) ** bits)
+
+
+def varying_columns(words: np.ndarray) -> int:
+    """Return the bits of a ROM that synthesis keeps: those that are not the same in all words.
+
+    Parameters
+    ----------
+    words: patterns [depth, ...], any integers that are not negative.
+    """
+    changed = np.bitwise_or.reduce(words, axis=0) ^ np.bitwise_and.reduce(words, axis=0)
+    return sum(int(value).bit_count() for value in np.ravel(changed))
 
 
 def counter_bits(count: int) -> int:
     """Return the bits of a counter that runs to `count` - 1."""
     return (count - 1).bit_length()
+
+
+def counter_lc(count: int) -> float:
+    """Return the logic cells of a counter to `count` - 1 and again: a carry chain, and the comparison with its end."""
+    bits = counter_bits(count)
+    if bits == 0:
+        return 0.0
+    return bits + (bits + 2) // 3 + (bits > 2)
+
+
+def buffer_lc(bits: int) -> int:
+    """Return the logic cells of a `StreamBuffer`: two beats, and its handshake."""
+    return 2 * bits + 5
+
+
+def tree_widths(widths: list[int]) -> list[list[int]]:
+    """Return the widths of the registers behind each level of a tree of adders."""
+    levels = []
+    while len(widths) > 1:
+        pairs = [widths[index : index + 2] for index in range(0, len(widths), 2)]
+        widths = [max(pair) + 1 if len(pair) == 2 else pair[0] for pair in pairs]
+        levels.append(widths)
+    return levels

@@ -18,9 +18,11 @@ from nnhw.flow.device import make_device
 from nnhw.flow.virtual import PATTERNS, CompiledHardware, SimulatedHardware, StreamPlan, compile_component
 from nnhw.hdl.engine import Engine
 from nnhw.ir import Graph
+from nnhw.mapping.mapper import Budget, map_body
 from nnhw.protocol import DELIMITER, Command, Frame
 from sim.stalls import PATTERNS as PYTHON_PATTERNS
 from tests.hdl.streams import run_stream
+from tests.mapping.networks import wide_input
 from tests.sim.networks import SMALL, accelerator_of, mlp, random_codes
 
 FRAMES = 5
@@ -104,6 +106,22 @@ def test_stream_says_what_was_not_taken_and_did_not_come(engine: Path, body: Gra
     assert run.cycles == 20
     assert run.i_left > 0
     assert run.o_count == 0
+
+
+@needs_compiler
+def test_stream_of_wide_beats_counts_the_bytes_that_were_not_taken(cache: Path) -> None:
+    accelerator = map_body(wide_input(), "test", Budget(100_000, 1000), target_interval=10)
+    form, o_bytes = accelerator.input_format, accelerator.output_format.frame_bytes
+    assert form.beat_bytes == 3
+    frames = form.pack(random_codes(wide_input(), FRAMES))
+    hardware = CompiledHardware(compile_component(Engine(accelerator), (), cache))
+    run = hardware.stream(frames, StreamPlan(o_bytes, (), 100_000, i_beat_bytes=3))
+    assert (run.i_left, run.o_count) == (0, FRAMES * o_bytes)
+    hardware.close()
+    cut_off = StreamPlan(o_bytes, (), 4, i_beat_bytes=3)
+    hardware = CompiledHardware(compile_component(Engine(accelerator), (), cache))
+    assert hardware.stream(frames, cut_off).i_left == frames.size - 3 * 4
+    hardware.close()
 
 
 @needs_compiler
