@@ -20,8 +20,8 @@ demo: $(VENV)/.installed ## build the example for BOARD (ice40) and run real dig
 	$(BIN)/nnhw build --board $(BOARD) --out build/demo-$(EXAMPLE)-$(BOARD) examples/$(EXAMPLE).py
 	$(BIN)/python examples/demo.py build/demo-$(EXAMPLE)-$(BOARD)
 
-test: $(VENV)/.installed ## run all tests, lint and types among them
-	$(BIN)/python -m pytest
+test: $(VENV)/.installed ## run all tests, lint and types among them, a process of tests per core
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(VENV)/.installed ## run ruff and mypy
 	$(BIN)/ruff check .

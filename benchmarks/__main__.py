@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import lanes, mnist, random_networks, speed
+from benchmarks import cmsis, estimates, lanes, mnist, random_networks, speed, whole
+from benchmarks.networks import NETWORKS
 from nnhw.errors import NnhwError
 
 Row = Mapping[str, Any]
@@ -22,21 +23,29 @@ class Benchmark:
     Parameters
     ----------
     about: one line.
-    run: board name --> one row, its keys those of `report.json` where they mean the same.
+    run: board name --> one row, its keys those of `report.json` where they mean the same. None: each network's own
+        board.
     show: prints a row for people.
+    board: where none is asked for.
     """
 
     about: str
-    run: Callable[[str], Row]
+    run: Callable[[Any], Row]
     show: Callable[[Row], None]
+    board: str | None = "icebreaker"
 
 
 BENCHMARKS: dict[str, Benchmark] = {
     "mnist_mlp": Benchmark("784-64-64-64-10, 1 bit: all test images, every boundary", mnist.mlp, mnist.show),
     "mnist_cnn": Benchmark("convolutional network, 1 bit: the same, 1,000 images in RTL", mnist.cnn, mnist.show),
+    "estimates": Benchmark("estimated and used resources of 20 random networks", estimates.run, estimates.show),
     "random_networks": Benchmark("random networks, from PyTorch to RTL", random_networks.run, random_networks.show),
+    "cmsis_nn": Benchmark("CMSIS-NN's int8 operators: its test vectors, from IR to RTL", cmsis.run, cmsis.show),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
+    "networks": Benchmark("all networks of the zoo, each on its own board", whole.network(*NETWORKS), whole.show, None),
+    "mlp784": Benchmark("784-32-16-10, 8 and 4 bit", whole.network("mlp784_w8a8", "mlp784_w4a4"), whole.show, None),
+    **{name: Benchmark(one.about, whole.network(name), whole.show, None) for name, one in NETWORKS.items()},
 }
 
 
@@ -44,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="which one")
-    parser.add_argument("--board", default="icebreaker", help="name or alias of a board")
+    parser.add_argument("--board", help="name or alias of a board; icebreaker, or a network's own, otherwise")
     parser.add_argument("--json", action="store_true", help="one object on one line")
     parser.add_argument("--list", action="store_true", help="list the benchmarks")
     options = parser.parse_args(arguments)
@@ -55,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("a name is needed; --list shows them")
     chosen = BENCHMARKS[options.name]
     try:
-        row = {"benchmark": options.name, **chosen.run(options.board)}
+        row = {"benchmark": options.name, **chosen.run(options.board or chosen.board)}
     except NnhwError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

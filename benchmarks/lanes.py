@@ -171,6 +171,11 @@ def _ice40_cells(module: Mapping[str, Any]) -> int:
 def packed(component: wiring.Component, folder: Path) -> int:
     """Return the logic cells that nextpnr packs an iCE40 design into; nothing is placed."""
     synthesize(component, "ice40", folder)
+    return pack(folder)
+
+
+def pack(folder: Path) -> int:
+    """Return the logic cells that nextpnr packs the netlist in a folder into."""
     tool = find_tool("nextpnr-ice40")
     prepare(tool)
     arguments = ["--up5k", "--package", "sg48", "--json", "design.json", "--pack-only", "--report", "pack.json"]

@@ -17,6 +17,8 @@ OBSERVED = 6
 """Images that scales and statistics are taken from."""
 MOST_ELEMENTS = 600
 """Elements of a feature map beyond which nothing is made larger: networks stay small."""
+TRIES = 8
+"""Formats and functions that are tried until one keeps what the images differ in."""
 Spread = Literal["power", "short", "any"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -168,6 +170,11 @@ class Path:
         """Height and width, or length."""
         return tuple(self.x.shape[2:])
 
+    @property
+    def is_far_off(self) -> bool:
+        """Whether the values lie so far from 0 that few codes tell them apart."""
+        return float(self.x.mean().abs()) > 3 * float(self.x.std())
+
     def flip(self, probability: float) -> bool:
         return bool(self.rng.random() < probability)
 
@@ -188,26 +195,44 @@ class Path:
             return math.ldexp(1.0, exponent - 1)
         return math.ldexp(round(mantissa * 2**12), exponent - 12) if spread == "short" else near
 
+    def try_some(self, make: Callable[[], nn.Module]) -> None:
+        """Append a module behind which most values differ from image to image, if one is soon found."""
+        for _ in range(TRIES):
+            module = make().eval()
+            with torch.no_grad():
+                values = module(self.x)
+            if float((values != values[:1]).any(0).float().mean()) > 0.5:
+                break
+        self.put(module)
+
     def quantizer(self, spread: Spread | None = None) -> None:
-        """Append a quantizer of any format whose codes the values fill."""
-        spread = spread or self.pick("power", "power", "short", "any")
+        """Append a quantizer of any format."""
+        self.try_some(lambda: self._quantizer(spread or self.pick("power", "power", "short", "any")))
+
+    def activation(self) -> None:
+        """Append a function of each element."""
+        if self.flip(0.1):
+            self.put(self._prelu())
+        else:
+            self.try_some(lambda: Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)))
+
+    def _quantizer(self, spread: Spread) -> Quantizer:
         peak = float(torch.quantile(self.x.abs().flatten()[:4000], 0.98)) or 1.0
         bits = self.pick(2, 2, 3, 3, 4, 4, 5, 6, 8)
         kind = self.pick("sign", "bipolar", "bit", "ternary", "int", "int", "narrow", "uint", "uint", "offset")
         if kind == "sign":
-            self.put(Sign())
-        elif kind == "bipolar":
-            self.put(Bipolar(self.scale(peak, spread)))
-        elif kind == "bit":
-            self.put(Quantizer(0, 1, self.scale(peak, spread)))
-        elif kind == "ternary":
-            self.put(Ternary(self.scale(peak, spread)))
-        elif kind == "uint":
-            self.put(UInt(bits, self.scale(peak / 2**bits, spread)))
-        elif kind == "offset":
-            self.put(UInt(bits, self.scale(2 * peak / 2**bits, spread), zero_point=self.between(1, 2**bits - 1)))
-        else:
-            self.put(Int(bits, self.scale(2 * peak / 2**bits, spread), narrow_range=kind == "narrow"))
+            return Sign()
+        if kind == "bipolar":
+            return Bipolar(self.scale(peak, spread))
+        if kind == "bit":
+            return Quantizer(0, 1, self.scale(peak, spread))
+        if kind == "ternary":
+            return Ternary(self.scale(peak, spread))
+        if kind == "uint":
+            return UInt(bits, self.scale(peak / 2**bits, spread))
+        if kind == "offset":
+            return UInt(bits, self.scale(2 * peak / 2**bits, spread), zero_point=self.between(1, 2**bits - 1))
+        return Int(bits, self.scale(2 * peak / 2**bits, spread), narrow_range=kind == "narrow")
 
     def weights(self, outputs: int, spread: Spread | None = None) -> Quantizer:
         """Return a number format of weights with one scale, or one for each output."""
@@ -278,14 +303,14 @@ class Path:
 
     def chain(self) -> None:
         """Append what stands between sums and codes: batch normalization, activations, a quantizer; and pooling."""
-        if self.flip(0.6):
+        if self.flip(0.6) or self.is_far_off:
             self.put(self._batch_norm())
         elif self.flip(0.3):
             shape = (1, self.channels) + (1,) * (self.rank - 1)
             factor = self.rng.choice([-2.0, -0.75, 0.5, 1.0, 1.25], shape)
             self.put(Channelwise(torch.tensor(factor).float(), torch.tensor(self.rng.normal(0, 0.2, shape)).float()))
         for _ in range(self.pick(0, 1, 1, 1, 2)):
-            self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)) if self.flip(0.85) else self._prelu())
+            self.activation()
         if self.rank > 1 and self.flip(0.2):
             self.max_pool()
         self.quantizer()
@@ -364,7 +389,7 @@ class Path:
             parts.append(part)
         self.put(Join(self.pick("add", "add", "subtract"), [part.sequence() for part in parts]))
         if self.flip(0.4):
-            self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)))
+            self.activation()
         self.quantizer(self.pick("power", "short"))
 
     def _branch(self, part: Path, outputs: int, stride: int) -> None:
@@ -382,10 +407,10 @@ class Path:
 
     def chain_without_pool(self, spread: Spread | None = None) -> None:
         """Append batch normalization, an activation and a quantizer."""
-        if self.flip(0.6):
+        if self.flip(0.6) or self.is_far_off:
             self.put(self._batch_norm())
         if self.flip(0.7):
-            self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)))
+            self.activation()
         self.quantizer(spread)
 
     def concatenated(self) -> None:
@@ -397,7 +422,7 @@ class Path:
             self._branch(part, self.between(1, 4), 1)
         self.put(Join("concat", [part.sequence() for part in parts]))
         if self.flip(0.3):
-            self.put(Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)))
+            self.activation()
         self.quantizer()
 
     def upsampled(self) -> None:
@@ -410,8 +435,9 @@ class Path:
         """Append a border of zeros or of another code, with different widths."""
         widths = [self.between(0, 2) for _ in range(2 * len(self.sizes))]
         if self.x[0].numel() * 4 <= MOST_ELEMENTS and any(widths):
-            scale = getattr(self.modules[-1], "scale", None)
-            value = float(scale[0]) if scale is not None and scale.numel() == 1 and self.flip(0.3) else 0.0
+            last, value = self.modules[-1], 0.0
+            if isinstance(last, Quantizer) and last.scale is not None and self.flip(0.3):
+                value = float(last.scale[0]) if last.zero_point < last.qmax else 0.0
             self.put((nn.ConstantPad1d, nn.ConstantPad2d)[self.rank - 2](tuple(widths), value))  # type: ignore[arg-type]
 
     def block(self) -> None:

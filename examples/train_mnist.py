@@ -1,4 +1,4 @@
-"""Train the two MNIST examples on one CPU core: `python train_mnist.py cnn --seed 1`."""
+"""Train the MNIST examples on one CPU core: `python train_mnist.py cnn --seed 1`."""
 
 import time
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import mnist_cnn
+import mnist_float
 import mnist_mlp
 import torch
 import typer
@@ -73,6 +74,15 @@ RECIPES = {
         rotation=0.06,
         zoom=0.05,
         shift=0.5,
+    ),
+    "float": Recipe(
+        mnist_float.build_model,
+        mnist_float.CHECKPOINT,
+        phases=(Phase(12, 0, 0.004),),
+        batch=128,
+        rotation=0.1,
+        zoom=0.08,
+        shift=1.0,
     ),
 }
 

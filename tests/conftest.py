@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,3 +56,11 @@ def compiled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.getbasetemp().parent / "compiled"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_apart(compiled_cache: Path) -> Iterator[None]:
+    """Keep what the tests build out of the user's cache, and what is there out of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NNHW_CACHE", str(compiled_cache))
+        yield

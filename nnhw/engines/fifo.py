@@ -83,9 +83,11 @@ class FifoModel:
     Members
     -------
     high_water: the depth that would not have delayed anything so far.
+    unbounded: whether it has no bounds.
     """
 
     def __init__(self, depth: int | None) -> None:
+        self.unbounded = depth is None
         self.words = depth - 1 if depth else 1 << 62
         self.level = 0  # words in the memory
         self.high_water = 3

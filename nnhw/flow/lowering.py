@@ -10,7 +10,7 @@ import numpy as np
 from nnhw.flow.samples import differing_rows
 from nnhw.ir import Graph, Node, graph_hash
 from nnhw.ir.interpreter import run_in_chunks
-from nnhw.passes import Parts, lower, split
+from nnhw.passes import Parts, find_rounding_notes, lower, split
 
 
 def lower_graph(graph: Graph, samples: Mapping[str, np.ndarray]) -> tuple[Parts, dict[str, Any]]:
@@ -45,6 +45,7 @@ def lower_graph(graph: Graph, samples: Mapping[str, np.ndarray]) -> tuple[Parts,
         "torch_ir": _differing(samples, "torch", reference),
         "torch_float64_ir": _differing(samples, "torch_float64", reference),
         "passes": passes,
+        "near_ties": [str(note) for note in find_rounding_notes(graph)],
     }
     return parts, facts
 

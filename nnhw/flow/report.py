@@ -76,6 +76,7 @@ def _model(facts: Facts, accelerator: Accelerator | None) -> dict[str, Any]:
         "hash": _get(facts, "lower", "hash"),
         "weight_bits": _get(facts, "lower", "weight_bits"),
         "products": sum(stage.products for stage in accelerator.stages) if accelerator else None,
+        "accuracy": _get(facts, "capture", "accuracy"),
     }
 
 
@@ -86,10 +87,15 @@ def _exactness(facts: Facts) -> dict[str, Any]:
         "torch_ir": _get(facts, "lower", "torch_ir"),
         "torch_float64_ir": _get(facts, "lower", "torch_float64_ir"),
         "passes": _get(facts, "lower", "passes"),
+        "near_ties": _count(_get(facts, "lower", "near_ties")),
         "rtl_samples": _get(facts, "simulate", "samples"),
         "ir_rtl": _get(facts, "simulate", "mismatches"),
         "layers": _get(facts, "simulate", "layers"),
     }
+
+
+def _count(listed: Any) -> int | None:
+    return None if listed is None else len(listed)
 
 
 def _cycles(facts: Facts, accelerator: Accelerator | None) -> dict[str, Any]:

@@ -176,6 +176,7 @@ def build(job: Job, out: Path) -> None:
     from nnhw.flow.device import make_uart_device
 
     accelerator, options = Accelerator.load(job.folder.path), job.options
+    planned = read_json(job.path("map.json"))["resources"]
     made = build_bitstream(
         lambda clock_hz: make_uart_device(accelerator, clock_hz, job.board.uart.baud),
         job.board,
@@ -184,7 +185,8 @@ def build(job: Job, out: Path) -> None:
             clock_hz=options.clock_hz,
             seeds=options.seeds,
             jobs=options.jobs,
-            planned_ebr=read_json(job.path("map.json"))["resources"]["ebr"],
+            planned_ebr=planned["ebr"],
+            dsp=planned["dsp"] > 0,
         ),
         cache=Cache.default(),
         note=job.progress.note,

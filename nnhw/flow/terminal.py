@@ -24,7 +24,8 @@ SHOWN = 10
 
 def render_report(report: Report) -> RenderableType:
     """Return the tables of a report; what is not known yet is a dash."""
-    return Group(_headline(report), *_tables(report), Text(_verdict(report)))
+    remarks = (Text(remark) for remark in (*_remarks(report), _verdict(report)))
+    return Group(_headline(report), *_tables(report), *remarks)
 
 
 def render_boards(boards: Iterable[Board]) -> Table:
@@ -163,6 +164,23 @@ def _exactness(report: Report) -> Table:
     for name, count in (exact["layers"] or {}).items():
         table.add_row(f"  behind {name}", _count(exact["rtl_samples"]), _mismatch(count))
     return table
+
+
+def _remarks(report: Report) -> Iterator[str]:
+    """Yield what the tables leave to be said."""
+    accuracy, exact = report["model"]["accuracy"], report["exactness"]
+    if accuracy:
+        yield (
+            f"Accuracy {accuracy['before']:.2%} as float, {accuracy['after']:.2%} quantized, "
+            f"on {_count(accuracy['samples'])} images."
+        )
+    if exact["torch_ir"]:
+        yield "PyTorch's own float32 rounds where exact arithmetic does not; hardware follows the exact values."
+    if exact["near_ties"]:
+        yield (
+            f"In {_count(exact['near_ties'])} channels float32 may take another code than the hardware, listed in "
+            "lower.json; scales that are powers of two avoid it."
+        )
 
 
 def _verdict(report: Report) -> str:

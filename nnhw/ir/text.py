@@ -92,6 +92,7 @@ def _op_of(name: str, attributes: Sequence[Expression]) -> Op:
     if list(keys) != [f":{field.name}" for field in fields] or len(keys) != len(values):
         wanted = " ".join(f":{field.name} VALUE" for field in fields)
         raise IrError(f"op {name} has the attributes ({wanted}), got ({' '.join(map(show, attributes))})")
+    values = tuple(str(value) if isinstance(value, str) else value for value in values)  # bare words are Symbols
     for field, value in zip(fields, values, strict=True):
         # Annotations are strings here: 'int', 'float', 'bool', or a tuple of ints.
         kind = _ATTRIBUTE_KINDS.get(str(field.type), tuple)

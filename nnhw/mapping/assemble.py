@@ -25,6 +25,8 @@ LINK_BITS = 8
 BEAT_BYTES = 8
 """Most bytes that come in at once."""
 FIFO_MIN_DEPTH = 3
+OUTPUT_BEATS = 2
+"""Beats that an engine holds at its output before it stands still."""
 FRAMES = 5
 """Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
 
@@ -43,11 +45,13 @@ class _Assembler:
     Parameters
     ----------
     readers: how many layers read each value.
+    slowest: cycles of a frame on the slowest engine.
     """
 
-    def __init__(self, readers: Mapping[str, int]) -> None:
+    def __init__(self, readers: Mapping[str, int], slowest: int) -> None:
         self.stages: list[Stage] = []
         self.readers = readers
+        self.slowest = slowest
         self._ports: dict[str, list[_Port]] = {}
         self._names: Counter[str] = Counter()
 
@@ -90,15 +94,33 @@ class _Assembler:
         for target in (math.gcd(port.stream.lanes, lanes), lanes):
             stream = port.stream
             if target != stream.lanes:
+                port = self.smooth(layer, port, stream.lanes // target)
                 config = ConvertConfig(stream.lanes, target, stream.element.bits, stream.beats)
                 port = self.add(layer, "convert", config, (port,), replace(stream, lanes=target))
         return port
 
-    def buffer(self, layer: str, port: _Port) -> _Port:
-        """Put a FIFO in front of a join; its depth is found later."""
+    def buffer(self, layer: str, port: _Port, depth: int = FIFO_MIN_DEPTH) -> _Port:
+        """Put a FIFO behind a port; in front of a join its depth is found later."""
         stream = port.stream
-        config = FifoConfig(FIFO_MIN_DEPTH, stream.lanes, stream.element.bits, stream.beats)
+        config = FifoConfig(depth, stream.lanes, stream.element.bits, stream.beats)
         return self.add(layer, "fifo", config, (port,), stream)
+
+    def smooth(self, layer: str, port: _Port, cycles: int) -> _Port:
+        """Put a FIFO behind an engine whose bursts of results would make it the slowest.
+
+        Parameters
+        ----------
+        cycles: that what follows takes for each of its beats.
+        """
+        index = port.source[0]
+        if index < 0:
+            return port
+        config = self.stages[index].config
+        burst, count = bursts(config)
+        waits = count * max(0, burst * (cycles - 1) - OUTPUT_BEATS)
+        if burst > 1 and waits and cycle_bound(config) - config.o_beats + waits > self.slowest:
+            return self.buffer(layer, port, burst)
+        return port
 
     def layer(self, layer: Layer, plan: Plan, node: str) -> None:
         """Add the stages of one layer.
@@ -138,9 +160,9 @@ def _stages(
     """Return the stages, and what the bytes at both ends mean."""
     source = body.inputs[0]
     readers = Counter(name for layer in layers for name in layer.inputs)
-    assembler = _Assembler(readers)
-    first = next(plan for layer, plan in zip(layers, plans, strict=True) if source.name in layer.inputs)
     slowest = max(plan.cycles for plan in plans)
+    assembler = _Assembler(readers, slowest)
+    first = next(plan for layer, plan in zip(layers, plans, strict=True) if source.name in layer.inputs)
     i_format = input_format(source.type.int_dtype, first.i_lanes[0], source.type.shape, slowest)
     assembler.offer(source.name, "input", _Port(INPUT, i_format.stream))
     for layer, plan in zip(layers, plans, strict=True):
@@ -150,6 +172,7 @@ def _stages(
     o_format = output_format(last.stream, body.output_nodes[0].type.shape, streamed)
     last = assembler.convert("output", last, 1)
     if o_format.element_bytes > 1:
+        last = assembler.smooth("output", last, o_format.element_bytes)
         config = ConvertConfig(o_format.element_bytes, 1, 8, o_format.elements)
         byte = Stream(1, o_format.frame_bytes, IntType(0, 255))
         assembler.add("output", "bytes", config, (last,), byte)
@@ -195,7 +218,7 @@ def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, .
 
 
 def schedule_stages(stages: Sequence[Stage], i_beats: int, o_beats: int) -> tuple[tuple[Stage, ...], Schedule]:
-    """Find latency, interval, and the depth at which no FIFO ever holds up the branch in front of it.
+    """Find latency, interval, and the depth at which no FIFO of a join ever holds up the branch in front of it.
 
     That is deep enough for any stalls, too: a join waits for its longer branch, whose engines need a fixed number of
     input beats for each output beat, and the FIFO of the shorter one has held as many.
@@ -204,21 +227,31 @@ def schedule_stages(stages: Sequence[Stage], i_beats: int, o_beats: int) -> tupl
     -------
     The stages with their FIFOs as deep as they have to be, and the schedule of these.
     """
-    models = [_model(stage.config) for stage in stages]
+    joining = {index for stage in stages if len(stage.sources) > 1 for index, _ in stage.sources}
+    models = [_model(stage.config, index in joining) for index, stage in enumerate(stages)]
     limit = (FRAMES + 1) * (sum(cycle_bound(stage.config) for stage in stages) + i_beats + o_beats) + 1000
     start, ends = run_network(models, [stage.sources for stage in stages], i_beats, o_beats, FRAMES, limit)
     deep = tuple(replace(stage, config=_deep(stage.config, model)) for stage, model in zip(stages, models, strict=True))
     return deep, Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=ends[-1] - ends[-2])
 
 
-def _model(config: EngineConfig) -> CycleModel | NetworkModel:
-    """Return the cycle model of an engine, of a FIFO without bounds."""
-    return FifoModel(None) if isinstance(config, FifoConfig) else config.model()
+def bursts(config: EngineConfig) -> tuple[int, int]:
+    """Return how many results an engine has at once, one a cycle, and how often in a frame."""
+    if isinstance(config, MatmulConfig):
+        return config.drains, config.vectors * config.folds
+    if isinstance(config, ChannelwiseConfig) and config.steps > 1:
+        return config.chunks, config.windows
+    return 1, config.o_beats
+
+
+def _model(config: EngineConfig, joining: bool) -> CycleModel | NetworkModel:
+    """Return the cycle model of an engine; of a FIFO in front of a join, that of one without bounds."""
+    return FifoModel(None) if joining and isinstance(config, FifoConfig) else config.model()
 
 
 def _deep(config: EngineConfig, model: CycleModel | NetworkModel) -> EngineConfig:
-    """Return a FIFO as deep as its model was full, and any other engine as it is."""
-    if isinstance(config, FifoConfig) and isinstance(model, FifoModel):
+    """Return a FIFO of a join as deep as its model was full, and any other engine as it is."""
+    if isinstance(config, FifoConfig) and isinstance(model, FifoModel) and model.unbounded:
         return replace(config, depth=model.high_water)
     return config
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from nnhw.accelerator import EngineConfig
 from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.channelwise import ChannelwiseConfig
@@ -17,13 +19,18 @@ from nnhw.engines.encoding import encode
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.engines.loops import LoopNest
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.mapping.constants import Rom
 from nnhw.mapping.family import ICE40, Family
-from nnhw.mapping.requantize import requantizer_cost
-from nnhw.mapping.resources import Cost, buffer_lc, counter_bits, counter_lc, rom_lc, tree_widths, varying_columns
+from nnhw.mapping.requantizer_cost import requantizer_cost
+from nnhw.mapping.resources import Cost, buffer_lc, counter_bits, counter_lc, tree_widths
+
+CONSTANT_WEIGHTS = 0.45
+"""Share of the products' logic that is left where each lane has a single weight."""
 
 
 def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
@@ -34,7 +41,11 @@ def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
 def convert_cost(config: ConvertConfig, family: Family) -> Cost:
     """Return the cost of a width converter."""
     ratio = max(config.i_lanes, config.o_lanes) // min(config.i_lanes, config.o_lanes)
-    return Cost(lc=max(config.i_lanes, config.o_lanes) * config.bits + counter_bits(ratio) * 2 + 3)
+    return Cost(
+        lc=max(config.i_lanes, config.o_lanes) * config.bits
+        + counter_bits(ratio) * 2
+        + (3 if config.o_lanes > config.i_lanes else 4)
+    )
 
 
 def pool_cost(config: PoolConfig, family: Family) -> Cost:
@@ -51,25 +62,45 @@ def window_cost(config: WindowConfig, family: Family) -> Cost:
     loops = [count for count in nest.counts if count > 1]
     counters = sum(counter_lc(count) + 2 for count in loops)
     address = config.address_bits * (1 + config.row_lanes)
-    # A bit of the jump is a function of the flags of the loops.
-    kinds = len(set(nest.jumps()))
-    jump = config.address_bits * (0.0 if kinds == 1 else 0.5 if kinds == 2 else 0.8)
     freed = max(config.rows_left, config.rows_step)
     rows = (config.rows + config.block_rows + freed).bit_length() + 1
-    return Cost(lc=counters + address + jump + 2 * rows + 2 * freed.bit_length() + counter_lc(config.row_words) + 8, ebr=memories)
+    own = counters + address + _jump_lc(nest) + 4 * rows + 2 * freed.bit_length() + counter_lc(config.row_words) + 5
+    return Cost(lc=own, ebr=memories)
+
+
+def _jump_lc(nest: LoopNest) -> float:
+    """Return the LUTs that choose the next jump of an address from the flags of the loops; equal bits are one."""
+    jumps = [jump for jump, count in zip(nest.jumps(), (*nest.counts, 2), strict=True) if count > 1]
+    columns = {tuple(jump >> bit & 1 for jump in jumps) for bit in range(nest.address_bits)}
+    inputs = len(jumps) - 1
+    return sum(0 < sum(column) < len(column) for column in columns) * (1 if inputs <= 4 else 1.5)
 
 
 def pad_cost(config: PadConfig, family: Family) -> Cost:
     """Return the cost of a border: the output register, counters of rows and of beats of a row, each with its flags."""
+    chunks, (top, left) = config.chunks, config.before
+    spans = ((top, config.height, config.o_height), (left * chunks, config.width * chunks, config.o_width * chunks))
     counters = sum(
-        2 * counter_lc(count) + 4 for count in (config.o_height, config.o_width * config.chunks) if count > 1
+        counter_lc(total)
+        + 2
+        + sum(_limit_lc(limit, counter_bits(total)) for limit in (before, before + size) if limit < total)
+        for before, size, total in spans
+        if total > 1
     )
-    return Cost(lc=config.lanes * config.bits + counters + 6)
+    return Cost(lc=config.lanes * config.bits + counters + 5)
+
+
+def _limit_lc(limit: int, bits: int) -> int:
+    """Return the logic cells of a comparison with a constant, whose lowest zeros play no part."""
+    if limit == 0:
+        return 0
+    left = bits - (limit & -limit).bit_length() + 1
+    return 1 if left <= 4 else left + 3
 
 
 def fork_cost(config: ForkConfig, family: Family) -> Cost:
     """Return the cost of a fork: one register, and a bit for each output."""
-    return Cost(lc=config.lanes * config.bits + 2 * config.outputs + 2)
+    return Cost(lc=config.lanes * config.bits + 2 * config.outputs)
 
 
 def fifo_cost(config: FifoConfig, family: Family) -> Cost:
@@ -81,23 +112,36 @@ def fifo_cost(config: FifoConfig, family: Family) -> Cost:
     counters = 2 * counter_lc(config.words) + 3 * counter_bits(config.words + 1) + 6
     if config.in_block_ram:
         return Cost(lc=counters, ebr=family.block_rams(config.words, config.width))
-    return Cost(lc=counters + config.words * (config.width * 1.5 + 1) + config.width)
+    return Cost(lc=counters + config.words * (2 * config.width + 1) - config.width)
 
 
 def concat_cost(config: ConcatConfig, family: Family) -> Cost:
     """Return the cost of a concatenation: a register behind a multiplexer, a counter."""
     inputs = len(config.chunks)
-    return Cost(lc=config.lanes * config.bits * (inputs + 1) / 2 + 2 * counter_bits(max(config.chunks)) + 3 * inputs + 4)
+    return Cost(
+        lc=config.lanes * config.bits * (inputs + 1) / 2 + 2 * counter_bits(max(config.chunks)) + 3 * inputs + 4
+    )
 
 
 def sum_cost(config: SumConfig, family: Family) -> Cost:
     """Return the cost of a weighted sum: an adder for each term, the output buffer, the requantizer."""
     raw, lanes = config.raw.bits, config.lanes
-    widths = [config.inputs[index].bits + config.inputs[index].bipolar + shift for index, shift, _ in config.terms]
-    adders = lanes * sum(min(width, raw) for level in tree_widths(widths) for width in level)
+    inputs = config.inputs
+    terms = [(shift, shift + inputs[index].bits + inputs[index].bipolar) for index, shift, _ in config.terms]
+    adders = lanes * _terms_lc(terms, raw)
     o_bits = raw if config.requantizer is None else config.requantizer.code.bits
     own = Cost(lc=adders + buffer_lc(lanes * o_bits) + config.tree_levels + len(config.inputs))
     return own + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
+
+
+def _terms_lc(terms: list[tuple[int, int]], raw: int) -> float:
+    """Return the registers of a tree that adds numbers, each given by its lowest bit and its width with the zeros."""
+    total = 0.0
+    for _ in range((len(terms) - 1).bit_length() if len(terms) > 1 else 1):
+        pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
+        terms = [(min(low for low, _ in pair), max(width for _, width in pair) + len(pair) - 1) for pair in pairs]
+        total += sum(min(width, raw) - min(low, raw) for low, width in terms)
+    return total
 
 
 def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
@@ -107,19 +151,18 @@ def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
     lc = buffer_lc(lanes * o_bits) + config.raw_latency + lanes * _channel_lc(config)
     total = Cost(lc)
     if config.steps > 1:
-        total += Cost(lanes * raw * (2 if config.op == "max" else 1) + counter_lc(config.chunks) + counter_lc(config.steps) + 3)
+        total += Cost(
+            lanes * raw * (2 if config.op == "max" else 1) + counter_lc(config.chunks) + counter_lc(config.steps) + 3
+        )
         if config.ring_in_memory:
             addresses = counter_lc(config.chunks) + 2 * counter_bits(config.chunks) + 1
             total += Cost(addresses, family.block_rams(config.chunks, lanes * raw))
         else:
             total += Cost(lanes * raw * max(0, config.chunks - 1))
     if config.weight is not None:
-        depth, width = config.steps * config.chunks, config.i_lanes * config.weight.bits
+        depth = config.steps * config.chunks
         total += Cost(counter_lc(depth) + config.i_lanes * config.activation.bits)
-        if config.logic_weights:
-            total += Cost(rom_lc(depth, width))
-        else:
-            total += Cost(0, family.block_rams(depth, _channel_columns(config), rom=True))
+        total += Rom(_channel_words(config), config.logic_weights).cost(family)
     dsp = lanes * dsp_blocks(config.arithmetic, config.row_lanes, family.name) if config.dsp else 0
     return total + Cost(0, 0, dsp) + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
@@ -135,12 +178,12 @@ def _channel_lc(config: ChannelwiseConfig) -> float:
     return float(sum(min(width, raw) for level in tree_widths([bits] * taps) for width in level))
 
 
-def _channel_columns(config: ChannelwiseConfig) -> int:
-    """Return the bits of a word of weights that are not constant."""
+def _channel_words(config: ChannelwiseConfig) -> np.ndarray:
+    """Return the words of weights: patterns [steps * chunks, i_lanes]."""
     assert config.weight is not None
     shape = (config.chunks, config.lanes, config.steps, config.row_lanes)
     patterns = encode(config.factors, config.weight).reshape(shape).transpose(2, 0, 3, 1)
-    return varying_columns(patterns.reshape(config.steps * config.chunks, config.i_lanes))
+    return patterns.reshape(config.steps * config.chunks, config.i_lanes)
 
 
 def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int) -> float:
@@ -163,7 +206,10 @@ def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int) -> float:
         return 2 * pairs * a + _plane_lc(a, simd, raw)
     planes, bits = arithmetic.planes, w if w >= a else a
     total = sum(pairs * min(bits, raw - plane) + _plane_lc(bits, simd, raw - plane) for plane in range(planes))
-    return total + _join_lc(planes, bits + (simd - 1).bit_length(), raw)
+    narrow = arithmetic.weight if w < a else arithmetic.activation
+    # What the highest plane of a signed factor gives is subtracted: a LUT inverts each bit for the carry chain.
+    inverted = bits + (simd - 1).bit_length() if planes > 1 and narrow.signed and not narrow.bipolar else 0
+    return total + inverted + _join_lc(planes, bits + (simd - 1).bit_length(), raw)
 
 
 def _plane_lc(bits: int, simd: int, raw: int) -> float:
@@ -177,7 +223,9 @@ def _join_lc(planes: int, bits: int, raw: int) -> float:
     widths, shift, total = [bits] * planes, 1, 0
     while len(widths) > 1:
         couples = [widths[index : index + 2] for index in range(0, len(widths), 2)]
-        widths = [shift + max(couple[0] - shift, couple[1]) + 1 if len(couple) == 2 else couple[0] for couple in couples]
+        widths = [
+            shift + max(couple[0] - shift, couple[1]) + 1 if len(couple) == 2 else couple[0] for couple in couples
+        ]
         total += sum(min(width, raw) for width in widths)
         shift *= 2
     return float(total)
@@ -191,37 +239,46 @@ def dsp_lc(arithmetic: LaneArithmetic, simd: int, raw: int) -> float:
 
 def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
     """Return the cost of a systolic engine."""
-    depth, width = config.folds * config.steps, config.simd * config.weight.bits
+    depth = config.folds * config.steps
     raw, o_bits = config.raw.bits, config.thresholds.code.bits if config.thresholds else config.raw.bits
-    lc = (config.pe - config.dsp_pe) * tree_lc(config.arithmetic, config.simd, raw)
+    kept = 1.0 if depth > 1 else CONSTANT_WEIGHTS
+    lc = kept * (config.pe - config.dsp_pe) * tree_lc(config.arithmetic, config.simd, raw)
     lc += config.dsp_pe * dsp_lc(config.arithmetic, config.simd, raw)
     lc += config.pe * raw * (2 if config.steps > 1 else 1) + buffer_lc(config.drain * o_bits)
     lc += config.groups * (config.simd * config.activation.bits + counter_bits(depth) + 3)
     lc += 2 * (config.groups + config.tree_levels) + counter_lc(depth) + counter_lc(config.steps) + 3
     lc += 2 * counter_bits(config.drains) + 2 if config.drains > 1 else 0
     if config.dsp_pe < config.pe and config.dsp_pe:
-        waits = config.tree_levels - config.arithmetic.tree_levels(config.simd), config.tree_levels - config.arithmetic.dsp_levels(config.simd)
+        waits = (
+            config.tree_levels - config.arithmetic.tree_levels(config.simd),
+            config.tree_levels - config.arithmetic.dsp_levels(config.simd),
+        )
         lc += raw * (waits[0] * (config.pe - config.dsp_pe) + waits[1] * config.dsp_pe)
     total = Cost(lc, 0, config.dsp_pe * dsp_blocks(config.arithmetic, config.simd, family.name))
-    total += _matmul_weights(config, depth, width, family)
+    total += _matmul_weights(config, depth, family)
     return total + requantizer_cost(config.thresholds, config.raw, config.drain, config.logic_thresholds, family)
 
 
-def _matmul_weights(config: MatmulConfig, depth: int, width: int, family: Family) -> Cost:
+def _matmul_weights(config: MatmulConfig, depth: int, family: Family) -> Cost:
     """Return the cost of the weights: a memory for each group of cells, or constants in logic."""
     in_block = config.pe - config.logic_pe
-    total = Cost(rom_lc(depth, width * config.logic_pe))
-    if depth == 1 or not in_block:
-        return total
+    if depth == 1:
+        return Cost()
     patterns = encode(config.weights, config.weight).reshape(config.folds, config.pe, config.steps, config.simd)
-    head = depth - config.tail_words
-    for start in range(0, in_block, config.hop):
-        cells = patterns[:, start : min(start + config.hop, in_block)]
-        words = cells.transpose(0, 2, 1, 3).reshape(depth, -1)
-        total += Cost(0, family.block_rams(head, varying_columns(words[:head]), rom=True))
-        if config.tail_words:
-            bits = words.shape[1] * config.weight.bits
-            total += Cost(rom_lc(config.tail_words, bits) + bits)
+    words = patterns.transpose(0, 2, 1, 3).reshape(depth, config.pe, config.simd)
+    in_block, head = config.pe - config.logic_pe, depth - config.tail_words
+    total = Cost()
+    for start in range(0, config.pe, config.hop):
+        end = start + config.hop
+        in_logic = words[:, max(start, in_block) : end].reshape(depth, -1)
+        if in_logic.shape[1]:
+            total += Rom(in_logic, True).cost(family)
+        if start < in_block:
+            block = words[:, start : min(end, in_block)].reshape(depth, -1)
+            total += Rom(block[:head], False).cost(family)
+            if config.tail_words:
+                bits = block.shape[1] * config.weight.bits
+                total += Rom(block[head:], True).cost(family) + Cost(bits)
     return total
 
 

@@ -32,6 +32,8 @@ class Folding:
     logic_tails: the last words of block RAMs with weights are constants in logic, where that saves block RAMs.
     dsp_pe: cells whose products are made in DSP blocks.
     dsp_scaler: sums may be scaled to codes in DSP blocks.
+    lean_scaler: sums are scaled to codes with as few block RAMs as there is a way.
+    roomy: line buffers take the first rows of a frame while the last ones of the frame before are read.
     """
 
     channel_lanes: int
@@ -44,6 +46,8 @@ class Folding:
     logic_tails: bool = False
     dsp_pe: int = 0
     dsp_scaler: bool = False
+    lean_scaler: bool = False
+    roomy: bool = False
 
     @property
     def simd(self) -> int:

@@ -14,6 +14,22 @@ Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
+class DoubleScaling:
+    """How a step function is written with two roundings: see the IR's `rescale`.
+
+    Parameters
+    ----------
+    multiplier, exponent, bias: int64 [channels].
+    offset: zero point of the codes.
+    """
+
+    multiplier: np.ndarray
+    exponent: np.ndarray
+    bias: np.ndarray
+    offset: int
+
+
+@dataclass(frozen=True, eq=False)
 class StepFunction:
     """A function from accumulators to codes, constant between steps: see the IR's `step_table`.
 
@@ -22,11 +38,13 @@ class StepFunction:
     thresholds: int64 [channels, steps], each row sorted.
     codes: int64 [channels, steps + 1].
     code: their type.
+    scaling: a second form of the same function, on every accumulator that occurs; or None.
     """
 
     thresholds: np.ndarray
     codes: np.ndarray
     code: IntType
+    scaling: DoubleScaling | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ MARGIN = 0.85
 MOST_ROUNDS = 5
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """What a block RAM is worth, as multiples of the family's usual price, in the order in which they are tried."""
+BUSY = (0.2, 0.6, 0.9)
+"""Shares of the slowest layer's cycles from which on layers get line buffers that they never wait for, if that fits."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 
 
@@ -94,23 +96,20 @@ class Mapper:
         return kept
 
     def place_weights(self, chosen: Sequence[Folding]) -> tuple[list[Folding], Cost]:
-        """Move weights from block RAM to logic, cheapest first, until the block RAMs suffice.
+        """Move weights and scalings from block RAM to logic, cheapest first, until the block RAMs suffice.
 
         Returns
         -------
-        The foldings with their `logic_pe`, and their cost (which may still exceed the budget).
+        The foldings with their `logic_pe` and `lean_scaler`, and their cost (which may still exceed the budget).
         """
         placed = list(chosen)
         costs = [self.candidate(layer, folding).cost for layer, folding in zip(self.layers, placed, strict=True)]
         while sum(item.ebr for item in costs) > self.budget.ebr:
             moves = []
             for index, (layer, folding) in enumerate(zip(self.layers, placed, strict=True)):
-                for moved in self._into_logic(layer, folding):
-                    after = self.candidate(layer, moved).cost
-                    saved = costs[index].ebr - after.ebr
-                    if saved > 0:
-                        moves.append(((after.lc - costs[index].lc) / saved, index, moved, after))
-                        break
+                for way in self._into_logic(layer, folding):
+                    found = self._first_saving(layer, way, costs[index])
+                    moves += [(price, index, moved, after) for price, moved, after in found]
             if not moves:
                 break
             _, index, moved, after = min(moves, key=lambda move: move[:2])
@@ -174,18 +173,27 @@ class Mapper:
 
         index = bisect_left(intervals, True, key=fits)
         if index < len(intervals) and fits(intervals[index]):
-            return results[intervals[index]]
+            roomy = (self.within(frontiers, intervals[index], busy) for busy in BUSY)
+            return next((found for found in roomy if not _excess(found[1], self.budget)), results[intervals[index]])
         raise MappingError(_does_not_fit(self.layers, intervals[-1], results[intervals[-1]][1], self.budget))
 
-    def within(self, frontiers: Sequence[Sequence[Candidate]], interval: int) -> tuple[list[Folding], Cost]:
+    def within(
+        self, frontiers: Sequence[Sequence[Candidate]], interval: int, busy: float | None = None
+    ) -> tuple[list[Folding], Cost]:
         """Return the smallest foldings that take at most `interval` cycles, and their cost.
 
         Block RAM is weighed against logic at one price after another, until both suffice.
+
+        Parameters
+        ----------
+        busy: share of the interval from which on layers get roomy line buffers; None: none does.
         """
         best: tuple[float, list[Folding], Cost] | None = None
         for price in _PRICES:
             chosen = smallest_within(frontiers, interval, self.family.block_ram_lc * price)
-            placed, taken = self.place_products(*self.place_weights([item.folding for item in chosen]))
+            roomy = [busy is not None and item.cycles >= busy * interval for item in chosen]
+            started = [replace(item.folding, roomy=room) for item, room in zip(chosen, roomy, strict=True)]
+            placed, taken = self.place_products(*self.place_weights(started))
             over = max(0.0, taken.lc - self.budget.lc) + self.family.block_ram_lc * max(0, taken.ebr - self.budget.ebr)
             if best is None or over < best[0]:
                 best = over, placed, taken
@@ -202,13 +210,23 @@ class Mapper:
         if layer.function is not None:
             yield "dsp_scaler", replace(folding, dsp_scaler=True)
 
-    def _into_logic(self, layer: Layer, folding: Folding) -> Iterable[Folding]:
-        """Yield the foldings in which more and more weights are constants in logic."""
+    def _into_logic(self, layer: Layer, folding: Folding) -> Iterable[list[Folding]]:
+        """Yield the ways to take fewer block RAMs: more and more weights as constants in logic; a lean scaling."""
         if isinstance(layer, MatrixLayer):
-            for count in range(folding.logic_pe + 1, folding.pe + 1):
-                yield replace(folding, logic_pe=count)
+            yield [replace(folding, logic_pe=count) for count in range(folding.logic_pe + 1, folding.pe + 1)]
         elif layer.products and not folding.logic_pe:
-            yield replace(folding, logic_pe=1)
+            yield [replace(folding, logic_pe=1)]
+        if layer.function is not None and not folding.lean_scaler:
+            yield [replace(folding, lean_scaler=True)]
+
+    def _first_saving(self, layer: Layer, way: Iterable[Folding], before: Cost) -> list[tuple[float, Folding, Cost]]:
+        """Return (logic cells for each block RAM, folding, cost) of the first folding that saves block RAMs, if any."""
+        for moved in way:
+            after = self.candidate(layer, moved).cost
+            saved = before.ebr - after.ebr
+            if saved > 0:
+                return [((after.lc - before.lc) / saved, moved, after)]
+        return []
 
 
 def map_body(

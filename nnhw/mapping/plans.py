@@ -16,7 +16,7 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
-from nnhw.engines.requantize import Requantizer
+from nnhw.engines.requantize import DoubleScaler, Requantizer
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
@@ -102,7 +102,7 @@ class Planner:
         self.family = family
         self.encodings = {source[0]: Encoding(source[1])}
         self._choices: dict[str, list[Requantizer]] = {}
-        self._chosen: dict[tuple[str, int, bool, bool], Requantizer] = {}
+        self._chosen: dict[tuple[str, int, tuple[bool, bool, bool]], Requantizer] = {}
         for layer in layers:
             self.encodings[layer.node] = self._encoding_of(layer)
 
@@ -285,10 +285,12 @@ class Planner:
             return None
         if layer.node not in self._choices:
             self._choices[layer.node] = self._implementations(layer, layer.function)
-        key = (layer.node, lanes, folding.logic_thresholds, folding.dsp_scaler)
+        options = (folding.logic_thresholds, folding.dsp_scaler, folding.lean_scaler)
+        key = (layer.node, lanes, options)
         if key not in self._chosen:
             choices = self._choices[layer.node]
-            self._chosen[key] = choose(choices, lanes, folding.logic_thresholds, self.family, folding.dsp_scaler)
+            in_logic, dsp, lean = options
+            self._chosen[key] = choose(choices, lanes, in_logic, self.family, dsp, lean)
         return self._chosen[key]
 
     def _implementations(self, layer: Layer, function: StepFunction) -> list[Requantizer]:
@@ -297,7 +299,8 @@ class Planner:
         offsets = np.zeros((len(function.codes), 1), dtype=np.int64) if raw.offsets is None else raw.offsets[:, None]
         thresholds = -((offsets - function.thresholds) // raw.multiplier)  # rounds up
         low, high = raw.element.low, raw.element.high
-        return implementations(np.clip(thresholds, low, high + 1), function.codes, function.code, raw.element)
+        further = _double_scalers(function, raw.element) if raw.is_plain else []
+        return implementations(np.clip(thresholds, low, high + 1), function.codes, function.code, raw.element, further)
 
     def _window(self, layer: WindowLayer, folding: Folding, repeats: int) -> WindowConfig:
         """Return the sliding window of a layer."""
@@ -321,7 +324,8 @@ class Planner:
                 address_bits=address_bits,
             )
 
-        return deepest_window(make, folding.channel_lanes * layer.activation.bits, self.family, layer.where)
+        bits = folding.channel_lanes * layer.activation.bits
+        return deepest_window(make, bits, self.family, layer.where, folding.roomy)
 
     def _tail_words(self, folding: Folding, depth: int, weight: IntType) -> int:
         """Return how many words of each memory of weights are constants in logic: as few as save most block RAMs."""
@@ -360,7 +364,9 @@ def pad_config(source: Shape, padding: Padding, lanes: int, element: IntType) ->
     )
 
 
-def deepest_window(make: Callable[[int], WindowConfig], bits: int, family: Family, where: str) -> WindowConfig:
+def deepest_window(
+    make: Callable[[int], WindowConfig], bits: int, family: Family, where: str, roomy: bool = False
+) -> WindowConfig:
     """Return the window with the deepest line buffer that costs no more block RAM than the shallowest.
 
     It must hold the rows of one row of blocks, and one more so that the next row can come in.
@@ -369,6 +375,7 @@ def deepest_window(make: Callable[[int], WindowConfig], bits: int, family: Famil
     ----------
     make: returns the window of so many address bits; MappingError where they are too few.
     bits: of a word.
+    roomy: it must hold the rows of a frame's last row of blocks and those of the next frame's first one.
     """
     fitting: list[WindowConfig] = []
     for address_bits in range(1, MOST_BUFFER_LOG2):
@@ -376,7 +383,7 @@ def deepest_window(make: Callable[[int], WindowConfig], bits: int, family: Famil
             window = make(address_bits)
         except MappingError:
             continue
-        if window.rows <= window.block_rows:
+        if window.rows < window.block_rows + (window.rows_left if roomy else 1):
             continue
         if fitting and family.block_rams(1 << address_bits, bits) > family.block_rams(
             1 << fitting[0].address_bits, bits
@@ -399,6 +406,18 @@ def tap_order(weights: np.ndarray, row_lanes: int) -> np.ndarray:
     channels, rows, columns = weights.shape
     shaped = weights.reshape(channels, rows // row_lanes, row_lanes, columns)
     return np.ascontiguousarray(shaped.transpose(0, 1, 3, 2)).reshape(channels, -1)
+
+
+def _double_scalers(function: StepFunction, raw: IntType) -> list[Requantizer]:
+    """Return the datapaths with two roundings, in logic and in DSP blocks, that a function says it is."""
+    scaling = function.scaling
+    if scaling is None:
+        return []
+    try:
+        scaler = DoubleScaler.of(scaling.multiplier, scaling.exponent, scaling.bias, scaling.offset, function.code, raw)
+    except MappingError:  # its product is too wide
+        return []
+    return [scaler, replace(scaler, dsp=True)]
 
 
 def _sum_range(types: Sequence[IntType], factors: Sequence[int]) -> IntType:

@@ -20,6 +20,7 @@ from nnhw.ir.ops import (
     MaxPool2d,
     Op,
     Pad,
+    Rescale,
     Reshape,
     StepTable,
     SumPool2d,
@@ -30,6 +31,7 @@ from nnhw.ir.ops import (
 from nnhw.mapping.layers import (
     ChannelLayer,
     ConcatLayer,
+    DoubleScaling,
     Layer,
     MatrixLayer,
     Padding,
@@ -258,15 +260,13 @@ class _Reader:
     def _function(self, node: Node) -> tuple[list[str], StepFunction | None]:
         """Return the nodes that belong together: `node`, and a function that alone reads it."""
         readers = self.users[node.name]
-        if (
-            len(readers) == 1
-            and isinstance(readers[0].op, Threshold | StepTable)
-            and node.name not in self.body.outputs
-        ):
+        if len(readers) == 1 and isinstance(readers[0].op, _FUNCTIONS) and node.name not in self.body.outputs:
             return [node.name, readers[0].name], self._step_function(readers[0])
         return [node.name], None
 
     def _step_function(self, node: Node) -> StepFunction:
+        if isinstance(node.op, Rescale):
+            return _rescaled(node.op, self._type(node.inputs[0]), *(self.body.constants[k] for k in node.inputs[1:]))
         thresholds, other = (self.body.constants[name] for name in node.inputs[1:])
         code = node.type.int_dtype
         if isinstance(node.op, StepTable):
@@ -331,6 +331,23 @@ class _Reader:
         self.problems.append(MappingError(f"{node.op.name} {node.location} {why}"))
 
 
+def _rescaled(
+    op: Rescale, sums: IntType, multiplier: np.ndarray, exponent: np.ndarray, bias: np.ndarray
+) -> StepFunction:
+    """Return the steps of a requantization, which never falls: each found by bisection."""
+    codes = np.arange(op.low + 1, op.high + 1)
+    below = np.full((len(multiplier), len(codes)), sums.low - 1)
+    reached = np.full_like(below, sums.high + 1)
+    while (reached - below > 1).any():
+        middle = np.clip((below + reached) // 2, sums.low, sums.high)
+        high = op.evaluate(middle[None], multiplier, exponent, bias)[0] >= codes
+        open_ = reached - below > 1
+        reached, below = np.where(open_ & high, middle, reached), np.where(open_ & ~high, middle, below)
+    scaling = DoubleScaling(multiplier, exponent, bias, op.offset) if op.rounding == "double" else None
+    all_codes = np.arange(op.low, op.high + 1)[None].repeat(len(multiplier), axis=0)
+    return StepFunction(reached, all_codes, IntType(op.low, op.high), scaling)
+
+
 def _same_order(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
     """Return whether elements stream in the same order, channels innermost, before and behind a reshape."""
     return bool((_streamed(before) == _streamed(after)).all())
@@ -341,6 +358,7 @@ def _streamed(shape: tuple[int, ...]) -> np.ndarray:
     return np.moveaxis(index, 0, -1).reshape(-1)
 
 
+_FUNCTIONS = (Threshold, StepTable, Rescale)
 _WINDOWS = (Conv2d, SumPool2d)
 _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Conv2d: _Reader.matrix,
@@ -350,6 +368,7 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     WeightedSum: _Reader.join,
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
+    Rescale: _Reader.requantize,
     Concat: _Reader.concat,
     Upsample: _Reader.upsample,
     Pad: _Reader.pad,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from nnhw.engines.encoding import bits_for_range
 from nnhw.engines.requantize import (
     DoubleScaler,
-    Product,
     Requantizer,
     Scaler,
     Table,
@@ -23,7 +20,7 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.fit import fit_scaler
-from nnhw.mapping.resources import Cost, counter_bits, rom_lc
+from nnhw.mapping.requantizer_cost import requantizer_cost
 
 FEW_STEPS = 3
 """Up to so many steps, comparators are the only choice: nothing is smaller, and they add no latency."""
@@ -99,7 +96,9 @@ class Function:
         return np.array(steps, dtype=np.int64), np.array(codes, dtype=np.int64)
 
 
-def implementations(steps: np.ndarray, codes: np.ndarray, code: IntType, raw: IntType) -> list[Requantizer]:
+def implementations(
+    steps: np.ndarray, codes: np.ndarray, code: IntType, raw: IntType, further: Sequence[Requantizer] = ()
+) -> list[Requantizer]:
     """Return the datapaths that are equal to a step function, each checked by `prove`.
 
     Parameters
@@ -108,10 +107,11 @@ def implementations(steps: np.ndarray, codes: np.ndarray, code: IntType, raw: In
     codes: int64 [outputs, k + 1]: the code of a sum that reaches so many steps.
     code: type of the codes.
     raw: range of the raw sums.
+    further: datapaths that are said to be equal too.
     """
     function = Function.of(steps, codes, code, raw)
     thresholds = function.thresholds()
-    found: list[Requantizer] = []
+    found: list[Requantizer] = [*further]
     if thresholds is not None:
         levels = thresholds.steps.shape[1]
         if levels <= MOST_COMPARATORS:
@@ -209,7 +209,12 @@ def describe(requantizer: Requantizer) -> str:
 
 
 def choose(
-    choices: Sequence[Requantizer], lanes: int, in_logic: bool = True, family: Family = ICE40, dsp: bool = False
+    choices: Sequence[Requantizer],
+    lanes: int,
+    in_logic: bool = True,
+    family: Family = ICE40,
+    dsp: bool = False,
+    lean: bool = False,
 ) -> Requantizer:
     """Return the cheapest requantizer at so many sums a cycle; of equal ones the first.
 
@@ -217,13 +222,14 @@ def choose(
     ----------
     in_logic: constants may be in logic; else those of more than a few words are in block RAM.
     dsp: DSP blocks may be used.
+    lean: the cheapest of those that take fewest block RAMs.
     """
     allowed = [choice for choice in choices if dsp or not getattr(choice, "dsp", False)]
     placed = [place for choice in allowed for place in _places(choice, in_logic)]
 
-    def weight(requantizer: Requantizer) -> float:
+    def weight(requantizer: Requantizer) -> tuple[int, float]:
         cost = requantizer_cost(requantizer, getattr(requantizer, "raw", None), lanes, in_logic, family)
-        return family.weight(cost.lc, cost.ebr, cost.dsp)
+        return cost.ebr if lean else 0, family.weight(cost.lc, cost.ebr, cost.dsp)
 
     return min(placed, key=weight)
 
@@ -233,108 +239,3 @@ def _places(requantizer: Requantizer, in_logic: bool) -> list[Requantizer]:
     if isinstance(requantizer, Scaler | DoubleScaler | Table):
         return [replace(requantizer, logic=logic) for logic in ((True, False) if in_logic else (False,))]
     return [requantizer]
-
-
-def requantizer_cost(
-    requantizer: Requantizer | None,
-    raw: IntType | None,
-    lanes: int,
-    logic_thresholds: bool = True,
-    family: Family = ICE40,
-) -> Cost:
-    """Return the cost of a requantizer.
-
-    Parameters
-    ----------
-    raw: range of the raw sums; None: what the requantizer says, or for thresholds where they lie.
-    lanes: sums of one move.
-    logic_thresholds: the steps of comparators are constants in logic.
-    """
-    if requantizer is None:
-        return Cost()
-    if isinstance(requantizer, Thresholds):
-        return _thresholds_cost(requantizer, raw, lanes, logic_thresholds, family)
-    return _COSTS[type(requantizer)](requantizer, lanes, family)
-
-
-def _memory(depth: int, bits: int, logic: bool, family: Family) -> Cost:
-    """Return the cost of constants."""
-    if depth == 1:
-        return Cost()
-    return Cost(rom_lc(depth, bits)) if logic else Cost(0, family.block_rams(depth, bits, rom=True))
-
-
-def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in_logic: bool, family: Family) -> Cost:
-    levels, depth = thresholds.steps.shape[1], thresholds.outputs // lanes
-    low, high = (int(thresholds.steps.min()), int(thresholds.steps.max())) if raw is None else (raw.low, raw.high)
-    bits = bits_for_range(low, max(low, high))[0]
-    lc = lanes * (levels * bits + (levels - 1) * 2 + thresholds.code.bits) + 3 * counter_bits(depth) + 2
-    width = lanes * (levels * bits + bool(thresholds.descending.any()))
-    if in_logic:
-        return Cost(lc + rom_lc(depth, width))
-    return Cost(lc, family.block_rams(depth, width, rom=True))
-
-
-def _search_cost(search: ThresholdSearch, lanes: int, family: Family) -> Cost:
-    depth, bits = search.outputs // lanes, search.raw.bits
-    position = counter_bits(depth)
-    total = Cost(2 * position + (search.latency + lanes) * position + search.latency)
-    for level in range(search.levels):
-        words = depth << level
-        total += Cost(lanes * (2 * bits + level + 1))
-        for _ in range(lanes):
-            total += _memory(words, bits + bool(search.descending.any()), words <= search.logic_words, family)
-    if search.table is not None:
-        words = depth << search.levels
-        for _ in range(lanes):
-            total += _memory(words, search.code.bits, words <= search.logic_words, family)
-    return total
-
-
-def _product_cost(product: Product, lanes: int, depth: int, logic: bool, family: Family) -> Cost:
-    """Return the cost of a multiply-add, its constants included."""
-    raw, bits = product.raw.bits, product.bits
-    width = (product.multiplier_bits if product.dsp else 2 * product.operands) + bits
-    total = _memory(depth, lanes * width, logic, family)
-    if product.dsp:
-        between = (product.operands - 1) * (bits + raw) // 2
-        return total + Cost(lanes * (raw + between + bits), 0, lanes * product.operands)
-    partial = product.operands * (raw + 1)
-    tree = (product.operands - 1) * (raw + 3) + product.levels * 2
-    return total + Cost(lanes * (raw + partial + tree + bits * product.moves) + counter_bits(depth) * product.latency)
-
-
-def _scaler_cost(scaler: Scaler, lanes: int, family: Family) -> Cost:
-    depth, raw, inner = scaler.outputs // lanes, scaler.raw.bits, scaler.segments - 1
-    total = _product_cost(scaler.product, lanes, depth * scaler.segments, scaler.logic, family)
-    if inner:
-        total += Cost(lanes * (inner * raw + 2 * raw)) + _memory(depth, lanes * inner * raw, scaler.logic, family)
-    if scaler.even:
-        total += Cost(lanes * (2 * (scaler.product.bits - scaler.shift) + scaler.shift / 3 + 2))
-    return total + Cost(lanes * (2 * scaler.code.bits + 6) + scaler.latency + 2 * counter_bits(depth))
-
-
-def _double_cost(scaler: DoubleScaler, lanes: int, family: Family) -> Cost:
-    depth = scaler.outputs // lanes
-    high = bits_for_range(*scaler.high_range)[0] + 2
-    total = _product_cost(scaler.product, lanes, depth, scaler.logic, family)
-    total += _memory(depth, lanes * (high + scaler.spread_bits), scaler.logic, family)
-    own = lanes * (high * (1 + scaler.spread_bits) + 2 * scaler.code.bits + 6)
-    return total + Cost(own + scaler.latency + 2 * counter_bits(depth))
-
-
-def _table_cost(table: Table, lanes: int, family: Family) -> Cost:
-    depth = table.outputs // lanes
-    words = (table.raw.high - table.raw.low + 1) * (1 if table.shared else depth)
-    total = Cost(lanes * counter_bits(words) + (0 if table.shared else 2 * counter_bits(words)) + 2)
-    for _ in range(lanes):
-        total += _memory(words, table.code.bits, table.logic, family)
-    return total
-
-
-_COSTS: dict[type, Callable[[Any, int, Family], Cost]] = {
-    DoubleScaler: _double_cost,
-    Scaler: _scaler_cost,
-    Table: _table_cost,
-    ThresholdSearch: _search_cost,
-}

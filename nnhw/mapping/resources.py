@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -21,33 +19,6 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.lc + other.lc, self.ebr + other.ebr, self.dsp + other.dsp)
-
-
-def rom_lc(depth: int, bits: int) -> float:
-    """Return the logic cells of a ROM in LUTs: 16 words a LUT4, and their multiplexer; equal columns are one."""
-    if depth < 2:
-        return 0.0
-    tables = -(-depth // 16)
-    return distinct_columns(depth, bits) * (tables + max(0, tables - 1) * 0.7)
-
-
-def distinct_columns(depth: int, bits: int) -> float:
-    """Return how many columns of a ROM of random bits differ from each other and are not constant, on average."""
-    if depth > 12:
-        return bits
-    kinds = 2.0**depth
-    return (kinds - 2) * (1 - (1 - 1 / kinds) ** bits)
-
-
-def varying_columns(words: np.ndarray) -> int:
-    """Return the bits of a ROM that synthesis keeps: those that are not the same in all words.
-
-    Parameters
-    ----------
-    words: patterns [depth, ...], any integers that are not negative.
-    """
-    changed = np.bitwise_or.reduce(words, axis=0) ^ np.bitwise_and.reduce(words, axis=0)
-    return sum(int(value).bit_count() for value in np.ravel(changed))
 
 
 def counter_bits(count: int) -> int:
@@ -65,7 +36,7 @@ def counter_lc(count: int) -> float:
 
 def buffer_lc(bits: int) -> int:
     """Return the logic cells of a `StreamBuffer`: two beats, and its handshake."""
-    return 2 * bits + 5
+    return 2 * bits + 4
 
 
 def tree_widths(widths: list[int]) -> list[list[int]]:

@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = {"design.json", "accelerator.v", "device.v", "report.json", "timing.json"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache: here it is seen whether it is used."""
     monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "cache"))
 
 
@@ -46,9 +47,8 @@ def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
         assert (device(images) == nnhw.reference(load_source(small_net).model)(images)).all()
 
 
-def test_end_to_end_second_folder_is_equal_and_not_placed_again(
-    small_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("own_cache")
+def test_end_to_end_second_folder_is_equal_and_not_placed_again(small_net: str, tmp_path: Path) -> None:
     options = Options(seeds=1, frames=0)
     one = build_file(small_net, "icebreaker", options, out=tmp_path / "one").path
     two = build_file(small_net, "icebreaker", options, out=tmp_path / "two").path

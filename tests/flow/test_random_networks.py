@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,7 @@ def test_random_network_equals_reference_from_ir_to_golden_stages(seed: int) -> 
 
 @needs_simulator
 @pytest.mark.parametrize("seed", SIMULATED)
-def test_random_network_equals_reference_in_rtl(
-    seed: int, compiled_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NNHW_CACHE", str(compiled_cache))
+def test_random_network_equals_reference_in_rtl(seed: int) -> None:
     found = check_network(seed, simulated=True)
     assert (found.refused, found.failure, found.stage) == ("", "", "simulate")
     assert found.counts["rtl_frames"] > 0

@@ -125,10 +125,7 @@ def test_stream_of_wide_beats_counts_the_bytes_that_were_not_taken(cache: Path) 
 
 
 @needs_compiler
-def test_check_equality_finds_nothing_in_the_engine_and_the_wrong_row_in_the_ir(
-    body: Graph, compiled_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NNHW_CACHE", str(compiled_cache))
+def test_check_equality_finds_nothing_in_the_engine_and_the_wrong_row_in_the_ir(body: Graph) -> None:
     accelerator, codes = accelerator_of(body, SMALL), random_codes(body, 40)
     good = check_equality(accelerator, body, codes)
     assert [equality.equal for equality in good] == [True, True, True]

@@ -15,6 +15,7 @@ from nnhw.ir.ops import (
     MaxPool2d,
     Op,
     Pad,
+    Rescale,
     StepTable,
     SumPool2d,
     Threshold,
@@ -67,6 +68,14 @@ class Network:
         op = Threshold(-1 if code.bipolar else code.low, code.bipolar)
         return self.add(op, x, self.constant(steps, IntType(dtype.low, dtype.high + 1)), self.constant(falls, BIT))
 
+    def rescale(self, x: str, rounding: str) -> str:
+        """Add a fixed-point requantization that uses most of the codes; return the codes."""
+        dtype, channels = self.builder.type_of(x).int_dtype, self._channels(x)
+        exponents = self.rng.integers(2, 4, channels) + 4 - max(-dtype.low, dtype.high).bit_length()
+        rows = [self.rng.integers(1 << 30, 1 << 31, channels), exponents, self.rng.integers(-20, 21, channels)]
+        names = [self.constant(row, IntType(-(1 << 31), (1 << 31) - 1)) for row in rows]
+        return self.add(Rescale(-3, -35, 60, rounding), x, *names)
+
     def table(self, x: str, code: IntType = U2) -> str:
         """Add a function that goes up and down; return the codes."""
         dtype = self.builder.type_of(x).int_dtype
@@ -111,6 +120,16 @@ def grouped() -> Graph:
     net = Network((6, 6, 6), I4)
     x = net.code(net.conv(net.input, 4, (3, 3), groups=2))
     return net.body(net.code(net.conv(x, 8, (2, 2), groups=4), BIPOLAR))
+
+
+def rescaled() -> Graph:
+    """Depthwise with two outputs a channel, grouped, and a join, each behind fixed-point scales of either rounding."""
+    net = Network((3, 6, 5), IntType(0, 255))
+    x = net.conv(net.add(Pad((1, 0), (0, 1)), net.input), 6, (2, 2), IntType(-128, 127), groups=3)
+    a, b = (
+        net.rescale(value, rounding) for value, rounding in ((x, "double"), (net.conv(net.input, 6, (1, 1)), "single"))
+    )
+    return net.body(net.rescale(net.add(WeightedSum((5, -3)), a, b), "double"))
 
 
 def residual() -> Graph:
@@ -171,6 +190,7 @@ NETWORKS: dict[str, Callable[[], Graph]] = {
         padded_bipolar,
         depthwise,
         grouped,
+        rescaled,
         residual,
         residual_of_sums,
         concatenated,

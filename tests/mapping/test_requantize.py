@@ -15,7 +15,8 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.fit import fit_scaler
-from nnhw.mapping.requantize import Function, choose, describe, implementations, prove, requantizer_cost
+from nnhw.mapping.requantize import Function, choose, describe, implementations, prove
+from nnhw.mapping.requantizer_cost import requantizer_cost
 
 INT8, UINT8, UINT4 = IntType(-128, 127), IntType(0, 255), IntType(0, 15)
 RAW = IntType(-900, 1100)

@@ -7,6 +7,7 @@ from .boundary import Constant, Dequantize, Input, Quantize
 from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, Subtract
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
+from .rescale import Rescale
 from .shape import Flatten, Permute, Reshape
 from .tail import ArgMax, LogSoftmax, Softmax
 from .threshold import StepTable, Threshold
@@ -24,6 +25,7 @@ _ROWS: tuple[type[Op], ...] = (
     Conv2d,
     Threshold,
     StepTable,
+    Rescale,
     SumPool2d,
     WeightedSum,
     # integers or floats
@@ -108,6 +110,7 @@ __all__ = [
     "Permute",
     "Quantize",
     "Relu",
+    "Rescale",
     "Reshape",
     "Round",
     "Sigmoid",

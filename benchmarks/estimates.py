@@ -1,0 +1,145 @@
+"""Estimated against used resources: random networks, mapped at random rates on random shares of a board, packed."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.random_models import random_model
+from nnhw.accelerator import Accelerator
+from nnhw.boards import Board, Resources, load_board
+from nnhw.errors import NnhwError
+from nnhw.flow.budget import LINK_COST, estimate
+from nnhw.flow.device import make_uart_device
+from nnhw.flow.family import family_of
+from nnhw.flow.lowering import lower_graph
+from nnhw.flow.processes import run as run_process
+from nnhw.flow.progress import Progress, make_progress
+from nnhw.flow.synthesis import NETLIST, synthesize
+from nnhw.flow.timing import first_clock, usable_clocks
+from nnhw.flow.toolchain import find_tool, prepare
+from nnhw.frontend.capture import capture
+from nnhw.hdl.top import make_top
+from nnhw.mapping.family import FAMILIES
+from nnhw.mapping.mapper import MARGIN, Budget, map_body
+
+FIRST_SEED, NETWORKS = 5000, 20
+"""The calibration saw seeds below 100."""
+INTERVALS = (4, 5000)
+"""Cycles a frame that are asked for, log-uniform."""
+
+Row = dict[str, Any]
+
+
+def run(board: str) -> Row:
+    """Compare 20 random networks, none of which the calibration saw."""
+    progress = make_progress(Console(stderr=True))
+    with progress.stage(f"{NETWORKS} random networks on {board}"):
+        rows = list(compare(range(FIRST_SEED, FIRST_SEED + NETWORKS), load_board(board), progress))
+    return summary(board, rows)
+
+
+def compare(seeds: Iterable[int], board: Board, progress: Progress) -> Iterable[Row]:
+    """Yield estimated and used resources of random networks; those that nnhw refuses are left out."""
+    for seed in seeds:
+        try:
+            accelerator = random_accelerator(seed, board)
+        except NnhwError as error:
+            progress.note(f"seed {seed} refused: {error}")
+            continue
+        row = {"seed": seed, **compare_one(accelerator, board)}
+        progress.note(describe(row))
+        yield row
+
+
+def random_accelerator(seed: int, board: Board) -> Accelerator:
+    """Return a random network, mapped on a random share of a board to reach a random interval.
+
+    Raises
+    ------
+    NnhwError: it does not fit even the whole board, or is not supported.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, example = random_model(seed)
+        graph = capture(model, example)
+    parts, _ = lower_graph(graph, {"inputs": example.numpy()})
+    rng, given = np.random.default_rng(seed), board.resources
+    interval = round(float(np.exp(rng.uniform(*np.log(INTERVALS)))))
+    lc, ebr = given.lc * MARGIN - LINK_COST.lc, given.ebr - LINK_COST.ebr
+    share, rams, dsp = rng.uniform(0.3, 1), rng.choice([0, 2, 8, ebr]), rng.choice([0, given.dsp])
+    family = FAMILIES[board.family]
+    for budget in (Budget(lc * share, min(int(rams), ebr), int(dsp)), Budget(lc, ebr, given.dsp)):
+        try:
+            return map_body(parts.body, board.name, budget, family=family, target_interval=interval)
+        except NnhwError as error:
+            refused = error
+    raise refused
+
+
+def compare_one(accelerator: Accelerator, board: Board) -> Row:
+    """Return estimated and used resources, and the relative error of the logic cells."""
+    estimated = estimate(accelerator, FAMILIES[board.family])
+    used = used_resources(accelerator, board, estimated["dsp"] > 0)
+    row: Row = {"stages": len(accelerator.stages), "estimated": estimated}
+    row["used"] = {"lc": used.lc, "ebr": used.ebr, "spram": used.spram, "dsp": used.dsp}
+    return {**row, "error": round(estimated["lc"] / used.lc - 1, 4)}
+
+
+def used_resources(accelerator: Accelerator, board: Board, dsp: bool) -> Resources:
+    """Return what a design takes: on iCE40 as nextpnr packs it, which placement does not change; else its netlist's."""
+    settings = first_clock(usable_clocks(board), None, board.target_clock_hz)
+    design = make_top(lambda clock_hz: make_uart_device(accelerator, clock_hz, board.uart.baud), board, settings)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        netlist = synthesize(design.rtlil, board, folder, dsp=dsp)
+        taken = netlist.resources
+        if board.family != "ice40":
+            return taken
+        family, tool = family_of(board), find_tool("nextpnr-ice40")
+        prepare(tool)
+        (folder / "top.pcf").write_text(design.constraints, encoding="utf-8")
+        options = [*family.device_options(board), "--json", NETLIST, "--pcf", "top.pcf", "--pack-only"]
+        run_process(tool.command([*options, "--report", "pack.json"], folder, "nextpnr.log"))
+        report = json.loads((folder / "pack.json").read_text(encoding="utf-8"))["utilization"]
+    counts = {kind: int(entry["used"]) for kind, entry in report.items()}
+    return Resources(lc=family.placed_lc(counts), ebr=taken.ebr, spram=taken.spram, dsp=taken.dsp)
+
+
+def summary(board: str, rows: list[Row]) -> Row:
+    """Return median and worst error of the logic cells, and how many networks have other memories than estimated."""
+    errors = [abs(row["error"]) for row in rows]
+    exact = ("ebr", "spram", "dsp")
+    other = [row["seed"] for row in rows if any(row["estimated"][key] != row["used"][key] for key in exact)]
+    return {
+        "board": board,
+        "networks": rows,
+        "median_error": round(float(np.median(errors)), 4),
+        "worst_error": max(errors),
+        "inexact_memories": other,
+    }
+
+
+def describe(row: Row) -> str:
+    """Return a network's row as a line."""
+    estimated, used = row["estimated"], row["used"]
+    rest = "  ".join(f"{key} {estimated[key]:3} / {used[key]:3}" for key in ("ebr", "dsp"))
+    return (
+        f"seed {row['seed']:5}  {row['stages']:3} engines  "
+        f"lc {estimated['lc']:6} / {used['lc']:6} {row['error']:+7.1%}  {rest}"
+    )
+
+
+def show(row: Row) -> None:
+    """Print a row for people: estimated / used."""
+    for network in row["networks"]:
+        print(describe(network))
+    print(f"logic cells: median error {row['median_error']:.1%}, worst {row['worst_error']:.1%}")
+    print(f"networks with other memories or DSP blocks than estimated: {row['inexact_memories'] or 'none'}")

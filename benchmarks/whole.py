@@ -1,0 +1,203 @@
+"""Whole networks of the zoo: exactness, resources, clock and rate of each on a board, and how busy its engines are."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.mnist import join
+from benchmarks.networks import NETWORKS
+from benchmarks.rtl import PATTERNS, Equality, check_equality
+from nnhw import ir
+from nnhw.accelerator import Accelerator, Stage
+from nnhw.boards import load_board
+from nnhw.engines.channelwise import ChannelwiseConfig
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.errors import NnhwError
+from nnhw.flow.options import Options
+from nnhw.flow.pipeline import Build, run_build
+from nnhw.flow.progress import Progress, make_progress
+from nnhw.flow.simulate import sample_codes
+from nnhw.flow.terminal import render_report
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One network on one board.
+
+    Parameters
+    ----------
+    board: on which it is measured where no other is asked for.
+    frames: through the RTL, under every pair of stall patterns.
+    patterns: of them, so many.
+    placed: a bitstream is built; on a large device that takes an hour.
+    """
+
+    board: str
+    frames: int = 8
+    patterns: int = 2
+    placed: bool = True
+
+
+CASES: dict[str, Case] = {
+    "mlp784_w8a8": Case("ulx3s_25f"),
+    "mlp784_w4a4": Case("icebreaker"),
+    "cnn_small": Case("icebreaker"),
+    "tfc_w1a1": Case("icebreaker", frames=32),
+    "ai8x_mnist": Case("ulx3s_25f", frames=2),
+    "ds_cnn_w4a4": Case("ulx3s_25f", frames=3),
+    "ds_cnn_w8a8": Case("ulx3s_25f", frames=2),
+    "sensor_cnn1d": Case("ulx3s_25f"),
+    "ecg_autoencoder": Case("icebreaker", frames=16),
+    "resnet8_w2a2": Case("ulx3s_85f", frames=2, placed=False),
+    "resnet8_w4a4": Case("ulx3s_85f", frames=2, placed=False),
+    "resnet8_w8a8": Case("ulx3s_85f", frames=2, placed=False),
+    "cnv_half_w2a2": Case("ulx3s_25f", frames=2),
+    "cnv_w1a1": Case("ulx3s_85f", frames=2, patterns=1, placed=False),
+}
+
+
+def network(*names: str) -> Callable[[str | None], Row]:
+    """Return what measures networks on a board, or each on its own: one row, or `networks` with one row each."""
+
+    def run(board: str | None) -> Row:
+        if len(names) == 1:
+            return measure(names[0], board)
+        return {"networks": [measured_or_refused(name, board) for name in names]}
+
+    return run
+
+
+def measured_or_refused(name: str, board: str | None) -> Row:
+    """Return a network's row, or nnhw's own words where it refuses the network."""
+    try:
+        return measure(name, board)
+    except NnhwError as error:
+        return {"network": name, "board": {"name": board or CASES[name].board}, "refused": str(error)}
+
+
+def measure(name: str, board: str | None = None) -> Row:
+    """Build a network and compare everything that computes it.
+
+    Returns
+    -------
+    `report.json`, its `exactness` with the frames in RTL, and besides `network`, `stalls` (one entry for each pair of
+    patterns) and `slowest` (see `slowest_engine`). Without a bitstream the rate is at `target_clock_hz`, the
+    board's usual clock.
+    """
+    from nnhw.frontend import Source
+
+    case, found = CASES[name], load_board(board or CASES[name].board)
+    progress = make_progress(Console(stderr=True))
+    model, example = NETWORKS[name].load()
+    source = Source(model, example, name)
+    with tempfile.TemporaryDirectory() as scratch:
+        stop_at = "build" if case.placed else "map"
+        options = Options(frames=0)
+        # Equality comes before place and route, which takes longer; the second run finds the stages of the first.
+        mapped = run_build(source, name, found.name, options, out=scratch, stop_at="map", progress=progress)
+        equalities = compare_rtl(mapped, case, progress)
+        build = mapped
+        if case.placed:
+            build = run_build(None, name, found.name, options, out=scratch, start_from="elaborate", progress=progress)
+        return {
+            "network": name,
+            **with_equality(build.report, equalities),
+            "target_clock_hz": found.target_clock_hz,
+            "slowest": slowest_engine(build.accelerator),
+            "stalls": [equality.row() for equality in equalities],
+            "stopped_at": stop_at,
+        }
+
+
+def compare_rtl(build: Build, case: Case, progress: Progress) -> list[Equality]:
+    """Run the build's own samples through its RTL; compare every boundary with the IR."""
+    accelerator = build.accelerator
+    codes = sample_codes(build.path, accelerator, case.frames)
+    with progress.stage(f"{case.frames} frames: RTL at every boundary"):
+        return check_equality(accelerator, ir.load(build.path / "lower.ir"), codes, PATTERNS[: case.patterns])
+
+
+def with_equality(report: Mapping[str, Any], equalities: list[Equality]) -> Row:
+    """Return a report with what the frames in RTL found: mismatches, and cycles without stalls."""
+    cycles, run = report["cycles"], equalities[0].run
+    return {
+        **report,
+        "exactness": {**report["exactness"], **join(equalities)},
+        "cycles": {
+            "interval": {**cycles["interval"], "simulated": run.interval_cycles},
+            "latency": {**cycles["latency"], "simulated": run.latency_cycles},
+        },
+    }
+
+
+def slowest_engine(accelerator: Accelerator) -> Row:
+    """Return the engine that multiplies for most cycles of a frame.
+
+    Returns
+    -------
+    Its layer; `cycles` in which it works for one frame; `busy`: those / interval; `utilization`: products that the
+    frame needs / (products that its lanes can do in a cycle x cycles); border positions that padding adds are not
+    needed.
+    """
+    engines = [stage for stage in accelerator.stages if stage.products]
+    stage = max(engines, key=lambda stage: stage.config.i_beats)
+    cycles, lanes = stage.config.i_beats, lanes_of(stage)
+    assert isinstance(cycles, int)
+    return {
+        "layer": stage.layer,
+        "cycles": cycles,
+        "busy": cycles / accelerator.schedule.interval_cycles,
+        "utilization": stage.products / (lanes * cycles),
+    }
+
+
+def lanes_of(stage: Stage) -> int:
+    """Return the products that an engine does in a cycle."""
+    config = stage.config
+    if isinstance(config, MatmulConfig):
+        return config.pe * config.simd
+    assert isinstance(config, ChannelwiseConfig)
+    return config.lanes * config.row_lanes
+
+
+def is_clean(row: Mapping[str, Any]) -> bool:
+    """Return whether nothing differs anywhere, and the cycles are those predicted."""
+    exactness, cycles = row["exactness"], row["cycles"]
+    wrong = [exactness["ir_rtl"], *exactness["passes"].values(), *exactness["layers"].values()]
+    as_predicted = all(pair["simulated"] in (None, pair["predicted"]) for pair in cycles.values())
+    return not any(wrong) and as_predicted and all(run["equal"] for run in row["stalls"])
+
+
+def show(row: Mapping[str, Any]) -> None:
+    """Print one row in full, or a line for each of several."""
+    console = Console()
+    if "networks" in row:
+        for one in row["networks"]:
+            console.print(line(one), highlight=False)
+        return
+    console.print(render_report(row))
+    console.print(line(row), highlight=False)
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """Return what counts of a row, on one line."""
+    name, board = row["network"], row["board"]["name"]
+    if "refused" in row:
+        return f"{name} on {board}: {row['refused']}"
+    interval, clock_hz = row["cycles"]["interval"]["predicted"], row["clock_hz"] or row["target_clock_hz"]
+    slowest, taken = row["slowest"], row["resources"]
+    used = ", ".join(f"{taken[key]['used'] or taken[key]['estimated']} {key}" for key in ("lc", "ebr", "dsp"))
+    return (
+        f"{name} on {board}: {interval} cycles a frame, {clock_hz / interval:,.0f}/s at {clock_hz / 1e6:g} MHz "
+        f"({'placed' if row['clock_hz'] else 'not placed'}; {row['link']['inferences_per_second']:,.0f}/s through the "
+        f"link), {used}; '{slowest['layer']}' is busy for {slowest['busy']:.1%}, of which {slowest['utilization']:.1%} "
+        f"are products needed, of all engines {row['utilization']:.1%}; {'equal' if is_clean(row) else 'DIFFERS'} in "
+        f"{row['exactness']['rtl_samples']} frames of RTL"
+    )

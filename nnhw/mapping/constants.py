@@ -1,0 +1,144 @@
+"""What the memories of constants hold, word by word: synthesis leaves out the bits that never change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nnhw.engines.encoding import bits_for_range, encode
+from nnhw.engines.requantize import Product, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.mapping.family import Family
+from nnhw.mapping.resources import Cost
+
+
+@dataclass(frozen=True)
+class Rom:
+    """A memory that is never written.
+
+    Parameters
+    ----------
+    words: patterns [depth, parts], not negative.
+    logic: in LUTs; else in block RAM.
+    """
+
+    words: np.ndarray
+    logic: bool
+
+    def cost(self, family: Family) -> Cost:
+        """Return what it takes; a single word is a constant, and so is a bit that is the same in all words."""
+        depth = len(self.words)
+        columns = varying_columns(self.words) if depth > 1 else 0
+        if not columns:
+            return Cost()
+        if not self.logic:
+            return Cost(0, family.block_rams(depth, columns, rom=True))
+        if depth <= family.lut_rom_words:
+            return Cost(distinct_columns(self.words))
+        return Cost(columns * lut_rom_lc(depth, family))
+
+
+def lut_rom_lc(depth: int, family: Family) -> float:
+    """Return the LUTs of one bit of a ROM.
+
+    A multiplexer of two that takes a LUT has a free input, which holds the last words, if they are few.
+    """
+    full, rest = divmod(depth, family.lut_rom_words)
+    small = family.mux_lc == 1 and full > 0 and 0 < rest <= 4
+    tables = full + (rest > 0 and not small)
+    return tables + (tables - 1) * family.mux_lc + small
+
+
+def varying_columns(words: np.ndarray) -> int:
+    """Return the bits of patterns [depth, parts] that are not the same in all words."""
+    changed = np.bitwise_or.reduce(words, axis=0) ^ np.bitwise_and.reduce(words, axis=0)
+    return sum(int(value).bit_count() for value in np.ravel(changed))
+
+
+def distinct_columns(words: np.ndarray) -> int:
+    """Return the columns of at most 16 patterns [depth, parts] that differ from each other and vary."""
+    width = max(1, int(words.max()).bit_length())
+    columns = (words[:, :, None] >> np.arange(width) & 1).reshape(len(words), -1)
+    numbers = np.unique((1 << np.arange(len(words))) @ columns)
+    return int(((numbers != 0) & (numbers != (1 << len(words)) - 1)).sum())
+
+
+def threshold_roms(thresholds: Thresholds, raw: tuple[int, int], lanes: int, logic: bool) -> list[Rom]:
+    """Return the memory of steps that comparators read, `lanes` channels a word."""
+    steps = np.clip(thresholds.steps, raw[0], raw[1] + 1)
+    bits = max(bits_for_range(*raw)[0], bits_for_range(min(int(steps.min()), raw[0]), int(steps.max()))[0])
+    parts = [steps & ((1 << bits) - 1)]
+    if thresholds.descending.any():
+        parts.append(thresholds.descending[:, None].astype(np.int64))
+    return [Rom(np.concatenate(parts, axis=1).reshape(thresholds.outputs // lanes, -1), logic)]
+
+
+def search_roms(search: ThresholdSearch, raw: tuple[int, int], lanes: int) -> list[Rom]:
+    """Return the memory of each level and lane of a search, and those of its codes."""
+    low, high = raw
+    steps = np.clip(search.steps, low, high + 1)
+    steps = np.where(search.descending[:, None], steps[:, ::-1], steps)
+    never = np.where(search.descending, low, high + 1)[:, None]
+    steps = np.concatenate([steps, never.repeat((1 << search.levels) - 1 - steps.shape[1], axis=1)], axis=1)
+    bits = bits_for_range(low, high + 1 if steps.max() > high else high)[0]
+    turn = search.descending[:, None].astype(np.int64) << bits
+    rows = []
+    for level in range(search.levels):
+        half = 1 << (search.levels - 1 - level)
+        rows.append(steps[:, half - 1 :: 2 * half] & ((1 << bits) - 1) | turn)
+    if search.table is not None:
+        codes = encode(search.table, search.code)
+        rows.append(np.pad(codes, ((0, 0), (0, (1 << search.levels) - codes.shape[1]))))
+    words = [row[lane::lanes].reshape(-1, 1) for row in rows for lane in range(lanes)]
+    return [Rom(word, len(word) <= search.logic_words) for word in words]
+
+
+def table_roms(table: Table, lanes: int) -> list[Rom]:
+    """Return the table of each lane."""
+    codes = encode(table.codes, table.code)
+    return [Rom((codes if table.shared else codes[lane::lanes]).reshape(-1, 1), table.logic) for lane in range(lanes)]
+
+
+def scaler_roms(scaler: Scaler, raw: tuple[int, int], lanes: int) -> list[Rom]:
+    """Return the memories of borders, multipliers and addends."""
+    product = scaler.product
+    found = []
+    if scaler.segments > 1:
+        borders = np.clip(scaler.borders, raw[0], raw[1] + 1)
+        bits = bits_for_range(raw[0], int(max(raw[1], borders.max())))[0]
+        found += _roms(borders & ((1 << bits) - 1), lanes, scaler.logic)
+        product = replace(product, multiplier=_padded(product.multiplier), addend=_padded(product.addend))
+    return found + product_roms(product, raw, lanes, scaler.logic)
+
+
+def product_roms(product: Product, raw: tuple[int, int], lanes: int, logic: bool) -> list[Rom]:
+    """Return the memories of multipliers (in logic: their digits) and addends, both [outputs, segments]."""
+    addend = product.addend
+    if product.dsp:
+        rows = product.multiplier & ((1 << product.multiplier_bits) - 1)
+    else:
+        digits = product.digits
+        used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]
+        rows = ((digits[..., used] & 3) << 2 * np.arange(len(used))).sum(axis=-1)
+        bits, is_signed = bits_for_range(*raw)
+        negative = ((digits == -1) * 4 ** np.arange(digits.shape[-1])).sum(axis=-1)
+        addend = addend + negative * (1 - (1 << bits + 1)) - (is_signed << bits - 1) * product.multiplier
+    return [*_segmented(rows, lanes, logic), *_segmented(addend & ((1 << product.bits) - 1), lanes, logic)]
+
+
+def _segmented(rows: np.ndarray, lanes: int, logic: bool) -> list[Rom]:
+    """Return the memories of rows [outputs, segments]: with segments, one for each lane."""
+    if rows.shape[1] == 1 or (rows == rows[0, 0]).all():
+        return _roms(rows, lanes, logic)
+    return [Rom(rows[lane::lanes].reshape(-1, 1), logic) for lane in range(lanes)]
+
+
+def _roms(rows: np.ndarray, lanes: int, logic: bool) -> list[Rom]:
+    """Return the memory of rows [outputs, parts], those of all lanes in one word; none where all are equal."""
+    return [] if (rows == rows[0]).all() else [Rom(rows.reshape(len(rows) // lanes, -1), logic)]
+
+
+def _padded(values: np.ndarray) -> np.ndarray:
+    """Return [outputs, segments] with the last column repeated to a power of two."""
+    missing = (1 << (values.shape[1] - 1).bit_length()) - values.shape[1]
+    return np.pad(values, ((0, 0), (0, missing)), mode="edge")

@@ -1,0 +1,137 @@
+"""The cost model: against synthesis, and rules that it must keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Value
+from amaranth.lib import wiring
+
+from benchmarks.lanes import pack, synthesize
+from nnhw.accelerator import EngineConfig
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.fork import ForkConfig
+from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pad import PadConfig
+from nnhw.engines.pool import PoolConfig
+from nnhw.engines.requantize import Thresholds
+from nnhw.engines.window import WindowConfig
+from nnhw.hdl.engine import HARDWARE
+from nnhw.ir.types import BIPOLAR, IntType
+from nnhw.mapping.constants import Rom
+from nnhw.mapping.cost import cost
+from nnhw.mapping.family import ECP5, ICE40
+from nnhw.mapping.resources import counter_bits, counter_lc, tree_widths
+
+U2, I4, I8 = IntType(0, 3), IntType(-8, 7), IntType(-128, 127)
+
+
+def matmul(activation: IntType, weight: IntType, pe: int = 2, simd: int = 4, levels: int = 0) -> MatmulConfig:
+    rng = np.random.default_rng(1)
+    weights = rng.integers(weight.low, weight.high + 1, (8, 32))
+    if weight.bipolar:
+        weights = 2 * rng.integers(0, 2, (8, 32)) - 1
+    thresholds = None
+    if levels:
+        steps = np.sort(rng.integers(-40, 40, (8, levels)), axis=1)
+        thresholds = Thresholds(steps, np.zeros(8, dtype=bool), IntType(0, levels))
+    return MatmulConfig(pe, simd, pe, pe, weights, activation, weight, thresholds, vectors=1)
+
+
+WINDOW = WindowConfig(
+    height=9,
+    width=10,
+    channels=3,
+    kernel=(3, 3),
+    stride=(1, 1),
+    block=(1, 1),
+    channel_lanes=1,
+    row_lanes=3,
+    repeats=2,
+    bits=4,
+    address_bits=8,
+)
+ENGINES: dict[str, EngineConfig] = {
+    "convert": ConvertConfig(8, 2, 3, 10),
+    "concat": ConcatConfig(lanes=2, bits=4, chunks=(3, 2), pixels=9),
+    "fifo": FifoConfig(depth=64, lanes=2, bits=4, beats=100),
+    "fork": ForkConfig(2, 4, 4, 10),
+    "matmul gate": matmul(BIPOLAR, I8),
+    "matmul product": matmul(I4, I4, levels=3),
+    "matmul select": matmul(U2, BIPOLAR),
+    "matmul ternary": matmul(I4, IntType(-1, 1)),
+    "matmul xnor": matmul(BIPOLAR, BIPOLAR, pe=8, simd=8),
+    "pad": PadConfig(8, 9, 2, 2, 4, (1, 1), (1, 1), 0),
+    "pool": PoolConfig(4, 4, 2, U2, 9),
+    "sum": SumConfig((I4, I4), (3, -5), 2, 3, 9, None),
+    "window": WINDOW,
+}
+
+
+class Alone(wiring.Component):
+    """An engine as the top of a design; the streams that it gives are asked for by registers."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.engine = HARDWARE[type(config)](config)
+        self.outputs = sum(name.startswith("o") for name in self.engine.signature.members)
+        super().__init__(self.engine.signature)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.engine = self.engine
+        for name in self.signature.members:
+            outer, inner = getattr(self, name), getattr(self.engine, name)
+            source, sink = (inner, outer) if name.startswith("o") else (outer, inner)
+            m.d.comb += [Value.cast(sink.payload).eq(Value.cast(source.payload)), sink.valid.eq(source.valid)]
+            if name.startswith("o"):
+                m.d.sync += source.ready.eq(sink.ready)
+            else:
+                m.d.comb += source.ready.eq(sink.ready)
+        return m
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_cost_is_what_synthesis_and_packing_give(name: str, tmp_path: Path) -> None:
+    component, estimated = Alone(ENGINES[name]), cost(ENGINES[name])
+    cells = synthesize(component, "ice40", tmp_path)
+    assert (cells["SB_RAM40_4K"], cells["SB_MAC16"]) == (estimated.ebr, estimated.dsp)
+    used = pack(tmp_path) - component.outputs
+    assert estimated.lc == pytest.approx(used, rel=0.1, abs=6)
+
+
+def test_counter_lc_grows_with_its_count() -> None:
+    assert counter_lc(1) == 0
+    assert [counter_lc(count) for count in (2, 4, 16, 256)] == sorted(counter_lc(count) for count in (2, 4, 16, 256))
+    assert all(counter_lc(count) >= counter_bits(count) for count in range(1, 300))
+
+
+def test_tree_widths_carry_one_more_bit_a_level() -> None:
+    assert tree_widths([4]) == []
+    assert tree_widths([4, 4, 4]) == [[5, 4], [6]]
+
+
+def test_rom_leaves_out_bits_that_never_change() -> None:
+    rng = np.random.default_rng(1)
+    words = rng.integers(0, 2, (256, 16)) << 3
+    assert Rom(words, False).cost(ICE40).ebr == 1
+    assert Rom(words | 5, False).cost(ICE40).ebr == 1
+    assert Rom(words, False).cost(ECP5).ebr == 1
+    assert Rom(np.full((256, 16), 9), False).cost(ICE40).ebr == 0
+    assert Rom(words[:1], False).cost(ICE40) == Rom(words[:1], True).cost(ICE40)
+
+
+def test_rom_of_few_words_shares_equal_columns() -> None:
+    words = np.array([[0, 1, 1], [1, 0, 1]])
+    assert Rom(words.repeat(10, axis=1), True).cost(ICE40).lc == 2
+
+
+def test_cost_of_matmul_in_logic_has_no_block_ram() -> None:
+    config = matmul(I4, I4)
+    in_logic = replace(config, logic_pe=config.pe)
+    assert cost(config).ebr > cost(in_logic).ebr == 0
+    assert cost(in_logic).lc > cost(config).lc
