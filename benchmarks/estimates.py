@@ -15,7 +15,8 @@ from rich.console import Console
 from benchmarks.random_models import random_model
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, Resources, load_board
-from nnhw.errors import NnhwError
+from nnhw.engines.requantize import Table, Thresholds
+from nnhw.errors import BuildError, NnhwError
 from nnhw.flow.budget import LINK_COST, estimate
 from nnhw.flow.device import make_uart_device
 from nnhw.flow.family import family_of
@@ -47,15 +48,25 @@ def run(board: str) -> Row:
 
 
 def compare(seeds: Iterable[int], board: Board, progress: Progress) -> Iterable[Row]:
-    """Yield estimated and used resources of random networks; those that nnhw refuses are left out."""
+    """Yield estimated and used resources of random networks; those that nnhw refuses are left out.
+
+    So are those in which a layer always gives the same code: synthesis leaves out all that is in front of it.
+    """
     for seed in seeds:
         try:
             accelerator = random_accelerator(seed, board)
         except NnhwError as error:
             progress.note(f"seed {seed} refused: {error}")
             continue
-        row = {"seed": seed, **compare_one(accelerator, board)}
-        progress.note(describe(row))
+        if is_constant(accelerator):
+            continue
+        try:
+            row = {"seed": seed, **compare_one(accelerator, board)}
+        except BuildError as error:
+            row = {"seed": seed, "failure": str(error)}
+            progress.note(f"seed {seed} fails: {error}")
+        else:
+            progress.note(describe(row))
         yield row
 
 
@@ -73,7 +84,8 @@ def random_accelerator(seed: int, board: Board) -> Accelerator:
     parts, _ = lower_graph(graph, {"inputs": example.numpy()})
     rng, given = np.random.default_rng(seed), board.resources
     interval = round(float(np.exp(rng.uniform(*np.log(INTERVALS)))))
-    lc, ebr = given.lc * MARGIN - LINK_COST.lc, given.ebr - LINK_COST.ebr
+    link = LINK_COST[board.family]
+    lc, ebr = given.lc * MARGIN - link.lc, given.ebr - link.ebr
     share, rams, dsp = rng.uniform(0.3, 1), rng.choice([0, 2, 8, ebr]), rng.choice([0, given.dsp])
     family = FAMILIES[board.family]
     for budget in (Budget(lc * share, min(int(rams), ebr), int(dsp)), Budget(lc, ebr, given.dsp)):
@@ -82,6 +94,20 @@ def random_accelerator(seed: int, board: Board) -> Accelerator:
         except NnhwError as error:
             refused = error
     raise refused
+
+
+def is_constant(accelerator: Accelerator) -> bool:
+    """Return whether a layer always gives the same code: a table has a single one, or no sum crosses a threshold."""
+    for stage in accelerator.stages:
+        config: Any = stage.config
+        requantizer = getattr(config, "thresholds", None) or getattr(config, "requantizer", None)
+        if isinstance(requantizer, Table) and np.unique(requantizer.codes).size == 1:
+            return True
+        if isinstance(requantizer, Thresholds):
+            steps = requantizer.steps
+            if ((steps <= config.raw.low) | (steps > config.raw.high)).all():
+                return True
+    return False
 
 
 def compare_one(accelerator: Accelerator, board: Board) -> Row:
@@ -114,13 +140,16 @@ def used_resources(accelerator: Accelerator, board: Board, dsp: bool) -> Resourc
 
 
 def summary(board: str, rows: list[Row]) -> Row:
-    """Return median and worst error of the logic cells, and how many networks have other memories than estimated."""
+    """Return median and worst error of the logic cells, which networks have other memories than estimated or fail."""
+    failed = [row for row in rows if "failure" in row]
+    rows = [row for row in rows if "failure" not in row]
     errors = [abs(row["error"]) for row in rows]
     exact = ("ebr", "spram", "dsp")
     other = [row["seed"] for row in rows if any(row["estimated"][key] != row["used"][key] for key in exact)]
     return {
         "board": board,
         "networks": rows,
+        "failed": failed,
         "median_error": round(float(np.median(errors)), 4),
         "worst_error": max(errors),
         "inexact_memories": other,
@@ -142,4 +171,6 @@ def show(row: Row) -> None:
     for network in row["networks"]:
         print(describe(network))
     print(f"logic cells: median error {row['median_error']:.1%}, worst {row['worst_error']:.1%}")
+    for network in row["failed"]:
+        print(f"seed {network['seed']:5}  fails: {network['failure']}")
     print(f"networks with other memories or DSP blocks than estimated: {row['inexact_memories'] or 'none'}")

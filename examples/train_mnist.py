@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from nnhw.nn import QuantConv2d, QuantLinear, save_packed
 
-VALIDATION_DIGITS = 5000  # of the 60,000 training digits, drawn at random: the last ones are easier than the test digits
+VALIDATION_DIGITS = 5000  # of the 60,000 training digits, at random: the last ones are easier than the test digits
 SPLIT_SEED = 0  # one split for all seeds of training
 EVALUATION_BATCH = 1000
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)

@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 if WORKER:  # one process of tests per core: threads in each would fight for the cores; before torch is imported
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples in every run, however busy the machine is.
+settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 SMALL_NET = """
 import torch

@@ -86,10 +86,7 @@ def expected_beats(accelerator: Accelerator, values: Mapping[str, np.ndarray]) -
     -------
     uint32 [N * beats, words] for each boundary, the lowest bits first.
     """
-    return [
-        pack_beats(_patterns(boundary, values[boundary.node]), boundary)
-        for boundary in boundaries(accelerator)
-    ]
+    return [pack_beats(_patterns(boundary, values[boundary.node]), boundary) for boundary in boundaries(accelerator)]
 
 
 def pack_beats(patterns: np.ndarray, boundary: Boundary) -> np.ndarray:

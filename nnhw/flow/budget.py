@@ -15,8 +15,8 @@ from nnhw.mapping.family import FAMILIES, Family
 from nnhw.mapping.mapper import MARGIN, Budget, map_body
 from nnhw.mapping.resources import Cost
 
-LINK_COST = Cost(lc=710, ebr=2)
-"""UART, framing, CRC, identity, counters, reset: measured, see `benchmarks/`."""
+LINK_COST = {"ice40": Cost(lc=710, ebr=2), "ecp5": Cost(lc=600, ebr=2)}
+"""UART, framing, CRC, identity, counters, reset, by family: measured, see `benchmarks/`."""
 
 
 def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Accelerator, dict[str, Any]]:
@@ -30,9 +30,10 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Accelerat
     ------
     MappingError: it does not fit, or not at the rate asked for.
     """
+    link = LINK_COST[board.family]
     available = Budget(
-        lc=board.resources.lc * MARGIN - LINK_COST.lc,
-        ebr=board.resources.ebr - LINK_COST.ebr,
+        lc=board.resources.lc * MARGIN - link.lc,
+        ebr=board.resources.ebr - link.ebr,
         dsp=board.resources.dsp,
     )
     family, interval = FAMILIES[board.family], target_interval(board, options)
@@ -53,7 +54,7 @@ def target_interval(board: Board, options: Options) -> int | None:
 
 def estimate(accelerator: Accelerator, family: Family) -> dict[str, int]:
     """Return the resources that an accelerator with its link is expected to take."""
-    total = sum((cost(stage.config, family) for stage in accelerator.stages), LINK_COST)
+    total = sum((cost(stage.config, family) for stage in accelerator.stages), LINK_COST[family.name])
     return {"lc": round(total.lc), "ebr": total.ebr, "spram": 0, "dsp": total.dsp}
 
 

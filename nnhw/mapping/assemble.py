@@ -15,6 +15,7 @@ from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pad import PadConfig
 from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, run_network
 from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
@@ -27,6 +28,8 @@ BEAT_BYTES = 8
 FIFO_MIN_DEPTH = 3
 OUTPUT_BEATS = 2
 """Beats that an engine holds at its output before it stands still."""
+MOST_WAITS = 1.01
+"""Share of the slowest engine's cycles that another one may take, its waits included."""
 FRAMES = 5
 """Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
 
@@ -122,6 +125,24 @@ class _Assembler:
             return self.buffer(layer, port, burst)
         return port
 
+    def before_border(self, layer: str, port: _Port, pad: PadConfig) -> _Port:
+        """Put a FIFO in front of padding that would make the engine in front of it the slowest.
+
+        While the border at the sides of a row leaves, nothing comes in: the FIFO holds what arrives then.
+        """
+        waits = pad.o_beats - pad.i_beats
+        if port.source[0] < 0 or self._cycles_in_front(port) + waits < MOST_WAITS * self.slowest:
+            return port
+        sides = (pad.before[1] + pad.after[1]) * pad.chunks
+        return self.buffer(layer, port, max(2, math.ceil(sides * pad.i_beats / self.slowest) + 1))
+
+    def _cycles_in_front(self, port: _Port) -> int:
+        """Return the cycles of a frame on the engine from which a stream comes, width converters left out."""
+        stage = self.stages[port.source[0]]
+        if isinstance(stage.config, ConvertConfig) and stage.sources[0][0] >= 0:
+            stage = self.stages[stage.sources[0][0]]
+        return cycle_bound(stage.config) - stage.config.o_beats
+
     def layer(self, layer: Layer, plan: Plan, node: str) -> None:
         """Add the stages of one layer.
 
@@ -136,6 +157,8 @@ class _Assembler:
         if len(ports) > 1:
             ports = [self.buffer(layer.name, port) for port in ports]
         for index, (kind, config, output) in enumerate(plan.engines):
+            if isinstance(config, PadConfig):
+                ports = [self.before_border(layer.name, ports[0], config)]
             last = index == len(plan.engines) - 1
             products = layer.products if isinstance(config, MatmulConfig | ChannelwiseConfig) else 0
             ports = [self.add(layer.name, kind, config, ports, output, node if last else "", products)]
@@ -260,3 +283,9 @@ def cycle_bound(config: EngineConfig) -> int:
     """Return cycles that a stage surely needs no more than, for one frame alone."""
     i_beats = sum(config.i_beats) if isinstance(config.i_beats, tuple) else config.i_beats
     return i_beats + config.o_beats + getattr(config, "latency", 0)
+
+
+def cycle_share(config: EngineConfig) -> int:
+    """Return the cycles of a frame in which an engine takes or gives a beat: it needs no fewer."""
+    i_beats = max(config.i_beats) if isinstance(config.i_beats, tuple) else config.i_beats
+    return max(i_beats, config.o_beats)

@@ -35,7 +35,8 @@ CONSTANT_WEIGHTS = 0.45
 
 def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
     """Return the cost of any engine."""
-    return _COSTS[type(config)](config, family)
+    counted = _COSTS[type(config)](config, family)
+    return Cost(counted.lc * family.lc_share, counted.ebr, counted.dsp)
 
 
 def convert_cost(config: ConvertConfig, family: Family) -> Cost:
@@ -61,11 +62,18 @@ def window_cost(config: WindowConfig, family: Family) -> Cost:
     nest = config.nest()
     loops = [count for count in nest.counts if count > 1]
     counters = sum(counter_lc(count) + 2 for count in loops)
-    address = config.address_bits * (1 + config.row_lanes)
+    address = config.address_bits * (1 + config.row_lanes) + _set_bits(config)
     freed = max(config.rows_left, config.rows_step)
     rows = (config.rows + config.block_rows + freed).bit_length() + 1
     own = counters + address + _jump_lc(nest) + 4 * rows + 2 * freed.bit_length() + counter_lc(config.row_words) + 5
     return Cost(lc=own, ebr=memories)
+
+
+def _set_bits(config: WindowConfig) -> int:
+    """Return the bits of write addresses that begin as 1: iCE40 has no such flip-flops, each takes an inverter."""
+    words = 1 << config.address_bits
+    begins = (lane * config.dilation[0] * config.row_words for lane in range(config.row_lanes))
+    return sum((-begin % words).bit_count() for begin in begins)
 
 
 def _jump_lc(nest: LoopNest) -> float:
@@ -91,11 +99,11 @@ def pad_cost(config: PadConfig, family: Family) -> Cost:
 
 
 def _limit_lc(limit: int, bits: int) -> int:
-    """Return the logic cells of a comparison with a constant, whose lowest zeros play no part."""
+    """Return the logic cells of a comparison with a constant: a LUT where it asks for a few bits, or a carry chain."""
+    lowest = limit & -limit
     if limit == 0:
         return 0
-    left = bits - (limit & -limit).bit_length() + 1
-    return 1 if left <= 4 else left + 3
+    return 1 if bits <= 4 or lowest == limit or limit + lowest == 1 << bits else bits + 3
 
 
 def fork_cost(config: ForkConfig, family: Family) -> Cost:
@@ -109,7 +117,7 @@ def fifo_cost(config: FifoConfig, family: Family) -> Cost:
         return Cost(lc=config.width + 2)
     if config.depth == 2:
         return Cost(lc=buffer_lc(config.width))
-    counters = 2 * counter_lc(config.words) + 3 * counter_bits(config.words + 1) + 6
+    counters = 2 * counter_lc(config.words) + 3 * counter_bits(config.words + 1) + 9
     if config.in_block_ram:
         return Cost(lc=counters, ebr=family.block_rams(config.words, config.width))
     return Cost(lc=counters + config.words * (2 * config.width + 1) - config.width)
@@ -127,21 +135,33 @@ def sum_cost(config: SumConfig, family: Family) -> Cost:
     """Return the cost of a weighted sum: an adder for each term, the output buffer, the requantizer."""
     raw, lanes = config.raw.bits, config.lanes
     inputs = config.inputs
-    terms = [(shift, shift + inputs[index].bits + inputs[index].bipolar) for index, shift, _ in config.terms]
+    terms = [(shift, shift + inputs[index].bits + inputs[index].bipolar, sign) for index, shift, sign in config.terms]
     adders = lanes * _terms_lc(terms, raw)
     o_bits = raw if config.requantizer is None else config.requantizer.code.bits
     own = Cost(lc=adders + buffer_lc(lanes * o_bits) + config.tree_levels + len(config.inputs))
     return own + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
 
-def _terms_lc(terms: list[tuple[int, int]], raw: int) -> float:
-    """Return the registers of a tree that adds numbers, each given by its lowest bit and its width with the zeros."""
+def _terms_lc(terms: list[tuple[int, int, int]], raw: int) -> float:
+    """Return the logic cells of a tree that adds numbers; what is subtracted takes an inverter a bit.
+
+    Parameters
+    ----------
+    terms: (lowest bit, width with the zeros below it, sign).
+    """
     total = 0.0
-    for _ in range((len(terms) - 1).bit_length() if len(terms) > 1 else 1):
-        pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
-        terms = [(min(low for low, _ in pair), max(width for _, width in pair) + len(pair) - 1) for pair in pairs]
-        total += sum(min(width, raw) - min(low, raw) for low, width in terms)
-    return total
+    while True:
+        results = []
+        for index in range(0, len(terms), 2):
+            pair = terms[index : index + 2]
+            low, width = min(term[0] for term in pair), max(term[1] for term in pair) + len(pair) - 1
+            subtracted = pair[1] if len(pair) == 2 and pair[0][2] > pair[1][2] else pair[0]
+            mixed = len({term[2] for term in pair}) == 2
+            total += min(width, raw) - min(low, raw) + (subtracted[1] - subtracted[0] if mixed else 0)
+            results.append((low, width, 1 if mixed else pair[0][2]))
+        terms = results
+        if len(terms) == 1:
+            return total
 
 
 def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:

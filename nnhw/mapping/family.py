@@ -45,6 +45,8 @@ class Family:
     flip_flop_packs: a flip-flop shares a logic cell only with the LUT that drives it; false: any two share one, so that
         a design takes as many logic cells as it has LUTs or flip-flops, whichever are more.
     dsp: its DSP block; some devices of the family have none.
+    lc_share: logic cells that hardware takes, as a share of those that it takes on iCE40; measured with random networks
+        (`benchmarks/estimates.py`).
     block_ram_lc, dsp_lc: logic cells that a block RAM or a DSP block is taken to be worth when foldings of the same
         speed are compared.
     """
@@ -61,6 +63,7 @@ class Family:
     carry_lc: int
     flip_flop_packs: bool
     dsp: DspBlock
+    lc_share: float
     block_ram_lc: float
     dsp_lc: float
 
@@ -105,6 +108,7 @@ ICE40 = Family(
     carry_lc=1,
     flip_flop_packs=True,
     dsp=DspBlock("SB_MAC16", 16, 16, products=2, product_bits=8, accumulates=True),
+    lc_share=1.0,
     block_ram_lc=25,
     dsp_lc=100,
 )
@@ -124,6 +128,7 @@ ECP5 = Family(
     flip_flop_packs=False,
     # MULT9X9D, half of it, is not accepted by nextpnr, and ALU54B is not used by yosys.
     dsp=DspBlock("MULT18X18D", 18, 18, products=1, product_bits=18, accumulates=False),
+    lc_share=0.76,
     block_ram_lc=80,
     dsp_lc=100,
 )

@@ -11,7 +11,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.ir import Graph
-from nnhw.mapping.assemble import assemble, least_interval
+from nnhw.mapping.assemble import assemble, cycle_share, least_interval
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.folding import Folding, foldings
@@ -27,6 +27,8 @@ _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """What a block RAM is worth, as multiples of the family's usual price, in the order in which they are tried."""
 BUSY = (0.2, 0.6, 0.9)
 """Shares of the slowest layer's cycles from which on layers get line buffers that they never wait for, if that fits."""
+MOST_WAITS = 1.02
+"""Interval as a multiple of the slowest engine's cycles, above which a mapping with larger line buffers is tried."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 
 
@@ -163,17 +165,24 @@ class Mapper:
             _, index, moved, more = min(moves, key=lambda move: move[:2])
             placed[index], left = moved, left - more
 
-    def fastest(self, frontiers: Sequence[Sequence[Candidate]], intervals: Sequence[int]) -> tuple[list[Folding], Cost]:
-        """Return the foldings of the first interval that fits, and their cost; a longer one never costs more."""
+    def fastest(
+        self, frontiers: Sequence[Sequence[Candidate]], intervals: Sequence[int], busy: float | None = None
+    ) -> tuple[list[Folding], Cost]:
+        """Return the foldings of the first interval that fits, and their cost; a longer one never costs more.
+
+        Parameters
+        ----------
+        busy: see `within`; None: line buffers become roomy where that fits at the same interval.
+        """
         results: dict[int, tuple[list[Folding], Cost]] = {}
 
         def fits(interval: int) -> bool:
-            results[interval] = self.within(frontiers, interval)
+            results[interval] = self.within(frontiers, interval, busy)
             return not _excess(results[interval][1], self.budget)
 
         index = bisect_left(intervals, True, key=fits)
         if index < len(intervals) and fits(intervals[index]):
-            roomy = (self.within(frontiers, intervals[index], busy) for busy in BUSY)
+            roomy = (self.within(frontiers, intervals[index], share) for share in BUSY if busy is None)
             return next((found for found in roomy if not _excess(found[1], self.budget)), results[intervals[index]])
         raise MappingError(_does_not_fit(self.layers, intervals[-1], results[intervals[-1]][1], self.budget))
 
@@ -266,12 +275,35 @@ def map_body(
     if target_interval is not None:
         reach = [interval for interval in intervals if interval <= target_interval]
         intervals = reach[-1:] or intervals[:1]
+    found = _first_that_fits(mapper, frontiers, intervals, board_name)
+    interval = found.schedule.interval_cycles
+    shorter = [choice for choice in intervals if choice < interval]
+    if not shorter or interval <= MOST_WAITS * max(cycle_share(stage.config) for stage in found.stages):
+        return found
+    # Engines wait for line buffers that are too small: with larger ones, slower foldings may be the faster ones.
+    mapper.budget = budget
+    try:
+        roomy = _first_that_fits(mapper, frontiers, shorter, board_name, BUSY[0])
+    except MappingError:
+        return found
+    return min(found, roomy, key=lambda choice: choice.schedule.interval_cycles)
+
+
+def _first_that_fits(
+    mapper: Mapper,
+    frontiers: Sequence[Sequence[Candidate]],
+    intervals: Sequence[int],
+    board_name: str,
+    busy: float | None = None,
+) -> Accelerator:
+    """Return the accelerator at the first interval at which it fits with everything that stands between the layers."""
+    budget = mapper.budget
     for _ in range(MOST_ROUNDS):
-        placed, taken = mapper.fastest(frontiers, intervals)
+        placed, taken = mapper.fastest(frontiers, intervals, busy)
         placed = mapper.place_thresholds(placed, taken)
-        plans = [mapper.planner.plan(layer, folding) for layer, folding in zip(layers, placed, strict=True)]
-        accelerator = assemble(layers, plans, body, board_name)
-        total = sum((cost(stage.config, family) for stage in accelerator.stages), Cost())
+        plans = [mapper.planner.plan(layer, folding) for layer, folding in zip(mapper.layers, placed, strict=True)]
+        accelerator = assemble(mapper.layers, plans, mapper.body, board_name)
+        total = sum((cost(stage.config, mapper.family) for stage in accelerator.stages), Cost())
         if total.ebr <= budget.ebr:
             return accelerator
         # FIFOs and what else stands between layers is known only now: leave room for it, and try again.

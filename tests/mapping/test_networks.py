@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.window import WindowConfig
+from nnhw.ir import IntType
+from nnhw.ir.ops import Linear, Pad
 from nnhw.mapping.mapper import map_body
-from tests.mapping.networks import NETWORKS, residual, wide_input
+from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
 from tests.mapping.test_mapper import LARGE, check_equal
 
 
@@ -30,3 +33,37 @@ def test_input_is_as_wide_as_the_fastest_engines_need() -> None:
     assert fast.input_format.frame_bytes == slow.input_format.frame_bytes == 30
     assert (fast.input_format.beat_bytes, slow.input_format.beat_bytes) == (3, 1)
     assert fast.schedule.interval_cycles == 10
+
+
+def test_burst_of_results_does_not_hold_up_its_engine() -> None:
+    net = Network((16,), I4)
+    body = net.body(net.add(Linear(), net.input, net.constant(net.rng.integers(-8, 8, (20, 16)), I4)))
+    accelerator = map_body(body, "test", LARGE, overrides={"linear1": {"pe": 5, "channel_lanes": 1, "drain": 1}})
+    check_equal(body, accelerator)
+    # Five sums of two bytes take ten cycles, in which they leave one by one, and come within five.
+    assert accelerator.output_format.element_bytes == 2
+    assert [stage.config.depth for stage in accelerator.stages if isinstance(stage.config, FifoConfig)] == [5]
+    assert accelerator.schedule.interval_cycles == 4 * 16
+
+
+def test_border_does_not_hold_up_the_engine_in_front() -> None:
+    net = Network((16, 6, 4), I4)
+    x = net.code(net.conv(net.input, 8, (1, 1)))
+    body = net.body(net.conv(net.add(Pad((1, 1), (1, 1)), x), 8, (3, 3), groups=8))
+    one = {"channel_lanes": 1, "row_lanes": 1}
+    accelerator = map_body(body, "test", LARGE, overrides={"conv2d1": {**one, "pe": 1}, "conv2d4": one})
+    check_equal(body, accelerator)
+    assert [stage.name for stage in accelerator.stages if isinstance(stage.config, FifoConfig)] == ["conv2d4.fifo"]
+    assert accelerator.schedule.interval_cycles < 1.03 * 6 * 4 * 8 * 16
+
+
+def test_line_buffer_of_a_busy_layer_takes_the_next_frame() -> None:
+    net = Network((4, 17, 17), IntType(0, 255))
+    x = net.code(net.conv(net.input, 8, (3, 3)), IntType(0, 255))
+    body = net.body(net.conv(x, 4, (3, 3)))
+    # A block RAM holds four rows of 15 pixels of 8 channels, enough for one row of windows and a row to come in.
+    one = {"channel_lanes": 1, "row_lanes": 1, "pe": 1}
+    stages = map_body(body, "test", LARGE, overrides={"conv2d1": one, "conv2d3": one}).stages
+    windows = [stage.config for stage in stages if isinstance(stage.config, WindowConfig)]
+    assert len(windows) == 2
+    assert all(window.rows >= window.block_rows + window.rows_left for window in windows)

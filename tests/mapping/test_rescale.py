@@ -8,11 +8,15 @@ import pytest
 from nnhw.engines.requantize import DoubleScaler, Requantizer
 from nnhw.ir import Graph, IntType
 from nnhw.ir.ops import Rescale
+from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40
 from nnhw.mapping.layers import Layer, MatrixLayer
+from nnhw.mapping.mapper import Budget, map_body
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.reader import read_layers
+from nnhw.mapping.resources import Cost
 from tests.mapping.networks import Network
+from tests.mapping.test_mapper import check_equal
 
 CODE = IntType(-35, 60)
 
@@ -79,3 +83,14 @@ def test_single_rounding_has_no_datapath_with_two() -> None:
     found = datapaths(body, layer)
     assert found
     assert not [each for each in found if isinstance(each, DoubleScaler)]
+
+
+def test_scalings_leave_block_rams_to_what_has_no_other_place() -> None:
+    net = Network((9, 5, 7), IntType(0, 255))
+    body = net.body(net.rescale(net.conv(net.input, 9, (2, 2), IntType(-128, 127), groups=9), "double"))
+    needed = {}
+    for ebr in (1000, 4):
+        accelerator = map_body(body, "test", Budget(lc=2000, ebr=ebr), target_interval=1000)
+        check_equal(body, accelerator)
+        needed[ebr] = sum((cost(stage.config, ICE40) for stage in accelerator.stages), Cost()).ebr
+    assert needed[4] <= 4 < needed[1000]

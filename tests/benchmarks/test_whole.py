@@ -1,0 +1,85 @@
+"""What the benchmarks of whole networks say; the measurements themselves are made there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import whole
+from benchmarks.networks import NETWORKS
+from nnhw.boards import list_boards
+from nnhw.errors import MappingError
+from nnhw.mapping.mapper import Budget, map_body
+from tests.mapping.networks import depthwise
+
+ROW: dict[str, Any] = {
+    "network": "n",
+    "board": {"name": "b"},
+    "cycles": {
+        "interval": {"predicted": 1000, "simulated": 1000},
+        "latency": {"predicted": 1500, "simulated": 1500},
+    },
+    "clock_hz": None,
+    "target_clock_hz": 48_000_000,
+    "resources": {key: {"estimated": 5, "used": None} for key in ("lc", "ebr", "dsp")},
+    "slowest": {"layer": "l", "cycles": 900, "busy": 0.9, "utilization": 1.0},
+    "utilization": 0.5,
+    "link": {"inferences_per_second": 30.0},
+    "exactness": {"torch_ir": 0, "passes": {"split": 0}, "layers": {"a": 0}, "ir_rtl": 0, "rtl_samples": 4},
+    "stalls": [{"equal": True}],
+}
+
+
+def test_whole_has_a_case_and_a_benchmark_for_every_network() -> None:
+    assert whole.CASES.keys() == NETWORKS.keys()
+    assert NETWORKS.keys() <= command.BENCHMARKS.keys()
+    assert {case.board for case in whole.CASES.values()} <= {board.name for board in list_boards()}
+
+
+def test_whole_slowest_engine_is_busy_with_products_that_are_needed() -> None:
+    accelerator = map_body(depthwise(), "test", Budget(lc=100_000, ebr=1000), target_interval=5000)
+    found = whole.slowest_engine(accelerator)
+    stages = {stage.layer: stage for stage in accelerator.stages if stage.products}
+    slowest = stages[found["layer"]]
+    assert found["cycles"] == max(stage.config.i_beats for stage in stages.values())
+    assert found["busy"] == found["cycles"] / accelerator.schedule.interval_cycles
+    assert 0 < found["utilization"] <= 1
+    assert found["utilization"] * found["cycles"] * whole.lanes_of(slowest) == pytest.approx(slowest.products)
+
+
+@pytest.mark.parametrize(
+    ("change", "clean"),
+    [
+        ({}, True),
+        ({"stalls": [{"equal": True}, {"equal": False}]}, False),
+        ({"exactness": {**ROW["exactness"], "ir_rtl": 1}}, False),
+        ({"exactness": {**ROW["exactness"], "passes": {"split": 1}}}, False),
+        ({"exactness": {**ROW["exactness"], "torch_ir": 1}}, False),
+        ({"cycles": {**ROW["cycles"], "interval": {"predicted": 1000, "simulated": 1001}}}, False),
+    ],
+)
+def test_whole_is_clean_only_if_nothing_differs(change: dict[str, Any], clean: bool) -> None:
+    assert whole.is_clean({**ROW, **change}) == clean
+
+
+def test_whole_line_says_rate_and_where_it_comes_from() -> None:
+    assert whole.line(ROW).startswith("n on b: 1000 cycles a frame, 48,000/s at 48 MHz (not placed; ")
+    placed = whole.line({**ROW, "clock_hz": 24_000_000})
+    assert placed.startswith("n on b: 1000 cycles a frame, 24,000/s at 24 MHz (placed; ")
+    assert "'l' is busy for 90.0%, of which 100.0% are products needed" in placed
+
+
+def test_whole_several_networks_go_on_behind_one_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(name: str, board: str | None) -> dict[str, Any]:
+        if name == "cnn_small":
+            raise MappingError("does not fit")
+        return {**ROW, "network": name, "board": {"name": board}}
+
+    monkeypatch.setattr(whole, "measure", measure)
+    rows = whole.network("cnn_small", "tfc_w1a1")("icestick")["networks"]
+    assert [row["network"] for row in rows] == ["cnn_small", "tfc_w1a1"]
+    assert whole.line(rows[0]) == "cnn_small on icestick: does not fit"
+    assert np.isfinite(rows[1]["utilization"])
