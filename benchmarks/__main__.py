@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 def show_list(as_json: bool) -> None:
     """Print the names, each with a line about it."""
     for name, benchmark in BENCHMARKS.items():
-        print(json.dumps({"benchmark": name, "about": benchmark.about}) if as_json else f"{name:12} {benchmark.about}")
+        print(json.dumps({"benchmark": name, "about": benchmark.about}) if as_json else f"{name:16} {benchmark.about}")
 
 
 if __name__ == "__main__":
