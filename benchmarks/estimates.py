@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +166,7 @@ def describe(row: Row) -> str:
     )
 
 
-def show(row: Row) -> None:
+def show(row: Mapping[str, Any]) -> None:
     """Print a row for people: estimated / used."""
     for network in row["networks"]:
         print(describe(network))

@@ -28,7 +28,15 @@ ROW: dict[str, Any] = {
     "slowest": {"layer": "l", "cycles": 900, "busy": 0.9, "utilization": 1.0},
     "utilization": 0.5,
     "link": {"inferences_per_second": 30.0},
-    "exactness": {"torch_ir": 0, "passes": {"split": 0}, "layers": {"a": 0}, "ir_rtl": 0, "rtl_samples": 4},
+    "exactness": {
+        "torch_ir": 0,
+        "torch_float64_ir": 3,
+        "samples": 9,
+        "passes": {"split": 0},
+        "layers": {"a": 0},
+        "ir_rtl": 0,
+        "rtl_samples": 4,
+    },
     "stalls": [{"equal": True}],
 }
 
@@ -57,7 +65,7 @@ def test_whole_slowest_engine_is_busy_with_products_that_are_needed() -> None:
         ({"stalls": [{"equal": True}, {"equal": False}]}, False),
         ({"exactness": {**ROW["exactness"], "ir_rtl": 1}}, False),
         ({"exactness": {**ROW["exactness"], "passes": {"split": 1}}}, False),
-        ({"exactness": {**ROW["exactness"], "torch_ir": 1}}, False),
+        ({"exactness": {**ROW["exactness"], "layers": {"a": 2}}}, False),
         ({"cycles": {**ROW["cycles"], "interval": {"predicted": 1000, "simulated": 1001}}}, False),
     ],
 )
@@ -69,6 +77,7 @@ def test_whole_line_says_rate_and_where_it_comes_from() -> None:
     assert whole.line(ROW).startswith("n on b: 1000 cycles a frame, 48,000/s at 48 MHz (not placed; ")
     placed = whole.line({**ROW, "clock_hz": 24_000_000})
     assert placed.startswith("n on b: 1000 cycles a frame, 24,000/s at 24 MHz (placed; ")
+    assert placed.endswith("PyTorch's float32 differs in 0 of 9 images, its float64 in 3")
     assert "'l' is busy for 90.0%, of which 100.0% are products needed" in placed
 
 
