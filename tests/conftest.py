@@ -1,4 +1,4 @@
-"""A network that is small enough to build in a test."""
+"""What all tests share: how they run, a network that is small enough to build, and a folder for what they build."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
-if WORKER:  # one process of tests per core: threads in each would fight for the cores; before torch is imported
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Before torch is imported: its threads would fight for the cores with the other processes, of the tests or not.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples in every run, however busy the machine is.
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
