@@ -111,13 +111,12 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _layers(report: Report) -> Table:
-    columns = ("layer", "engine", "PE x SIMD", "cycles", "of peak", "weight bits", "sum bits", "to codes by")
+    columns = ("layer", "PE x SIMD", "cycles", "of peak", "weight bits", "sum bits", "to codes by")
     table = _table("Layers", *columns)
     for layer in report["layers"]:
         bounds = layer["accumulator"]
         table.add_row(
             layer["name"],
-            layer["engine"],
             f"{layer['pe']} x {layer['simd']}",
             _count(layer["cycles"]),
             _percent(layer["utilization"]),
@@ -126,7 +125,7 @@ def _layers(report: Report) -> Table:
             (layer["requantizer"] or "").partition(" (")[0],
         )
     table.add_section()
-    table.add_row("all", "", "", "", _percent(report["utilization"]), _count(report["model"]["weight_bits"]), "", "")
+    table.add_row("all", "", "", _percent(report["utilization"]), _count(report["model"]["weight_bits"]), "", "")
     return table
 
 

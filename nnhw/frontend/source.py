@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 import numpy as np
 import torch
@@ -110,10 +111,18 @@ def _from_python(path: Path, name: str | None) -> Source:
     return Source(model, example, title, places.lines(model) if isinstance(model, nn.Module) else {})
 
 
+class _SourceOnly(SourceFileLoader):
+    """Compiles the file each time: bytecode is kept by size and second, so an edit within a second would be missed."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of what is in the file now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _execute(path: Path) -> ModuleType:
     """Run a Python file as a module that is not in sys.modules afterwards, its folder first on the path."""
     title = f"_nnhw_model_{identifier(path.stem)}"
-    spec = importlib.util.spec_from_file_location(title, path.resolve())
+    spec = importlib.util.spec_from_file_location(title, loader=_SourceOnly(title, str(path.resolve())))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

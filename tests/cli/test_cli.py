@@ -12,13 +12,20 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import nnhw
+from nnhw import cli
 from nnhw.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No heading is wrapped, wherever the tests run."""
+    monkeypatch.setattr(cli.OUT, "width", 120)
+
+
 def nnhw_command(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "120"})  # headings are not wrapped
+    return CliRunner().invoke(app, list(arguments))
 
 
 def test_cli_help_names_the_commands() -> None:

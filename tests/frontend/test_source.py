@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -168,3 +169,13 @@ def test_examples_are_captured_exactly(name: str) -> None:
     with torch.no_grad():
         expected = source.model(source.example_input).double().numpy()  # type: ignore[operator]
     assert run(graph, source.example_input.numpy())[0].tolist() == expected.tolist()
+
+
+def test_load_source_sees_an_edit_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "net.py"
+    for value in (1, 2):
+        path.write_text(f"import torch\nmodel = torch.nn.Identity()\nexample_input = torch.tensor([[{value}.0]])\n")
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+        assert load_source(path).example_input == torch.tensor([[float(value)]])
+    assert not (tmp_path / "__pycache__").exists()
