@@ -69,7 +69,7 @@ def test_readme_commands_run_in_their_order(folder: Path) -> None:
 
 def test_readme_python_runs(folder: Path) -> None:
     programs = blocks("python")
-    assert len(programs) == 2
+    assert len(programs) == 3
     for program in programs:
         run(folder, ["-c", program])
 

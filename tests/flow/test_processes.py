@@ -102,6 +102,8 @@ def test_run_each_ends_the_others_when_the_caller_leaves(tmp_path: Path) -> None
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
 def test_run_ends_the_tool_on_ctrl_c(tmp_path: Path) -> None:
     code = (
+        # A suite that runs in the background of a shell is started with interrupts ignored.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "import sys, pathlib; from nnhw.flow.processes import Command, run; "
         f"run(Command('t', (sys.executable, '-c', {SLEEP!r}), pathlib.Path({str(tmp_path)!r}), 'tool.log'))"
     )
