@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from nnhw import ir
-from nnhw.accelerator import Accelerator
-from nnhw.flow.boundaries import Boundary, Comparison, boundaries, compare, expected_beats
+from nnhw.accelerator import Accelerator, Boundary
+from nnhw.flow.boundaries import Comparison, compare, expected_beats
 from nnhw.flow.compiled import library_cache
 from nnhw.flow.simulate import cycle_limit
 from nnhw.flow.virtual import CompiledHardware, StreamPlan, StreamRun, compile_component
@@ -76,10 +76,10 @@ def check_equality(
     codes: int [N, *shape], one frame or more.
     patterns: stall patterns of source and sink; the first without stalls measures the schedule.
     """
-    taps = boundaries(accelerator)
+    taps = accelerator.boundaries
     expected, outputs = expected_streams(accelerator, body, codes)
     frames = accelerator.input_format.pack(codes)
-    bits = [tap.beat_bits for tap in taps]
+    bits = [tap.bits for tap in taps]
     results = []
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_component(Engine(accelerator, taps=True), bits, library_cache(Path(scratch)))
@@ -105,15 +105,15 @@ def expected_streams(
     accelerator: Accelerator, body: ir.Graph, codes: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the beats of each boundary and the output bytes [N, bytes], computed by the IR."""
-    names = [tap.node for tap in boundaries(accelerator)]
-    beats: list[list[np.ndarray]] = [[] for _ in names]
+    taps = accelerator.boundaries
+    beats: list[list[np.ndarray]] = [[] for _ in taps]
     outputs = []
     for start in range(0, len(codes), CHUNK):
         values: dict[str, np.ndarray] = {}
         ir.run(body, codes[start : start + CHUNK], observe=values.__setitem__)
         for kept, part in zip(beats, expected_beats(accelerator, values), strict=True):
             kept.append(part)
-        outputs.append(accelerator.output_format.pack(values[names[-1]]))
+        outputs.append(accelerator.output_format.pack(values[accelerator.output_node]))
     return [np.concatenate(parts) for parts in beats], np.concatenate(outputs)
 
 
@@ -122,7 +122,7 @@ def _compare(
 ) -> tuple[Comparison, ...]:
     """Compare each boundary and the output."""
     found = [
-        compare(tap.node, seen, wanted, frames, came)
+        compare(tap.name, seen, wanted, frames, came)
         for tap, seen, wanted, came in zip(taps, run.taps, expected, run.tap_beats, strict=True)
     ]
     return (*found, compare("output", run.outputs.reshape(-1), outputs.reshape(-1), frames, run.o_count))

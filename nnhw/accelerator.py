@@ -20,6 +20,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.requantize import DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, Loop, SharedConfig
 from nnhw.engines.timing import Schedule
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import BuildError
@@ -35,6 +36,7 @@ EngineConfig = (
     | MatmulConfig
     | PadConfig
     | PoolConfig
+    | SharedConfig
     | SumConfig
     | WindowConfig
 )
@@ -211,7 +213,7 @@ class Stage:
     ----------
     name: unique, `layer.kind`.
     layer: the layer of the model that it serves.
-    node: the IR value that leaves it, or "" where what leaves is not a value of the IR.
+    node: the IR value that leaves it as `output` says, or "" where what leaves is not a value of the IR.
     config: the engine's parameters.
     sources: for each input port, (index of an earlier stage, its output port); (-1, 0) is the input of the accelerator.
     output: what leaves, from every output port the same.
@@ -225,6 +227,112 @@ class Stage:
     sources: tuple[tuple[int, int], ...]
     output: Stream
     products: int = 0
+
+
+@dataclass(frozen=True)
+class StreamBoundary:
+    """The stream behind a stage, on which a value of the IR passes.
+
+    Parameters
+    ----------
+    stage: its index.
+    node: name of the value.
+    layer: of the model.
+    stream: how the value streams.
+    """
+
+    stage: int
+    node: str
+    layer: str
+    stream: Stream
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.node
+
+    @property
+    def beats(self) -> int:
+        """Beats of a frame."""
+        return self.stream.beats
+
+    @property
+    def bits(self) -> int:
+        """Bits of a beat."""
+        return self.stream.lanes * self.stream.element.bits
+
+    def patterns(self, values: np.ndarray) -> np.ndarray:
+        """Return the bit patterns [N * beats, elements] of a value [N, *shape]; the bits of an element are `widths`."""
+        elements = encode(self.stream.elements_of(values), self.stream.element)
+        return elements.reshape(-1, self.stream.lanes)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Bits of each element of a beat."""
+        return (self.stream.element.bits,) * self.stream.lanes
+
+
+@dataclass(frozen=True)
+class StoreBoundary:
+    """What a record of a shared engine stores: the codes of some channels of a value, pixel by pixel.
+
+    A beat is the codes of a pixel, and the address of its first word.
+
+    Parameters
+    ----------
+    stage: its index.
+    number: of the record in the program.
+    record: the record.
+    array: the hardware.
+    """
+
+    stage: int
+    number: int
+    record: Compute
+    array: ArrayConfig
+
+    @property
+    def node(self) -> str:
+        """Name of the value."""
+        return self.record.node
+
+    @property
+    def layer(self) -> str:
+        """Of the model."""
+        return self.record.layer
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        first, count = self.record.channels
+        return f"{self.node}[{first}:{first + count}]"
+
+    @property
+    def beats(self) -> int:
+        """Beats of a frame."""
+        return self.record.pixels
+
+    @property
+    def bits(self) -> int:
+        """Bits of a beat."""
+        return sum(self.widths)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Bits of each element of a beat."""
+        return (self.array.activation_bits,) * self.record.channels[1] + (self.array.address_bits,)
+
+    def patterns(self, values: np.ndarray) -> np.ndarray:
+        """Return the bit patterns [N * beats, elements] of a value [N, *shape]; the bits of an element are `widths`."""
+        record, (first, count) = self.record, self.record.channels
+        channels = values.reshape(len(values), values.shape[1], -1)[:, first : first + count]
+        codes = encode(np.moveaxis(channels, 1, 2) - record.zero, self.array.activation)
+        addresses = (record.target + record.target_step * np.arange(record.pixels)) % self.array.words
+        places = np.broadcast_to(addresses[None, :, None], (len(values), record.pixels, 1))
+        return np.concatenate([codes, places], axis=2).reshape(-1, count + 1)
+
+
+Boundary = StreamBoundary | StoreBoundary
 
 
 @dataclass(frozen=True)
@@ -250,9 +358,30 @@ class Accelerator:
     schedule: Schedule
 
     @property
-    def boundaries(self) -> tuple[tuple[int, Stage], ...]:
-        """(index, stage) of every stage behind which a value of the IR is on the stream."""
-        return tuple((index, stage) for index, stage in enumerate(self.stages) if stage.node)
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """Where values of the IR can be seen: streams behind stages, and what shared engines store."""
+        found: list[Boundary] = []
+        for index, stage in enumerate(self.stages):
+            if isinstance(stage.config, SharedConfig):
+                array = stage.config.array
+                records = enumerate(stage.config.records)
+                stored = [
+                    (number, record) for number, record in records if isinstance(record, Compute) and not record.raw
+                ]
+                found += [StoreBoundary(index, number, record, array) for number, record in stored]
+            elif stage.node:
+                found.append(StreamBoundary(index, stage.node, stage.layer, stage.output))
+        return tuple(found)
+
+    @property
+    def shared(self) -> SharedConfig | None:
+        """The shared engine with its program, or None."""
+        return next((stage.config for stage in self.stages if isinstance(stage.config, SharedConfig)), None)
+
+    @property
+    def output_node(self) -> str:
+        """The IR value that leaves."""
+        return next(stage.node for stage in reversed(self.stages) if stage.node)
 
     def save(self, folder: Path) -> None:
         """Write `accelerator.json` and `accelerator.npz` into a folder; the same accelerator gives the same bytes."""
@@ -291,20 +420,26 @@ _TYPES = {
     kind.__name__: kind
     for kind in (
         Accelerator,
+        ArrayConfig,
         ChannelwiseConfig,
+        Compute,
         ConcatConfig,
         ConvertConfig,
         DoubleScaler,
+        Emit,
         FifoConfig,
+        Fill,
         ForkConfig,
         InputFormat,
         IntType,
+        Loop,
         MatmulConfig,
         OutputFormat,
         PadConfig,
         PoolConfig,
         Scaler,
         Schedule,
+        SharedConfig,
         Stage,
         Stream,
         SumConfig,

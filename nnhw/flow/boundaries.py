@@ -2,49 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from nnhw.accelerator import Accelerator, Stream
-from nnhw.engines.encoding import encode
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """The stream behind a stage, on which a value of the IR passes.
-
-    Parameters
-    ----------
-    node: name of the value.
-    layer: of the model.
-    stream: how the value streams.
-    """
-
-    node: str
-    layer: str
-    stream: Stream
-
-    @property
-    def lanes(self) -> int:
-        """Elements of a beat."""
-        return self.stream.lanes
-
-    @property
-    def bits(self) -> int:
-        """Bits of an element."""
-        return self.stream.element.bits
-
-    @property
-    def beats(self) -> int:
-        """Beats of a frame."""
-        return self.stream.beats
-
-    @property
-    def beat_bits(self) -> int:
-        """Bits of a beat."""
-        return self.lanes * self.bits
+from nnhw.accelerator import Accelerator
 
 
 @dataclass(frozen=True)
@@ -70,11 +33,6 @@ class Comparison:
         return self.frames > 0 and self.mismatches == 0 and self.extra == 0
 
 
-def boundaries(accelerator: Accelerator) -> tuple[Boundary, ...]:
-    """Return the boundaries of an accelerator, in the order of its taps."""
-    return tuple(Boundary(stage.node, stage.layer, stage.output) for _, stage in accelerator.boundaries)
-
-
 def expected_beats(accelerator: Accelerator, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return what must pass at each boundary.
 
@@ -86,16 +44,16 @@ def expected_beats(accelerator: Accelerator, values: Mapping[str, np.ndarray]) -
     -------
     uint32 [N * beats, words] for each boundary, the lowest bits first.
     """
-    return [pack_beats(_patterns(boundary, values[boundary.node]), boundary) for boundary in boundaries(accelerator)]
+    return [
+        pack_beats(boundary.patterns(values[boundary.node]), boundary.widths) for boundary in accelerator.boundaries
+    ]
 
 
-def pack_beats(patterns: np.ndarray, boundary: Boundary) -> np.ndarray:
-    """Return uint32 [beats, words] of bit patterns [any, elements] in stream order."""
-    lanes = patterns.reshape(-1, boundary.lanes)
-    bits = (lanes[:, :, None] >> np.arange(boundary.bits) & 1).astype(np.uint8).reshape(len(lanes), -1)
-    words = -(-boundary.beat_bits // 32)
-    packed = np.zeros((len(lanes), 4 * words), np.uint8)
-    filled = np.packbits(bits, axis=1, bitorder="little")
+def pack_beats(patterns: np.ndarray, widths: Sequence[int]) -> np.ndarray:
+    """Return uint32 [beats, words] of bit patterns [beats, elements], each element so many bits."""
+    bits = [(patterns[:, [index]] >> np.arange(width)) & 1 for index, width in enumerate(widths)]
+    packed = np.zeros((len(patterns), 4 * -(-sum(widths) // 32)), np.uint8)
+    filled = np.packbits(np.concatenate(bits, axis=1).astype(np.uint8), axis=1, bitorder="little")
     packed[:, : filled.shape[1]] = filled
     return packed.view("<u4").astype(np.uint32)
 
@@ -112,8 +70,3 @@ def compare(name: str, seen: np.ndarray, expected: np.ndarray, frames: int, came
     wrong = (seen != expected).reshape(frames, -1).any(axis=1)
     wrong[came // beats :] = True
     return Comparison(name, frames, int(wrong.sum()), max(0, came - len(expected)))
-
-
-def _patterns(boundary: Boundary, values: np.ndarray) -> np.ndarray:
-    """Return bit patterns [N, elements] of a value, in stream order."""
-    return encode(boundary.stream.elements_of(values), boundary.stream.element)

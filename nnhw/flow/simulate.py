@@ -15,7 +15,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.errors import InputError
 from nnhw.flow.benches import Simulator, find_simulator, run_bench
-from nnhw.flow.boundaries import Comparison, boundaries, expected_beats
+from nnhw.flow.boundaries import Comparison, expected_beats
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.ir.files import pack_arrays
@@ -208,7 +208,7 @@ def _write_plan(
     arrays = folder / "arrays.npz"
     if not number:
         beats = {f"tap_{index}": beats for index, beats in enumerate(expected_beats(accelerator, values))}
-        output = values[boundaries(accelerator)[-1].node]
+        output = values[accelerator.output_node]
         packed = {
             "input": accelerator.input_format.pack(codes).reshape(-1, accelerator.input_format.beat_bytes),
             "output": accelerator.output_format.pack(output).reshape(-1),
@@ -217,7 +217,7 @@ def _write_plan(
     path, result = folder / f"plan-{number}.json", folder / f"result-{number}.json"
     plan = {
         "arrays": str(arrays),
-        "names": [boundary.node for boundary in boundaries(accelerator)],
+        "names": [boundary.name for boundary in accelerator.boundaries],
         "frames": len(codes),
         "stalls": pattern,
         "limit_cycles": cycle_limit(accelerator, len(codes)),

@@ -10,7 +10,7 @@ from amaranth.hdl import C, Cat, Module, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.accelerator import INPUT, Accelerator, Stream
+from nnhw.accelerator import INPUT, Accelerator, Boundary, Stream, StreamBoundary
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
@@ -56,6 +56,7 @@ class Engine(wiring.Component):
     -------
     i: stream of bytes, `input_format.beat_bytes` at once, the first in the lowest bits; frames back to back.
     o: stream of bytes, `output_format.frame_bytes` a frame.
+    load: with a shared engine, the stream of bytes that brings its program; `program`: its state.
     tap_<k>_valid, tap_<k>_payload: with `taps`, for boundary k of `accelerator.boundaries`: a beat passes in this
         cycle, and its bits.
     """
@@ -69,9 +70,9 @@ class Engine(wiring.Component):
             "o": Out(stream.Signature(unsigned(8))),
         }
         if taps:
-            for number, (index, _) in enumerate(accelerator.boundaries):
+            for number, boundary in enumerate(accelerator.boundaries):
                 members[f"tap_{number}_valid"] = Out(1)
-                members[f"tap_{number}_payload"] = Out(len(self.stages[index].o.payload.as_value()))  # type: ignore[attr-defined]
+                members[f"tap_{number}_payload"] = Out(boundary.bits)
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -82,13 +83,23 @@ class Engine(wiring.Component):
                 self._connect(m, source, _port(hardware, "i", port))
         self._connect(m, (len(self.stages) - 1, 0), self.o)
         if self.taps:
-            for number, (index, _) in enumerate(self.accelerator.boundaries):
-                o = self._output((index, 0))
+            for number, boundary in enumerate(self.accelerator.boundaries):
+                valid, payload = self._seen(boundary)
                 m.d.comb += [
-                    getattr(self, f"tap_{number}_valid").eq(o.valid & o.ready),
-                    getattr(self, f"tap_{number}_payload").eq(o.payload.as_value()),
+                    getattr(self, f"tap_{number}_valid").eq(valid),
+                    getattr(self, f"tap_{number}_payload").eq(payload),
                 ]
         return m
+
+    def _seen(self, boundary: Boundary) -> tuple[Value, Value]:
+        """Return whether a beat passes a boundary in this cycle, and its bits."""
+        if isinstance(boundary, StreamBoundary):
+            o = self._output((boundary.stage, 0))
+            return o.valid & o.ready, o.payload.as_value()
+        engine: Any = self.stages[boundary.stage]
+        codes, address = engine.tap_payload.codes, engine.tap_payload.address
+        used = boundary.bits - len(address)
+        return engine.tap_valid & (engine.record == boundary.number), Cat(codes[:used], address)
 
     def _output(self, source: tuple[int, int]) -> Any:
         """Return the stream that leaves a stage, or enters the accelerator."""

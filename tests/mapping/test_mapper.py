@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnhw.accelerator import Accelerator
+from nnhw.accelerator import Accelerator, StreamBoundary
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.errors import MappingError, ProblemList
 from nnhw.ir import BIPOLAR, Graph, IntType, run
@@ -30,7 +30,7 @@ def check_equal(body: Graph, accelerator: Accelerator, frames: int = 2, seed: in
     observed: dict[str, np.ndarray] = {}
     result = run(body, codes, observe=observed.__setitem__)[0]
     form = accelerator.output_format
-    outputs = {stage.node: stage.output for _, stage in accelerator.boundaries}
+    outputs = {tap.node: tap.stream for tap in accelerator.boundaries if isinstance(tap, StreamBoundary)}
     for frame in range(frames):
         for node, elements in golden_run(accelerator, codes[frame]).items():
             assert (elements == outputs[node].elements_of(observed[node][frame : frame + 1])[0]).all(), node

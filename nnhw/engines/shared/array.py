@@ -1,0 +1,168 @@
+"""The array of a shared engine: what synthesis needs to know, and every limit that a program must keep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from dataclasses import dataclass
+
+from nnhw.errors import MappingError
+from nnhw.ir.types import IntType
+
+ENGINE_VERSION = 1
+"""Of the records and of what the hardware makes of them: a program of another version is for another array."""
+MOST_SHIFTS = 4
+MOST_PRODUCT_BITS = 64
+POWERS_OF_TWO = {"lanes": 64, "simd": 64, "weight_bits": 8, "activation_bits": 8, "word_bits": 512}
+"""Parameters that are powers of two, and the most that each may be."""
+
+
+@dataclass(frozen=True)
+class ArrayConfig:
+    """Parameters of the hardware of a shared engine.
+
+    Parameters
+    ----------
+    lanes: output channels computed at once; a power of two.
+    simd: products of one lane in a cycle, over input channels; a power of two.
+    weight_bits, activation_bits: two's complement of exactly so many bits; powers of two up to 8.
+    word_bits, words: of the memory that holds program, weights and activations; one port.
+    rows: of the weight cache in block RAM; a row has a weight for each product of a cycle.
+    sum_bits: of an accumulator.
+    factor_bits, addend_bits: of the requantizer's constants, two's complement.
+    shifts: that a record may choose from, ascending; one to four.
+    drains: sums requantized in a cycle; divides `lanes`.
+    i_lanes: elements of a beat of input.
+    dsp: products are made in DSP blocks.
+
+    Raises
+    ------
+    MappingError: parameters that do not go together; all of them at once.
+    """
+
+    lanes: int
+    simd: int
+    weight_bits: int
+    activation_bits: int
+    word_bits: int
+    words: int
+    rows: int
+    sum_bits: int
+    factor_bits: int
+    addend_bits: int
+    shifts: tuple[int, ...]
+    drains: int = 1
+    i_lanes: int = 1
+    dsp: bool = False
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be a power of two up to {most}, given {value}"
+            for name, most in (
+                ("lanes", 64),
+                ("simd", 64),
+                ("weight_bits", 8),
+                ("activation_bits", 8),
+                ("word_bits", 512),
+            )
+            if not 0 < (value := getattr(self, name)) <= most or value & (value - 1)
+        ]
+        if not problems:
+            problems = self._misfits()
+        if problems:
+            raise MappingError("shared engine: " + "; ".join(problems))
+
+    def _misfits(self) -> list[str]:
+        problems = []
+        if self.simd > self.codes_per_word:
+            problems.append(f"simd {self.simd} is more than the {self.codes_per_word} codes of a word")
+        if self.word_bits % (self.i_lanes * self.activation_bits):
+            problems.append(f"input beats of {self.i_lanes} elements must divide a word of {self.codes_per_word}")
+        if self.lanes % self.drains:
+            problems.append(f"drains {self.drains} must divide lanes {self.lanes}")
+        shifts = self.shifts
+        if not 1 <= len(shifts) <= MOST_SHIFTS or list(shifts) != sorted(set(shifts)) or shifts[0] < 0:
+            problems.append(f"shifts must be one to {MOST_SHIFTS} ascending numbers, given {shifts}")
+        if self.sum_bits + self.factor_bits > MOST_PRODUCT_BITS or self.addend_bits > MOST_PRODUCT_BITS:
+            problems.append(
+                f"a sum of {self.sum_bits} bits times a factor of {self.factor_bits}, and an addend of "
+                f"{self.addend_bits}, must stay within {MOST_PRODUCT_BITS} bits"
+            )
+        if self.words < 2 or self.rows < 1 or self.sum_bits < 2:
+            problems.append("it needs at least 2 words, 1 row and sums of 2 bits")
+        return problems
+
+    @property
+    def weight(self) -> IntType:
+        """Type of the weights."""
+        return _signed(self.weight_bits)
+
+    @property
+    def activation(self) -> IntType:
+        """Type of the stored codes."""
+        return _signed(self.activation_bits)
+
+    @property
+    def products(self) -> int:
+        """Products of a cycle."""
+        return self.lanes * self.simd
+
+    @property
+    def address_bits(self) -> int:
+        """Bits of the address of a word."""
+        return (self.words - 1).bit_length()
+
+    @property
+    def codes_per_word(self) -> int:
+        """Activations of a word."""
+        return self.word_bits // self.activation_bits
+
+    @property
+    def steps_per_word(self) -> int:
+        """Cycles that a full word of activations feeds a dense array."""
+        return self.codes_per_word // self.simd
+
+    @property
+    def granule_bits(self) -> int:
+        """Bits of one code of every lane: what is stored at once."""
+        return self.lanes * self.activation_bits
+
+    @property
+    def parts(self) -> int:
+        """Words of a granule, where it is that long; else 1."""
+        return max(1, self.granule_bits // self.word_bits)
+
+    @property
+    def slices(self) -> int:
+        """Granules of a word, where it is that long; else 1."""
+        return max(1, self.word_bits // self.granule_bits)
+
+    @property
+    def row_words(self) -> int:
+        """Memory words of a row of weights, from its first word on."""
+        return -(-self.products * self.weight_bits // self.word_bits)
+
+    @property
+    def constant_words(self) -> int:
+        """Memory words of the constants of a lane."""
+        return -(-(self.factor_bits + self.addend_bits) // self.word_bits)
+
+    @property
+    def drain_cycles(self) -> int:
+        """Cycles in which the sums of all lanes are requantized."""
+        return self.lanes // self.drains
+
+    @property
+    def id(self) -> int:
+        """CRC-32 of all this: programs say for which array they are made."""
+        document = json.dumps([ENGINE_VERSION, dataclasses.asdict(self)], sort_keys=True)
+        return zlib.crc32(document.encode())
+
+    def chunks(self, channels: int) -> int:
+        """Return the words of a pixel of so many channels."""
+        return -(-channels // self.codes_per_word)
+
+
+def _signed(bits: int) -> IntType:
+    return IntType(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

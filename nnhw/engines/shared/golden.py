@@ -1,0 +1,156 @@
+"""What a program computes, in NumPy: every code that is stored, every byte that leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.program import SharedConfig
+from nnhw.engines.shared.records import Compute, Emit, Fill
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a `Compute` has stored for one frame.
+
+    Parameters
+    ----------
+    record: its index in the program.
+    codes: int64 [pixels, lanes].
+    addresses: int64 [pixels], of the first word.
+    slice: granule in that word.
+    """
+
+    record: int
+    codes: np.ndarray
+    addresses: np.ndarray
+    slice: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One frame: what each record stored, and the bytes that left."""
+
+    stored: tuple[Stored, ...]
+    output: np.ndarray
+
+
+def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
+    """Run a program for one frame.
+
+    Every `Compute` reads all that it needs before it stores anything: a program whose tensors overlap in another way
+    than the hardware's order allows is wrong, and shows as a difference to the hardware.
+
+    Parameters
+    ----------
+    elements: int64 [elements], patterns of `activation_bits` bits or codes, in stream order.
+    """
+    array = config.array
+    memory = np.zeros((array.words, array.codes_per_word), dtype=np.int64)
+    stored, output, taken = list[Stored](), list[np.ndarray](), 0
+    for index, record in enumerate(config.records):
+        if isinstance(record, Fill):
+            count = record.pixels * record.elements
+            _fill(memory, record, elements[taken : taken + count], array)
+            taken += count
+        elif isinstance(record, Emit):
+            output.append(_emit(memory, record, array))
+        else:
+            sums = compute_sums(memory, record, array)
+            if record.raw:
+                output.append(_raw_bytes(sums[:, : record.channels[1]], record.raw))
+                continue
+            codes = requantize(sums, record, array)
+            codes = codes.reshape(record.pixels, record.window, array.lanes).max(axis=1)
+            stored.append(_store(memory, record, codes, index, array))
+    return Trace(tuple(stored), np.concatenate(output) if output else np.zeros(0, dtype=np.uint8))
+
+
+def wrap(values: np.ndarray, bits: int) -> np.ndarray:
+    """Return numbers as two's complement of so many bits."""
+    top = 1 << (bits - 1)
+    return ((values + top) & ((1 << bits) - 1)) - top
+
+
+def walk(record: Compute) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (address, row, column) of the words read, int64 [positions, ky * kx, words], addresses not reduced."""
+    axes = []
+    for start, part in ((record.start, "address"), (record.row, "row"), (record.column, "column")):
+        total = np.full((1,) * len(record.loops), start, dtype=np.int64)
+        inner = 0
+        for level, loop in enumerate(record.loops):
+            # A step of a loop takes back the steps of those inside it.
+            stride = getattr(loop, part) + inner
+            inner += (loop.count - 1) * stride
+            shape = [1] * len(record.loops)
+            shape[-1 - level] = loop.count
+            total = total + (stride * np.arange(loop.count)).reshape(shape)
+        word, kx, ky = record.counts[:3]
+        axes.append(np.broadcast_to(total, record.counts[::-1]).reshape(-1, ky * kx, word))
+    return axes[0], axes[1], axes[2]
+
+
+def read_codes(memory: np.ndarray, record: Compute) -> np.ndarray:
+    """Return the words read, int64 [positions, ky * kx, words, codes of a word]."""
+    address, row, column = walk(record)
+    inside = (row >= 0) & (row < record.height) & (column >= 0) & (column < record.width)
+    return np.where(inside[..., None], memory[address % len(memory)], record.border)
+
+
+def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.ndarray:
+    """Return the sums of every lane, int64 [positions, lanes]."""
+    words = read_codes(memory, record)
+    positions, taps = words.shape[:2]
+    if record.channelwise:
+        granules = words.reshape(positions, taps, -1, array.lanes)
+        codes = granules[:, :, record.source_slice if array.slices > 1 else 0]
+        rows = record.weights[:, :, 0]
+        rows = np.broadcast_to(rows, (taps, array.lanes)) if record.hold else rows
+        return wrap(np.einsum("ptk,tk->pk", codes, rows), array.sum_bits)
+    codes = words[..., : record.steps * array.simd].reshape(positions, -1)
+    rows = record.weights.transpose(0, 2, 1).reshape(-1, array.lanes)
+    if record.hold:
+        rows = np.tile(rows, (record.taps, 1))
+    return wrap(codes @ rows, array.sum_bits)
+
+
+def requantize(sums: np.ndarray, record: Compute, array: ArrayConfig) -> np.ndarray:
+    """Return the codes int64 [positions, lanes] of sums."""
+    shift = array.shifts[record.shift]
+    number = sums * record.factor + record.addend
+    code = number >> shift
+    if record.even:
+        whole = number & ((1 << shift) - 1) == 0
+        code = code - (whole & ((code + record.parity) & 1 == 1))
+    return np.clip(code, record.low, record.high)
+
+
+def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayConfig) -> None:
+    bits = array.activation_bits
+    codes = wrap(elements ^ (record.flip << (bits - 1)), bits).reshape(record.pixels, record.elements)
+    words = array.chunks(record.elements)
+    padded = np.pad(codes, ((0, 0), (0, words * array.codes_per_word - record.elements)))
+    memory[record.start : record.start + record.pixels * words] = padded.reshape(-1, array.codes_per_word)
+
+
+def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
+    bits, words = array.activation_bits, array.chunks(record.elements)
+    codes = memory[record.start : record.start + record.pixels * words].reshape(record.pixels, -1)[:, : record.elements]
+    if record.flip:
+        codes = (codes & ((1 << bits) - 1)) ^ (1 << (bits - 1))
+    return (codes.reshape(-1) & 0xFF).astype(np.uint8)
+
+
+def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, array: ArrayConfig) -> Stored:
+    addresses = (record.target + record.target_step * np.arange(record.pixels)) % array.words
+    for part in range(array.parts):
+        first = array.lanes * record.target_slice if array.slices > 1 else 0
+        lanes = codes[:, part * array.codes_per_word : (part + 1) * array.codes_per_word]
+        memory[(addresses + part) % array.words, first : first + lanes.shape[1]] = lanes
+    return Stored(index, codes, addresses, record.target_slice)
+
+
+def _raw_bytes(sums: np.ndarray, count: int) -> np.ndarray:
+    return ((sums.reshape(-1, 1) >> (8 * np.arange(count))) & 0xFF).astype(np.uint8).reshape(-1)

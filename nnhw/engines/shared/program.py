@@ -1,0 +1,97 @@
+"""A program of a shared engine, and its image: the bytes that are loaded into the engine's memory."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.records import Compute, Emit, Fill, Record, encode_record
+from nnhw.errors import MappingError
+
+MAGIC = b"NNPR"
+HEADER = struct.Struct("<4sIII")
+"""Magic, id of the array, bytes of the body, bytes of a frame's output."""
+TRAILER = struct.Struct("<I")
+"""CRC-32 of header and body."""
+
+
+@dataclass(frozen=True, eq=False)
+class SharedConfig:
+    """A shared engine with its program.
+
+    Parameters
+    ----------
+    array: the hardware.
+    records: run one after the other for each frame: `Fill` first, results leave through `Emit` or raw sums.
+
+    Raises
+    ------
+    MappingError: the program exceeds a limit of the array.
+    """
+
+    array: ArrayConfig
+    records: tuple[Record, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.words) > self.array.words:
+            raise MappingError(
+                f"the program and its weights need {len(self.words)} words of {self.array.word_bits} bits, the memory "
+                f"has {self.array.words}; use fewer bits for weights, a smaller network or a larger board"
+            )
+
+    @cached_property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """(first word, words) of each record."""
+        found, place = [], 0
+        for words in self._encoded:
+            found.append((place, len(words)))
+            place += len(words)
+        return tuple(found)
+
+    @cached_property
+    def _encoded(self) -> list[list[int]]:
+        final = len(self.records) - 1
+        return [encode_record(record, index == final, self.array) for index, record in enumerate(self.records)]
+
+    @cached_property
+    def words(self) -> list[int]:
+        """The memory from address 0 on, as it must be when the program starts."""
+        return [word for words in self._encoded for word in words]
+
+    @property
+    def image(self) -> bytes:
+        """Return what is loaded; see the layout in `HEADER` and `TRAILER`."""
+        body = words_to_bytes(self.words, self.array.word_bits)
+        head = HEADER.pack(MAGIC, self.array.id, len(body), self.o_beats)
+        return head + body + TRAILER.pack(zlib.crc32(head + body))
+
+    @property
+    def i_beats(self) -> int:
+        """Beats of input of a frame."""
+        return sum(one.pixels * one.elements for one in self.records if isinstance(one, Fill)) // self.array.i_lanes
+
+    @property
+    def o_beats(self) -> int:
+        """Bytes of output of a frame."""
+        return sum(output_bytes(record) for record in self.records)
+
+    @property
+    def products(self) -> int:
+        """Products of the model in a frame."""
+        return sum(record.products for record in self.records if isinstance(record, Compute))
+
+
+def output_bytes(record: Record) -> int:
+    """Return the bytes of a frame that a record sends."""
+    if isinstance(record, Emit):
+        return record.pixels * record.elements
+    return record.positions * record.channels[1] * record.raw if isinstance(record, Compute) else 0
+
+
+def words_to_bytes(words: Sequence[int], bits: int) -> bytes:
+    """Return memory words as bytes, little-endian."""
+    return b"".join(word.to_bytes(bits // 8, "little") for word in words)

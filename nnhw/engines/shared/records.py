@@ -1,0 +1,310 @@
+"""The records of a program, and their form in memory.
+
+A record is a descriptor; behind that of a `Compute` follow the constants of each lane, then the rows of weights.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from nnhw.engines.encoding import encode, pack_words
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.errors import MappingError
+
+LOOPS = ("word", "kx", "ky", "wx", "wy", "x", "y")
+"""Innermost first."""
+COUNT_BITS = 10
+EXTENT_BITS = 11
+SIZE_BITS = 16
+
+
+class Kind(enum.IntEnum):
+    """What a record does."""
+
+    FILL = 0
+    COMPUTE = 1
+    EMIT = 2
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A tensor that comes in or goes out, pixel by pixel.
+
+    Parameters
+    ----------
+    start: address of its first word.
+    pixels: how many.
+    elements: of a pixel; of what comes in, a multiple of the array's `i_lanes`.
+    flip: the codes are unsigned outside: their top bit is inverted on the way.
+    node: the IR value.
+    """
+
+    start: int
+    pixels: int
+    elements: int
+    flip: bool
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Fill(Transfer):
+    """A tensor from the input stream, `i_lanes` elements a beat; a pixel begins with a new word."""
+
+
+@dataclass(frozen=True)
+class Emit(Transfer):
+    """A tensor to the output stream, an element a byte: extended by its sign, or by zeros where it is flipped."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One of the nested loops over the words that a `Compute` reads.
+
+    Parameters
+    ----------
+    count: how often.
+    address, row, column: added when the loop steps on, while all loops inside it start anew.
+    """
+
+    count: int = 1
+    address: int = 0
+    row: int = 0
+    column: int = 0
+
+
+def make_loops(counts: Sequence[int], strides: Sequence[tuple[int, int, int]]) -> tuple[Loop, ...]:
+    """Return loops by their counts and by how far each step goes, both innermost first.
+
+    Parameters
+    ----------
+    strides: (address, row, column) from one step of a loop to the next, the loops inside it at the same place.
+    """
+    loops, inner = list[Loop](), [0, 0, 0]
+    for count, stride in zip(counts, strides, strict=True):
+        loops.append(Loop(count, *(step - back for step, back in zip(stride, inner, strict=True))))
+        inner = [back + (count - 1) * step for step, back in zip(stride, inner, strict=True)]
+    return tuple(loops)
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """Up to `lanes` output channels of a layer, in every pixel.
+
+    For y, x, wy, wx, `gap` idle cycles and then the taps ky, kx, word. The codes of the positions wy, wx are joined by
+    their maximum.
+
+    Parameters
+    ----------
+    layer, node: of the model, and the IR value of which this is a part.
+    channels: (first, number) of the value's channels, in order.
+    start: address of the first word read; it, and every address, counts modulo the words of the memory.
+    row, column: of the first word read, as the border sees them.
+    height, width: a word outside 0 <= row < height, 0 <= column < width is border.
+    border: stored code of its elements.
+    loops: by `LOOPS`.
+    weights: int64 [rows, lanes, simd]; channelwise only [:, :, 0] counts.
+    factor, addend: int64 [lanes] of the requantizer; None with `raw`.
+    channelwise: lane k takes channel k of a granule; else all lanes take the same `simd` channels of a word.
+    steps: cycles spent on a word; channelwise 1.
+    source_slice: granule in the word that is read, channelwise.
+    hold: all taps have the same row of weights.
+    gap: idle cycles in front of each position.
+    shift: index into the array's shifts.
+    even, parity: a number without fraction whose sum with the parity is odd counts as one less.
+    low, high: the stored codes are clamped to.
+    raw: bytes of a sum that goes to the output stream instead; 0: codes are stored.
+    target, target_step: address of the first word written, and words from one pixel to the next.
+    target_slice: granule in the word that is written.
+    zero: the model's codes are the stored ones and this; hardware does not know it.
+    products: of the model's, border not counted.
+    """
+
+    layer: str
+    node: str
+    channels: tuple[int, int]
+    start: int
+    row: int
+    column: int
+    height: int
+    width: int
+    border: int
+    loops: tuple[Loop, ...]
+    weights: np.ndarray = field(repr=False)
+    factor: np.ndarray | None = field(repr=False)
+    addend: np.ndarray | None = field(repr=False)
+    channelwise: bool = False
+    steps: int = 1
+    source_slice: int = 0
+    hold: bool = False
+    gap: int = 0
+    shift: int = 0
+    even: bool = False
+    parity: int = 0
+    low: int = 0
+    high: int = 0
+    raw: int = 0
+    target: int = 0
+    target_step: int = 0
+    target_slice: int = 0
+    zero: int = 0
+    products: int = 0
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Count of each loop, innermost first."""
+        return tuple(loop.count for loop in self.loops)
+
+    @property
+    def words(self) -> int:
+        """Words read for one position."""
+        return math.prod(self.counts[:3])
+
+    @property
+    def window(self) -> int:
+        """Positions of one stored pixel."""
+        return math.prod(self.counts[3:5])
+
+    @property
+    def pixels(self) -> int:
+        """Pixels stored."""
+        return math.prod(self.counts[5:])
+
+    @property
+    def positions(self) -> int:
+        """Positions computed."""
+        return self.window * self.pixels
+
+    @property
+    def period(self) -> int:
+        """Cycles of one position."""
+        return self.gap + self.words * self.steps
+
+    @property
+    def taps(self) -> int:
+        """Rows of weights that one position takes one after the other."""
+        return math.prod(self.counts[1:3]) if self.channelwise else self.words * self.steps
+
+
+Record = Fill | Compute | Emit
+
+
+def layout(array: ArrayConfig) -> dict[str, tuple[int, int]]:
+    """Return (lowest bit, bits) of each field of a descriptor.
+
+    Counts, `steps` and `parts` are stored less one. `start` serves all kinds; `pixels` and `elements` are of transfers.
+    Fields of a loop are called `word_count`, `word_address`, `word_row`, `word_column`, and so on.
+    """
+    address, code = array.address_bits, array.activation_bits
+    sizes = {"kind": 2, "last": 1, "start": address, "pixels": SIZE_BITS, "elements": SIZE_BITS, "flip": 1}
+    sizes |= {"row": EXTENT_BITS, "column": EXTENT_BITS, "height": COUNT_BITS, "width": COUNT_BITS, "border": code}
+    for name in LOOPS:
+        sizes |= {f"{name}_count": COUNT_BITS, f"{name}_address": address}
+        sizes |= {f"{name}_row": EXTENT_BITS, f"{name}_column": EXTENT_BITS}
+    sizes |= {"channelwise": 1, "steps": 6, "source_slice": 5, "hold": 1, "gap": 8, "rows": 11, "outputs": 7}
+    sizes |= {"shift": 2, "even": 1, "parity": 1, "low": code, "high": code, "raw": 3}
+    sizes |= {"target": address, "target_step": address, "target_slice": 5}
+    places, place = {}, 0
+    for name, bits in sizes.items():
+        places[name] = (place, bits)
+        place += bits
+    return places
+
+
+def descriptor_words(array: ArrayConfig) -> int:
+    """Return the memory words of a descriptor."""
+    return -(-sum(bits for _, bits in layout(array).values()) // array.word_bits)
+
+
+def values(record: Record, last: bool) -> dict[str, int]:
+    """Return the fields of a record's descriptor; those that are not there are 0."""
+    if isinstance(record, Transfer):
+        kind = Kind.FILL if isinstance(record, Fill) else Kind.EMIT
+        own = {field.name: getattr(record, field.name) for field in fields(record) if field.name != "node"}
+        return {"kind": kind, "last": last, **own}
+    found = {"kind": Kind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
+    found |= {"steps": record.steps - 1, "rows": len(record.weights), "outputs": record.channels[1]}
+    for name, loop in zip(LOOPS, record.loops, strict=True):
+        found |= {f"{name}_count": loop.count - 1, f"{name}_address": loop.address}
+        found |= {f"{name}_row": loop.row, f"{name}_column": loop.column}
+    return found
+
+
+PLAIN = (
+    *("start", "row", "column", "height", "width", "border", "channelwise", "source_slice", "hold", "gap", "shift"),
+    *("even", "parity", "low", "high", "raw", "target", "target_step", "target_slice"),
+)
+"""Fields of a `Compute` that are stored as they are."""
+MODULAR = ("start", "target", "target_step", *(f"{name}_address" for name in LOOPS))
+"""Fields that count modulo the words of the memory."""
+SIGNED = ("row", "column", "border", "low", "high", *(f"{name}_{part}" for name in LOOPS for part in ("row", "column")))
+
+
+def encode_record(record: Record, last: bool, array: ArrayConfig) -> list[int]:
+    """Return the memory words of a record.
+
+    Raises
+    ------
+    MappingError: it exceeds a limit of the array: which, and by how much.
+    """
+    places, number = layout(array), 0
+    for name, value in values(record, last).items():
+        place, bits = places[name]
+        _check_field(record, name, value, bits, array)
+        number |= (value & ((1 << bits) - 1)) << place
+    mask = (1 << array.word_bits) - 1
+    words = [(number >> (array.word_bits * index)) & mask for index in range(descriptor_words(array))]
+    if isinstance(record, Compute):
+        words += _constant_words(record, array) + _weight_words(record, array)
+    return words
+
+
+def _check_field(record: Record, name: str, value: int, bits: int, array: ArrayConfig) -> None:
+    if name in MODULAR:
+        return
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name in SIGNED else (0, (1 << bits) - 1)
+    if name == "rows":
+        high = min(high, array.rows)
+    if not low <= value <= high:
+        where = record.layer if isinstance(record, Compute) else record.node
+        raise MappingError(
+            f"layer '{where}': field '{name}' of its program is {value}, the array takes {low} to {high}; "
+            "use --style streaming, or an array with more"
+        )
+
+
+def _constant_words(record: Compute, array: ArrayConfig) -> list[int]:
+    """Return the constants of each lane, the addend in the lowest bits; raw sums have none."""
+    if record.factor is None or record.addend is None:
+        return []
+    words, mask = [], (1 << array.word_bits) - 1
+    sizes = (array.addend_bits, array.factor_bits)
+    for factor, addend in zip(record.factor.tolist(), record.addend.tolist(), strict=True):
+        for name, value, bits in (("factor", factor, array.factor_bits), ("addend", addend, array.addend_bits)):
+            if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+                raise MappingError(
+                    f"layer '{record.layer}': {name} {value} of its requantizer needs more than the {bits} bits of the "
+                    "array; use --style streaming, or an array with more"
+                )
+        low, high = (value & ((1 << bits) - 1) for value, bits in zip((addend, factor), sizes, strict=True))
+        number = low | high << array.addend_bits
+        words += [(number >> (array.word_bits * index)) & mask for index in range(array.constant_words)]
+    return words
+
+
+def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
+    """Return the rows of weights: lane 0 in the lowest bits, of a lane the first channel."""
+    rows = record.weights.reshape(len(record.weights), array.products)
+    if not array.weight.holds(rows):
+        raise MappingError(
+            f"layer '{record.layer}': its weights lie in {rows.min()}..{rows.max()}, those of the array in "
+            f"{array.weight.low}..{array.weight.high}; use an array with more weight bits"
+        )
+    words, mask = [], (1 << array.word_bits) - 1
+    for number in pack_words(encode(rows, array.weight), array.weight_bits):
+        words += [(number >> (array.word_bits * index)) & mask for index in range(array.row_words)]
+    return words
