@@ -13,11 +13,10 @@ from benchmarks.mnist import join
 from benchmarks.networks import NETWORKS
 from benchmarks.rtl import PATTERNS, Equality, check_equality
 from nnhw import ir
-from nnhw.accelerator import Accelerator, Stage
+from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
-from nnhw.engines.channelwise import ChannelwiseConfig
-from nnhw.engines.matmul import MatmulConfig
 from nnhw.errors import NnhwError
+from nnhw.flow.arrays import works
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.progress import Progress, make_progress
@@ -34,6 +33,8 @@ class Case:
     Parameters
     ----------
     board: on which it is measured where no other is asked for.
+    network: of `NETWORKS`; the case's own name otherwise.
+    style: see `nnhw.flow.options.Options`.
     frames: through the RTL, under every pair of stall patterns.
     patterns: of them, so many.
     placed: a bitstream is built; on a large device that takes an hour.
@@ -41,6 +42,8 @@ class Case:
     """
 
     board: str
+    network: str = ""
+    style: str = "streaming"
     frames: int = 8
     patterns: int = 2
     placed: bool = True
@@ -62,7 +65,20 @@ CASES: dict[str, Case] = {
     "resnet8_w8a8": Case("ulx3s_85f", frames=2, seeds=1),
     "cnv_half_w2a2": Case("ulx3s_25f", frames=2, seeds=2),
     "cnv_w1a1": Case("ulx3s_85f", frames=2, patterns=1, seeds=1),
+    # One engine for all layers.
+    "ds_cnn_w8a8_shared": Case("icebreaker", "ds_cnn_w8a8", "shared", frames=3),
+    "ds_cnn_all4_shared": Case("icebreaker", "ds_cnn_all4", "shared", frames=3),
+    "ds_cnn_all2_shared": Case("icebreaker", "ds_cnn_all2", "shared", frames=3),
+    "resnet8_w8a8_shared": Case("icebreaker", "resnet8_w8a8", "shared", frames=2),
+    "resnet8_all4_shared": Case("icebreaker", "resnet8_all4", "shared", frames=2),
+    "resnet8_all2_shared": Case("icebreaker", "resnet8_all2", "shared", frames=2),
+    "mobilenet_w4a4_shared": Case("icebreaker", "mobilenet_w4a4", "shared", frames=2),
+    "autoencoder_w2a8_shared": Case("icebreaker", "autoencoder_w2a8", "shared", frames=4),
+    "cnv_half_w2a2_shared": Case("icebreaker", "cnv_half_w2a2", "shared", frames=2),
+    "resnet8_w8a8_shared_85f": Case("ulx3s_85f", "resnet8_w8a8", "shared", frames=2, placed=False),
+    "mobilenet_w8a8_shared_85f": Case("ulx3s_85f", "mobilenet_w8a8", "shared", frames=2, placed=False),
 }
+SHARED = tuple(name for name, case in CASES.items() if case.style == "shared")
 
 
 def network(*names: str) -> Callable[[str | None], Row]:
@@ -97,19 +113,21 @@ def measure(name: str, board: str | None = None) -> Row:
 
     case, found = CASES[name], load_board(board or CASES[name].board)
     progress = make_progress(Console(stderr=True))
-    model, example = NETWORKS[name].load()
-    source = Source(model, example, name)
+    chosen = case.network or name
+    model, example = NETWORKS[chosen].load()
+    source = Source(model, example, chosen)
     with tempfile.TemporaryDirectory() as scratch:
         stop_at = "build" if case.placed else "map"
-        options = Options(frames=0, seeds=case.seeds)
+        options = Options(frames=0, seeds=case.seeds, style=case.style)
         # Equality comes before place and route, which takes longer; the second run finds the stages of the first.
-        mapped = run_build(source, name, found.name, options, out=scratch, stop_at="map", progress=progress)
+        mapped = run_build(source, chosen, found.name, options, out=scratch, stop_at="map", progress=progress)
         equalities = compare_rtl(mapped, case, progress)
         build = mapped
         if case.placed:
-            build = run_build(None, name, found.name, options, out=scratch, start_from="elaborate", progress=progress)
+            build = run_build(None, chosen, found.name, options, out=scratch, start_from="elaborate", progress=progress)
         return {
-            "network": name,
+            "network": chosen,
+            "style": case.style,
             **with_equality(build.report, equalities),
             "target_clock_hz": found.target_clock_hz,
             "slowest": slowest_engine(build.accelerator),
@@ -146,27 +164,22 @@ def slowest_engine(accelerator: Accelerator) -> Row:
     -------
     Its layer; `cycles` in which it works for one frame; `busy`: those / interval; `utilization`: products that the
     frame needs / (products that its lanes can do in a cycle x cycles); border positions that padding adds are not
-    needed.
+    needed. Of a shared engine, all layers together.
     """
-    engines = [stage for stage in accelerator.stages if stage.products]
-    stage = max(engines, key=lambda stage: stage.config.i_beats)
-    cycles, lanes = stage.config.i_beats, lanes_of(stage)
-    assert isinstance(cycles, int)
+    found = works(accelerator)
+    if accelerator.shared is not None:
+        own = [work for work in found if work.engine == "shared"]
+        layer, cycles = "all", sum(work.busy for work in own)
+        products, lanes = sum(work.products for work in own), own[0].lanes
+    else:
+        work = max(found, key=lambda work: work.busy)
+        layer, cycles, products, lanes = work.layer, work.busy, work.products, work.lanes
     return {
-        "layer": stage.layer,
+        "layer": layer,
         "cycles": cycles,
         "busy": cycles / accelerator.schedule.interval_cycles,
-        "utilization": stage.products / (lanes * cycles),
+        "utilization": products / (lanes * cycles),
     }
-
-
-def lanes_of(stage: Stage) -> int:
-    """Return the products that an engine does in a cycle."""
-    config = stage.config
-    if isinstance(config, MatmulConfig):
-        return config.pe * config.simd
-    assert isinstance(config, ChannelwiseConfig)
-    return config.lanes * config.row_lanes
 
 
 def is_clean(row: Mapping[str, Any]) -> bool:

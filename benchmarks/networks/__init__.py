@@ -58,4 +58,11 @@ NETWORKS: dict[str, Network] = {
     "cnv_half_w2a2": Network(
         "cnv", "CNV of half width, CIFAR-10 shape, 2 bit, random weights", {"bits": 2, "width": 32}
     ),
+    "resnet8_all4": Network("resnet8", "the same, 4 bit also behind the mean", {"bits": 4, "mean_bits": 4}),
+    "resnet8_all2": Network("resnet8", "the same, 2 bit also behind the mean", {"bits": 2, "mean_bits": 2}),
+    "ds_cnn_all4": Network("ds_cnn", "DS-CNN, 4 bit also behind the mean, random weights", {"bits": 4, "mean_bits": 4}),
+    "ds_cnn_all2": Network("ds_cnn", "DS-CNN, 2 bit also behind the mean, random weights", {"bits": 2, "mean_bits": 2}),
+    "mobilenet_w4a4": Network("mobilenet", "MobileNetV1-0.25 for 96 x 96 pixels, 4 bit, random weights", {"bits": 4}),
+    "mobilenet_w8a8": Network("mobilenet", "MobileNetV1-0.25 for 96 x 96 pixels, 8 bit, random weights", {"bits": 8}),
+    "autoencoder_w2a8": Network("autoencoder", "640-128-..-8-..-640, 2-bit weights, 8-bit activations, random weights"),
 }

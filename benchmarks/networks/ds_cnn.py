@@ -25,7 +25,7 @@ def _block(channels_in: int, size: int | tuple[int, int], bits: int, **options: 
 class DsCnn(nn.Module):
     """Log-mel features [N, 1, 49, 10] --> logits [N, 10]."""
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, mean_bits: int) -> None:
         super().__init__()
         self.features = Int(8, scale=2**-3)  # log-mel values of samples in [-1, 1) lie in (-16, 16)
         self.border = nn.ZeroPad2d((1, 1, 4, 5))
@@ -34,7 +34,7 @@ class DsCnn(nn.Module):
             [_block(CHANNELS, 3, bits, padding=1, groups=CHANNELS), _block(CHANNELS, 1, bits)] for _ in range(PAIRS)
         ]
         self.pairs = nn.Sequential(*(block for pair in pairs for block in pair))
-        self.mean = observed(8)
+        self.mean = observed(mean_bits)
         self.fc = QuantLinear(CHANNELS, CLASSES, weight_quant=Int(bits, "max_abs", axis=0))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,11 +45,17 @@ class DsCnn(nn.Module):
         return result
 
 
-def build_model(bits: int = 8) -> nn.Module:
-    """Return the network; weights and activations have `bits` bits, the features 8."""
+def build_model(bits: int = 8, mean_bits: int = 8) -> nn.Module:
+    """Return the network; weights and activations have `bits` bits, the features 8.
+
+    Parameters
+    ----------
+    mean_bits: of the activations behind the average pooling; checkpoints have 8.
+    """
+    name = f"ds_cnn_w{bits}a{bits}" if mean_bits == 8 else f"ds_cnn_all{bits}"
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return weighted(DsCnn(bits), f"ds_cnn_w{bits}a{bits}", torch.randn(16, 1, FRAMES, COEFFICIENTS) * 4 - 6)
+        return weighted(DsCnn(bits, mean_bits), name, torch.randn(16, 1, FRAMES, COEFFICIENTS) * 4 - 6)
 
 
 example_input = torch.randn(4, 1, FRAMES, COEFFICIENTS, generator=torch.Generator().manual_seed(1)) * 4 - 6

@@ -48,14 +48,14 @@ class Block(nn.Module):
 class ResNet8(nn.Module):
     """[N, 3, 32, 32] in [0, 1] --> logits [N, 10]."""
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, mean_bits: int) -> None:
         super().__init__()
         self.pixels = UInt(8, scale=2**-8)
         self.stem, self.norm, self.act = _conv(3, CHANNELS[0], 3, 1, bits), nn.BatchNorm2d(CHANNELS[0]), observed(bits)
         self.block1 = Block(CHANNELS[0], CHANNELS[0], 1, bits)
         self.block2 = Block(CHANNELS[0], CHANNELS[1], 2, bits)
         self.block3 = Block(CHANNELS[1], CHANNELS[2], 2, bits)
-        self.mean = observed(8)
+        self.mean = observed(mean_bits)
         self.fc = QuantLinear(CHANNELS[2], CLASSES, weight_quant=Int(bits, "max_abs", axis=0))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,11 +67,16 @@ class ResNet8(nn.Module):
         return result
 
 
-def build_model(bits: int = 8) -> nn.Module:
-    """Return the network with random weights; weights and activations have `bits` bits, the image 8."""
+def build_model(bits: int = 8, mean_bits: int = 8) -> nn.Module:
+    """Return the network with random weights; weights and activations have `bits` bits, the image 8.
+
+    Parameters
+    ----------
+    mean_bits: of the activations behind the average pooling.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return settled(ResNet8(bits), torch.rand(16, 3, 32, 32))
+        return settled(ResNet8(bits, mean_bits), torch.rand(16, 3, 32, 32))
 
 
 example_input = torch.rand(EXAMPLES, 3, 32, 32, generator=torch.Generator().manual_seed(1))

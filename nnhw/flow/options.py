@@ -10,6 +10,8 @@ from pathlib import Path
 
 from nnhw.errors import InputError
 
+STYLES = ("auto", "streaming", "shared")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -23,6 +25,8 @@ class Options:
     seeds: place-and-route runs, of which the best counts.
     jobs: processes at a time.
     frames: that the RTL simulation runs; 0: no simulation.
+    style: `streaming`: each layer has an engine of its own; `shared`: one engine runs a program of layers; `auto`: the
+        faster that fits.
     """
 
     clock_hz: float | None = None
@@ -31,12 +35,15 @@ class Options:
     seeds: int = 5
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
     frames: int = 8
+    style: str = "auto"
 
     def __post_init__(self) -> None:
         for name, unit in (("clock_hz", "Hz"), ("target_fps", "frames/s")):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"option {name} needs a positive number of {unit}, given {value}")
+        if self.style not in STYLES:
+            raise InputError(f"--style is one of {', '.join(STYLES)}; given '{self.style}'")
 
 
 def load_overrides(path: Path) -> dict[str, dict[str, int]]:
@@ -66,6 +73,7 @@ def make_options(
     seeds: int,
     jobs: int | None,
     frames: int,
+    style: str,
 ) -> Options:
     """Return the options of a command line."""
     return Options(
@@ -75,4 +83,5 @@ def make_options(
         seeds=seeds,
         jobs=jobs or os.cpu_count() or 1,
         frames=frames,
+        style=style,
     )

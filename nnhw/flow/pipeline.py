@@ -77,6 +77,7 @@ def build(
     out: Path | str | None = None,
     clock_mhz: float | None = None,
     target_fps: float | None = None,
+    style: str = "auto",
     overrides: Mapping[str, Mapping[str, int]] | None = None,
     seeds: int = 5,
     frames: int = 8,
@@ -94,6 +95,7 @@ def build(
     out: the build folder; `build/<name>-<board>` otherwise.
     clock_mhz: that the engine must reach; the fastest that holds otherwise.
     target_fps: frames per second at the engine that suffice; the fastest mapping that fits otherwise.
+    style: `streaming`: an engine for each layer; `shared`: one engine runs a program; `auto`: the faster that fits.
     overrides: foldings by layer name.
     seeds: place-and-route runs, of which the best counts.
     frames: that the RTL simulation runs; 0: none.
@@ -112,6 +114,7 @@ def build(
         overrides=overrides or {},
         seeds=seeds,
         frames=frames,
+        style=style,
     )
     return run_build(source, source.name, board, options, out=out, stop_at=stop_at, progress=progress)
 

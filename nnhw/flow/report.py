@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import nnhw
-from nnhw.accelerator import Accelerator, Stage
+from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
-from nnhw.engines.channelwise import ChannelwiseConfig
-from nnhw.engines.matmul import MatmulConfig
-from nnhw.mapping.requantize import describe
+from nnhw.flow.arrays import peak, works
 from nnhw.protocol import PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
 
 SCHEMA_VERSION = 1
@@ -141,54 +139,30 @@ def _rates(accelerator: Accelerator | None, clock_hz: float | None, baud: int) -
 
 
 def _layers(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any]]:
+    if accelerator is None:
+        return []
     accumulators = _get(facts, "lower", "accumulators") or {}
-    found = []
-    for stage in _arrays(accelerator):
-        config = stage.config
-        assert isinstance(config, MatmulConfig | ChannelwiseConfig)
-        pe, simd = _lanes(stage)
-        function = config.thresholds if isinstance(config, MatmulConfig) else config.requantizer
-        found.append(
-            {
-                "name": stage.layer,
-                "engine": "matmul" if isinstance(config, MatmulConfig) else "channelwise",
-                "pe": pe,
-                "simd": simd,
-                "cycles": config.i_beats,
-                "products": stage.products,
-                "utilization": stage.products / _peak(stage, accelerator),
-                "weight_bits": config.weight_bits,
-                "accumulator": accumulators.get(stage.layer),
-                "requantizer": None if function is None else describe(function),
-            }
-        )
-    return found
+    interval = accelerator.schedule.interval_cycles
+    return [
+        {
+            "name": work.layer,
+            "engine": work.engine,
+            "pe": work.pe,
+            "simd": work.simd,
+            "cycles": work.cycles,
+            "busy": work.busy,
+            "products": work.products,
+            "utilization": work.products / (work.lanes * interval),
+            "weight_bits": work.weight_bits,
+            "accumulator": accumulators.get(work.layer),
+            "requantizer": work.requantizer,
+        }
+        for work in works(accelerator)
+    ]
 
 
 def _utilization(accelerator: Accelerator | None) -> float | None:
     """Return products of a frame / products that all arrays could do in an interval."""
-    arrays = _arrays(accelerator)
-    if not arrays:
+    if accelerator is None:
         return None
-    return sum(stage.products for stage in arrays) / sum(_peak(stage, accelerator) for stage in arrays)
-
-
-def _arrays(accelerator: Accelerator | None) -> list[Stage]:
-    """Return the engines that multiply."""
-    return [stage for stage in accelerator.stages if stage.products] if accelerator else []
-
-
-def _lanes(stage: Stage) -> tuple[int, int]:
-    """Return (cells, lanes of a cell) of an engine that multiplies."""
-    config = stage.config
-    if isinstance(config, MatmulConfig):
-        return config.pe, config.simd
-    assert isinstance(config, ChannelwiseConfig)
-    return config.lanes, config.row_lanes
-
-
-def _peak(stage: Stage, accelerator: Accelerator | None) -> int:
-    """Return the products that an array could do between two frames."""
-    assert accelerator is not None
-    pe, simd = _lanes(stage)
-    return pe * simd * accelerator.schedule.interval_cycles
+    return sum(work.products for work in works(accelerator)) / peak(accelerator)

@@ -186,6 +186,7 @@ def build(job: Job, out: Path) -> None:
             seeds=options.seeds,
             jobs=options.jobs,
             planned_ebr=planned["ebr"],
+            planned_spram=planned["spram"],
             dsp=planned["dsp"] > 0,
         ),
         cache=Cache.default(),
@@ -197,7 +198,7 @@ def build(job: Job, out: Path) -> None:
 STAGES = (
     Stage("capture", (), (), capture),
     Stage("lower", ("capture",), (), lower),
-    Stage("map", ("lower",), ("clock_hz", "target_fps", "overrides"), map_stage),
+    Stage("map", ("lower",), ("clock_hz", "target_fps", "overrides", "style"), map_stage),
     Stage("elaborate", ("map",), (), elaborate),
     Stage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
     Stage("build", ("map",), ("clock_hz", "seeds"), build),

@@ -1,5 +1,6 @@
 """The dataflow IR: types, operators with their one meaning, graphs, interpreter, text form and files."""
 
+from .extract import extract
 from .files import graph_hash, load, save
 from .graph import NOWHERE, Graph, GraphBuilder, Location, Node
 from .interpreter import run, run_in_chunks
@@ -24,6 +25,7 @@ __all__ = [
     "Operand",
     "TensorType",
     "dumps",
+    "extract",
     "graph_hash",
     "load",
     "loads",

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.errors import LoweringError
-from nnhw.ir import Graph, GraphBuilder, Node, run, verify
+from nnhw.ir import Graph, Node, extract, run
 from nnhw.ir.interpreter import Inputs
 from nnhw.ir.ops import Quantize
+
+from .fold_constants import constant_values
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,10 @@ def split(graph: Graph) -> Parts:
     body = _integers_behind(graph, entry)
     result = _result(graph, entry, body)
     _check_tail(graph, body, entry, result)
-    head = _cut(graph, "head", (), (entry.name,))
-    middle = _cut(graph, "body", (entry,), (result.name,))
-    tail = _cut(graph, "tail", (result,), graph.outputs)
+    head = extract(graph, f"{graph.name}_head", (), (entry.name,))
+    middle = extract(graph, f"{graph.name}_body", (entry.name,), (result.name,))
+    _check_constant(graph.name, middle)
+    tail = extract(graph, f"{graph.name}_tail", (result.name,), graph.outputs)
     return Parts(head, middle, tail)
 
 
@@ -102,20 +105,13 @@ def _check_tail(graph: Graph, body: dict[str, Node], entry: Node, result: Node) 
                 )
 
 
-def _cut(graph: Graph, part: str, inputs: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
-    """Return what `outputs` need, computed from `inputs`, or from the graph's own inputs if there are none."""
-    builder = GraphBuilder(f"{graph.name}_{part}")
-    for node in inputs:
-        builder.input(node.name, node.type, node.location)
-    given = {node.name for node in inputs}
-    needed = _needed(graph, outputs, given)
-    builder.copy((node for node in graph.nodes if node.name in needed - given), graph)
-    return verify(builder.build(outputs))
-
-
-def _needed(graph: Graph, outputs: tuple[str, ...], given: set[str]) -> set[str]:
-    needed = set(outputs)
-    for node in reversed(graph.nodes):
-        if node.name in needed and node.name not in given:
-            needed.update(node.inputs)
-    return needed
+def _check_constant(model: str, body: Graph) -> None:
+    """Check that the body's result depends on its input."""
+    values = constant_values(body)
+    if body.outputs[0] not in values:
+        return
+    frozen = [node for node in body.nodes if node.name in values and not any(name in values for name in node.inputs)]
+    raise LoweringError(
+        f"model '{model}' gives the same result for every input, because the codes of {', '.join(map(str, frozen))} "
+        f"never change; check the scales of these quantizers, and the parameters in front of them"
+    )

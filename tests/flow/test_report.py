@@ -91,6 +91,7 @@ def test_report_of_a_whole_build_follows_the_schema() -> None:
                 "pe": 4,
                 "simd": 8,
                 "cycles": 32,
+                "busy": 32,
                 "products": 1024,
                 "utilization": 1.0,
             },

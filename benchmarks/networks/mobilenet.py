@@ -1,0 +1,69 @@
+"""MobileNetV1 of a quarter of the width, for images of 96 x 96, in the shape of MLPerf Tiny; random weights.
+
+Source: Howard et al., MobileNets, arXiv:1704.04861; Banbury et al., MLPerf Tiny Benchmark, arXiv:2106.07597. Here
+strided convolutions pad by 1 on all sides.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.networks.settling import observed, settled
+from nnhw.nn import Int, QuantConv2d, QuantLinear, UInt
+
+STEM = 8
+PAIRS = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *((128, 1),) * 5, (256, 2), (256, 1))
+"""(output channels, stride) of each depthwise convolution and the pointwise one behind it."""
+CLASSES = 2
+SIDE = 96
+
+
+def _block(
+    channels_in: int, channels_out: int, size: int, bits: int, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
+    conv = QuantConv2d(
+        channels_in,
+        channels_out,
+        size,
+        stride=stride,
+        padding=size // 2,
+        groups=groups,
+        bias=False,
+        weight_quant=Int(bits, "max_abs", axis=0),
+    )
+    return nn.Sequential(conv, nn.BatchNorm2d(channels_out), nn.ReLU(), observed(bits))
+
+
+class MobileNet(nn.Module):
+    """[N, 3, 96, 96] in [0, 1] --> logits [N, 2]."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.pixels = UInt(8, scale=2**-8)
+        self.stem = _block(3, STEM, 3, bits, stride=2)
+        blocks, channels = list[nn.Module](), STEM
+        for outputs, stride in PAIRS:
+            blocks += [_block(channels, channels, 3, bits, stride, groups=channels), _block(channels, outputs, 1, bits)]
+            channels = outputs
+        self.pairs = nn.Sequential(*blocks)
+        self.mean = observed(bits)
+        self.fc = QuantLinear(channels, CLASSES, weight_quant=Int(bits, "max_abs", axis=0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the logits."""
+        x = self.pairs(self.stem(self.pixels(x)))
+        x = self.mean(nn.functional.avg_pool2d(x, x.shape[-1])).flatten(1)
+        result: Tensor = self.fc(x)
+        return result
+
+
+def build_model(bits: int = 4) -> nn.Module:
+    """Return the network with random weights; weights and activations have `bits` bits, the image 8."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return settled(MobileNet(bits), torch.rand(8, 3, SIDE, SIDE))
+
+
+example_input = torch.rand(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+model = build_model()

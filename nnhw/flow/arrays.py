@@ -1,0 +1,103 @@
+"""The arrays of an accelerator and the layers that they run, for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nnhw.accelerator import Accelerator, Stage
+from nnhw.engines.channelwise import ChannelwiseConfig
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.shared import Compute, SharedConfig
+from nnhw.engines.shared.cycles import program_cycles
+from nnhw.mapping.requantize import describe
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an array does for one layer.
+
+    Parameters
+    ----------
+    layer: of the model.
+    engine: `matmul`, `channelwise` or `shared`.
+    pe, simd: cells, and lanes of a cell.
+    cycles: of a frame that the layer takes.
+    busy: of them, those in which the array multiplies.
+    products: of one frame that the model asks for.
+    weight_bits: of the layer's weights.
+    requantizer: in words; None where raw sums leave.
+    """
+
+    layer: str
+    engine: str
+    pe: int
+    simd: int
+    cycles: int
+    busy: int
+    products: int
+    weight_bits: int
+    requantizer: str | None
+
+    @property
+    def lanes(self) -> int:
+        """Products of a cycle."""
+        return self.pe * self.simd
+
+
+def works(accelerator: Accelerator) -> tuple[Work, ...]:
+    """Return what the arrays of an accelerator do, layer by layer."""
+    return tuple(work for stage in accelerator.stages for work in _works(stage))
+
+
+def peak(accelerator: Accelerator) -> int:
+    """Return the products that all arrays could do between two frames."""
+    lanes = 0
+    for stage in accelerator.stages:
+        found = list(_works(stage))
+        lanes += found[0].lanes if found else 0
+    return lanes * accelerator.schedule.interval_cycles
+
+
+def _works(stage: Stage) -> Iterator[Work]:
+    config = stage.config
+    if isinstance(config, SharedConfig):
+        yield from _program(config)
+    elif stage.products and isinstance(config, MatmulConfig | ChannelwiseConfig):
+        is_matmul = isinstance(config, MatmulConfig)
+        lanes = (config.pe, config.simd) if isinstance(config, MatmulConfig) else (config.lanes, config.row_lanes)
+        function = config.thresholds if isinstance(config, MatmulConfig) else config.requantizer
+        yield Work(
+            layer=stage.layer,
+            engine="matmul" if is_matmul else "channelwise",
+            pe=lanes[0],
+            simd=lanes[1],
+            cycles=config.i_beats,
+            busy=config.i_beats,
+            products=stage.products,
+            weight_bits=config.weight_bits,
+            requantizer=None if function is None else describe(function),
+        )
+
+
+def _program(config: SharedConfig) -> Iterator[Work]:
+    """Yield the layers of a program, in its order."""
+    array, records = config.array, dict[str, list[int]]()
+    for index, record in enumerate(config.records):
+        if isinstance(record, Compute):
+            records.setdefault(record.layer, []).append(index)
+    cycles = program_cycles(config)
+    for layer, indices in records.items():
+        own = [record for index in indices if isinstance(record := config.records[index], Compute)]
+        shift = array.shifts[own[0].shift]
+        yield Work(
+            layer=layer,
+            engine="shared",
+            pe=array.lanes,
+            simd=array.simd,
+            cycles=sum(cycles[index].total for index in indices),
+            busy=sum(cycles[index].busy for index in indices),
+            products=sum(record.products for record in own),
+            weight_bits=sum(record.weights.size for record in own) * array.weight_bits,
+            requantizer=None if own[0].raw else f"multiply-add-shift (shift {shift})",
+        )
