@@ -152,7 +152,7 @@ class Path:
         """Return an empty path that begins where this one ends."""
         return Path(self.rng, self.x)
 
-    def sequence(self) -> nn.Module:
+    def sequence(self) -> nn.Sequential:
         """Return the modules as one."""
         return nn.Sequential(*self.modules)
 
@@ -380,17 +380,30 @@ class Path:
         outputs = self.channels if self.flip(0.6) else self.between(2, 8)
         parts: list[Path] = []
         stride = self.pick(1, 1, 1, 2) if outputs != self.channels and not keep else 1
-        for number in range(self.pick(2, 2, 2, 2, 3)):
+        count = self.pick(2, 2, 2, 2, 3)
+        sums = count == 2 and bool(self.rng.spawn(1)[0].random() < 0.15)
+        for number in range(count):
             part = self.branch()
-            if number == 0 and outputs == self.channels:
+            if number == 1 and sums:
+                part.plain_sums(outputs, stride)
+            elif number == 0 and outputs == self.channels:
                 part.quantizer(self.pick("power", "short")) if self.flip(0.8) else part.put(nn.Identity())
             else:
                 self._branch(part, outputs, stride)
             parts.append(part)
         self.put(Join(self.pick("add", "add", "subtract"), [part.sequence() for part in parts]))
         if self.flip(0.4):
-            self.activation()
+            self.put(Pointwise(ACTIVATIONS, "relu")) if sums else self.activation()
         self.quantizer(self.pick("power", "short"))
+
+    def plain_sums(self, outputs: int, stride: int) -> None:
+        """Append a layer with one scale that no quantizer follows."""
+        weight = Int(4, self.scale(0.1, "short"))
+        if self.rank == 1:
+            self.put(QuantLinear(self.channels, outputs, weight_quant=weight, bias=self.flip(0.4)))
+            return
+        make: Any = QuantConv2d if self.rank == 3 else QuantConv1d
+        self.put(make(self.channels, outputs, 3, weight_quant=weight, stride=stride, padding=1, bias=self.flip(0.4)))
 
     def _branch(self, part: Path, outputs: int, stride: int) -> None:
         """Append layers that keep the size, or divide it by the stride, up to a quantizer."""
@@ -452,7 +465,7 @@ class Path:
         )()
 
 
-def random_model(seed: int) -> tuple[nn.Module, Tensor]:
+def random_model(seed: int) -> tuple[nn.Sequential, Tensor]:
     """Return a random network in eval mode, and images that its scales were taken from, the same for each seed.
 
     Returns
@@ -462,15 +475,23 @@ def random_model(seed: int) -> tuple[nn.Module, Tensor]:
     rng = np.random.default_rng(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        images = torch.tensor(rng.uniform(-1, 1, (OBSERVED, *_shape(rng)))).float()
-        path = Path(rng, images)
-        if path.flip(0.3):
-            path.put(Pointwise(ACTIVATIONS, path.pick("affine", "divide", "tanh", "neg")))
-        path.quantizer()
-        for _ in range(path.between(1, 3)):
-            path.block()
-        _finish(path)
+        for _ in range(TRIES):
+            images = torch.tensor(rng.uniform(-1, 1, (OBSERVED, *_shape(rng)))).float()
+            path = _random_path(rng, images)
+            if bool((path.x != path.x[:1]).any()):  # no network whose answer is always the same
+                break
     return path.sequence().eval(), images
+
+
+def _random_path(rng: np.random.Generator, images: Tensor) -> Path:
+    path = Path(rng, images)
+    if path.flip(0.3):
+        path.put(Pointwise(ACTIVATIONS, path.pick("affine", "divide", "tanh", "neg")))
+    path.quantizer()
+    for _ in range(path.between(1, 3)):
+        path.block()
+    _finish(path)
+    return path
 
 
 def _shape(rng: np.random.Generator) -> tuple[int, ...]:

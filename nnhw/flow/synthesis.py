@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
@@ -15,6 +16,8 @@ from nnhw.flow.cache import Cache, cache_key
 from nnhw.flow.family import ICE40, FlowFamily, family_of
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.toolchain import Note, find_tool, run_yosys, silent
+from nnhw.flow.unneeded import declared_memories, unneeded_block_rams
+from nnhw.mapping.family import FAMILIES
 
 NETLIST = "design.json"
 LOG = "yosys.log"
@@ -76,6 +79,7 @@ def synthesize(
     folder: Path,
     *,
     planned_ebr: int | None = None,
+    planned_spram: int | None = None,
     dsp: bool = False,
     cache: Cache | None = None,
     note: Note = silent,
@@ -86,7 +90,7 @@ def synthesize(
     ----------
     rtlil: its top module is `top`.
     folder: takes `design.json` and `yosys.log`.
-    planned_ebr: block RAMs that it must take.
+    planned_ebr, planned_spram: block RAMs and large RAMs that it must take.
     dsp: multiplications go into DSP blocks.
     cache: where a result of the same input is looked for.
 
@@ -103,7 +107,14 @@ def synthesize(
         _run(commands, folder, note)
         cache.store(key, folder, (NETLIST, LOG, _CELLS, _MEMORIES))
     netlist = read_netlist(folder, family_of(board))
-    check_memories(netlist, planned_ebr)
+    unneeded: dict[str, int] = {}
+    if planned_ebr is not None and netlist.resources.ebr < planned_ebr:
+        used = {memory.name: memory.ebr for memory in netlist.memories}
+        unneeded = unneeded_block_rams(declared_memories(rtlil), used, FAMILIES[board.family])
+    check_memories(netlist, planned_ebr, planned_spram, unneeded)
+    if unneeded:
+        names = ", ".join(f"'{name}' {count}" for name, count in unneeded.items())
+        note(f"block RAMs that synthesis left out, because what they hold changes nothing: {names}")
     check_size(netlist, board)
     return netlist
 
@@ -171,8 +182,17 @@ def parse_memories(dump: str, blocks: Mapping[str, int]) -> tuple[Memory, ...]:
     return tuple(sorted(found, key=lambda memory: memory.name))
 
 
-def check_memories(netlist: Netlist, planned_ebr: int | None) -> None:
+def check_memories(
+    netlist: Netlist,
+    planned_ebr: int | None,
+    planned_spram: int | None = None,
+    unneeded: Mapping[str, int] = MappingProxyType({}),
+) -> None:
     """Compare the memories with the plan.
+
+    Parameters
+    ----------
+    unneeded: block RAMs that synthesis may have left out of the plan; see `unneeded_block_rams`.
 
     Raises
     ------
@@ -183,10 +203,16 @@ def check_memories(netlist: Netlist, planned_ebr: int | None) -> None:
         names = ", ".join(f"'{memory.name}' ({memory.depth} x {memory.bits} bits)" for memory in in_logic)
         raise BuildError(f"synthesis put memory into logic that was planned as block RAM: {names}; {_MEMORY_REMEDY}")
     used = netlist.resources.ebr
-    if planned_ebr is not None and used != planned_ebr:
+    if planned_ebr is not None and not planned_ebr - sum(unneeded.values()) <= used <= planned_ebr:
         listed = ", ".join(f"'{memory.name}' {memory.ebr}" for memory in netlist.memories if memory.ebr)
         raise BuildError(
             f"the mapping planned {planned_ebr} block RAMs, but synthesis used {used} ({listed or 'none'}); "
+            "this is a mistake in nnhw's cost model: please report it with the model"
+        )
+    large = netlist.resources.spram
+    if planned_spram is not None and large != planned_spram:
+        raise BuildError(
+            f"the mapping planned {planned_spram} large RAMs, but synthesis used {large}; "
             "this is a mistake in nnhw's cost model: please report it with the model"
         )
 

@@ -67,8 +67,8 @@ def make_call(node: fx.Node, values: Mapping[fx.Node, Any], lines: Lines) -> Cal
     return call
 
 
-def evaluate(call: Call) -> torch.Tensor:
-    """Compute a call whose arguments are constants, with torch, in the model's own dtype.
+def evaluate(call: Call, double: bool = False) -> torch.Tensor:
+    """Compute a call whose arguments are constants, with torch, in the model's own dtype or in float64.
 
     Only operators of ATen and of nnhw are ever called.
     """
@@ -80,7 +80,7 @@ def evaluate(call: Call) -> torch.Tensor:
     if any(isinstance(value, Batch) for value in call.values):
         raise CaptureError(f"{call}: a constant must not depend on the batch size")
     schema = target._schema.arguments
-    plain = {argument.name: _plain(call[argument.name]) for argument in schema}
+    plain = {argument.name: _plain(call[argument.name], double) for argument in schema}
     args = [plain[argument.name] for argument in schema if not argument.kwarg_only]
     with torch.no_grad():
         result = target(*args, **{argument.name: plain[argument.name] for argument in schema if argument.kwarg_only})
@@ -105,11 +105,13 @@ def _is_view(node: fx.Node) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
 
-def _plain(argument: Any) -> Any:
+def _plain(argument: Any, double: bool) -> Any:
     if isinstance(argument, Constant):
-        return argument.tensor.clone()  # in-place operators must not reach the model's parameters
+        widened = double and argument.tensor.is_floating_point()
+        # In-place operators must not reach the model's parameters.
+        return (argument.doubles if widened else argument.tensor).clone()
     if isinstance(argument, list | tuple):
-        return [_plain(item) for item in argument]
+        return [_plain(item, double) for item in argument]
     return argument
 
 

@@ -36,15 +36,24 @@ COPIES = tuple(
 
 def computed_constant(call: Call) -> Constant:
     """Return the result of a call whose arguments are constants."""
-    tensor = evaluate(call)
+    tensor, precise = evaluate(call), _precise(call)
     source = call.values[0] if call.values else None
     keeps = call.operator in SHAPES + ORDERS + COPIES
     if not keeps or not isinstance(source, Constant) or source.codes is None or source.scale is None:
-        return Constant(tensor, call.node.name)
+        return Constant(tensor, call.node.name, precise=precise)
     scale = source.scale
     if scale.ndim:
         scale = compressed(_rearranged(call, np.broadcast_to(scale, source.codes.shape)))
-    return Constant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype)
+    return Constant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype, precise)
+
+
+def _precise(call: Call) -> torch.Tensor | None:
+    """Return the result of computing in float64, as the reference does; None for what is no float."""
+    try:
+        result = evaluate(call, double=True)
+    except RuntimeError:  # an operator that torch has for float32 alone
+        return None
+    return result.to(torch.float64) if result.is_floating_point() else None
 
 
 def _rearranged(call: Call, array: np.ndarray) -> np.ndarray:

@@ -53,7 +53,8 @@ def pad(translator: Translator, call: Call) -> Value:
     if isinstance(image, Codes):
         code = _code_of(translator, image, border)
         if code is None:
-            image = Float(translator.floats(image, call.location))
+            spoiled = _no_code(translator, call, image, border) if image.quantized else ""
+            image = Float(translator.floats(image, call.location), spoiled)
         else:
             op = Pad((top, left), (bottom, right), float(code))
     return like(translator, call, placed(translator, call, image, op), rank)
@@ -164,7 +165,7 @@ def placed(translator: Translator, call: Call, value: Codes | Float, op: Op, suf
     if isinstance(value, Codes):
         scale = moved(value.scale, translator.shape(value), op)
         return Codes(translator.emit(call, op, value.name, suffix=suffix), scale, value.quantized)
-    return Float(translator.emit(call, op, translator.floats(value, call.location), suffix=suffix))
+    return Float(translator.emit(call, op, translator.floats(value, call.location), suffix=suffix), value.spoiled)
 
 
 def _axes(call: Call, rank: int) -> list[int]:
@@ -186,6 +187,20 @@ def _code_of(translator: Translator, value: Codes, border: float) -> int | None:
     if not code.is_integer() or code * float(value.scale) != border or not dtype.holds(np.array([int(code)])):
         return None
     return int(code)
+
+
+def _no_code(translator: Translator, call: Call, value: Codes, border: float) -> str:
+    """Say why a border of that value is no code of the codes that it surrounds, and what to do."""
+    if value.scale.ndim:
+        return f"{call} puts a border of {border} around codes with one scale per channel; use value=0.0"
+    dtype, scale = translator.builder.type_of(value.name).int_dtype, float(value.scale)
+    around = np.unique(np.clip([np.floor(border / scale), np.ceil(border / scale)], dtype.low, dtype.high)) + 0.0
+    values = sorted((around * scale).tolist(), key=lambda value: abs(value - border))
+    return (
+        f"{call} puts a border of {border} around codes of the scale {scale}, and no code has that value: the nearest "
+        f"{'value is' if len(values) == 1 else 'values are'} {' and '.join(map(str, values))}; use value={values[0]}, "
+        f"or put a quantizer behind the padding"
+    )
 
 
 def _is_plain(call: Call, before: tuple[int, ...], after: tuple[int, ...]) -> bool:

@@ -127,6 +127,8 @@ def _operands(translator: Translator, call: Call, x: Any, weight: Any, outputs_a
 
 
 def _codes(call: Call, value: Any) -> Codes:
+    if isinstance(value, Float) and value.spoiled:
+        raise KnownResult(f"{call} needs quantized inputs, but {value.spoiled}")
     if not isinstance(value, Codes) or not value.quantized:
         raise KnownResult(
             f"{call} needs quantized inputs, but there is no quantizer in front of it; put one there, such as "

@@ -125,6 +125,8 @@ def _kept(translator: Translator, call: Call, value: Codes | Float) -> Codes | F
 
 def _codes(call: Call) -> Codes:
     value = call["self"]
+    if isinstance(value, Float) and value.spoiled:
+        raise KnownResult(f"{call} needs quantized inputs, but {value.spoiled}")
     if not isinstance(value, Codes) or not value.quantized:
         raise KnownResult(
             f"{call} needs quantized inputs, for its sums must be exact; put a quantizer in front of it, such as "

@@ -88,7 +88,7 @@ def _quantized_constant(call: Call, scale: np.ndarray, zero_point: np.ndarray) -
     if not dtype.holds(codes) or not torch.equal(rounded, values.cpu()):
         raise CaptureError(f"{call} makes values that are not codes times the scale; give the weights a larger scale")
     source: Constant = call["x"]
-    return Constant(values, source.label, codes, spread, dtype)
+    return Constant(values, source.label, codes, spread, dtype, torch.from_numpy(codes * spread))
 
 
 HANDLERS: dict[str, Handler] = {QUANTIZE: quantize, "nnhw.power_of_two_scale.default": observed_scale}

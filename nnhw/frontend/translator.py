@@ -125,7 +125,7 @@ class Translator:
 
     def parameter(self, value: Constant, call: Call, shape: tuple[int, ...]) -> str:
         """Add a constant in float64, reshaped; one node for all of its uses. Return its name."""
-        array = value.tensor.to(torch.float64).cpu().numpy().reshape(shape)
+        array = value.doubles.cpu().numpy().reshape(shape)
         key = (value.label, shape, array.tobytes())  # a quantized parameter has the label of the parameter itself
         if key not in self._parameters:
             self._parameters[key] = self.array(value.label, array, call.location)

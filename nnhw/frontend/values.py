@@ -16,10 +16,12 @@ class Constant:
 
     Parameters
     ----------
+    tensor: in the model's own dtype.
     label: the name that its user will know it by, such as 'features.0.weight'.
     codes: int64 codes, if the last op was a quantizer; 0 stands for 0.0.
     scale: float64, broadcasts to `codes`.
     dtype: range of the codes.
+    precise: float64, if it was computed from other constants: the same computed in float64.
     """
 
     tensor: torch.Tensor
@@ -27,6 +29,12 @@ class Constant:
     codes: np.ndarray | None = None
     scale: np.ndarray | None = None
     dtype: IntType | None = None
+    precise: torch.Tensor | None = None
+
+    @property
+    def doubles(self) -> torch.Tensor:
+        """The tensor as the model has it when all of it computes in float64."""
+        return self.tensor.to(torch.float64) if self.precise is None else self.precise
 
 
 @dataclass(frozen=True)
@@ -47,9 +55,15 @@ class Codes:
 
 @dataclass(frozen=True)
 class Float:
-    """A float64 value in the graph."""
+    """A float64 value in the graph.
+
+    Parameters
+    ----------
+    spoiled: what made floats of codes that a layer could have read, and what to do about it; nothing otherwise.
+    """
 
     name: str
+    spoiled: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from .align_sums import align_sums
 from .collapse_chains import collapse_chains
+from .fold_constants import fold_constants
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
 from .pipeline import PIPELINE, lower
@@ -18,6 +19,7 @@ __all__ = [
     "align_sums",
     "collapse_chains",
     "find_rounding_notes",
+    "fold_constants",
     "fold_permutes",
     "hoist_shapes",
     "lower",

@@ -1,7 +1,8 @@
 """Regions with several sources: codes of branches that are added, as steps of one weighted sum of integers.
 
-All combinations of codes are evaluated. The factors are the first of growing size with which the code is a function of
-the sum; so they are as small as the codes allow, not as precise as the scales.
+All combinations of codes are evaluated; where there are too many of them, see `wide_joins`. The factors are the first
+of growing size with which the code is a function of the sum; so they are as small as the codes allow, not as precise as
+the scales.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.errors import LoweringError
-from nnhw.ir import Node
+from nnhw.ir import IntType, Node
 
 from .regions import Evaluator, Region
 from .steps import StepFinder, Steps
+from .wide_joins import find_wide_steps
 
+_ALWAYS = 2**18  # so many are evaluated before anything else is tried
 COMBINATIONS = 2**22
 COMBINATIONS_OF_CLASSES = 2**24
 _GREATEST_FACTOR = 2**20
@@ -46,7 +49,21 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
     Raises: LoweringError that names the sources if there are too many combinations or no factors.
     """
     join = _join(region)
-    table = _evaluated(region, join)
+    ranges = [source.type.int_dtype for source in region.sources]
+    count = math.prod(codes.high - codes.low + 1 for codes in ranges)
+    few = count <= COMBINATIONS and count * len(region.classes[0]) <= COMBINATIONS_OF_CLASSES
+    if count > _ALWAYS:
+        try:
+            found = find_wide_steps(region)
+        except LoweringError:
+            if not few:
+                raise
+        else:
+            if found is not None:
+                return found
+    if not few:
+        raise LoweringError(_too_many(region, join, count))
+    table = _evaluated(region, join, ranges)
     ratios = _ratios(region, join, table)
     by_join = np.argsort(table.join, axis=0, kind="stable")
     changes = [_changes(codes, order) for codes, order in zip(table.codes.T, by_join.T, strict=True)]
@@ -70,20 +87,20 @@ def _join(region: Region) -> Node:
     raise AssertionError("the quantizer itself is such a node")
 
 
-def _evaluated(region: Region, join: Node) -> Table:
-    ranges = [source.type.int_dtype for source in region.sources]
-    count = math.prod(codes.high - codes.low + 1 for codes in ranges)
-    if count > COMBINATIONS or count * len(region.classes[0]) > COMBINATIONS_OF_CLASSES:
-        listed = ", ".join(f"{source} in {source.type.int_dtype}" for source in region.sources)
-        raise LoweringError(
-            f"{join} joins {len(region.sources)} branches before quantizer '{region.quantizer.name}', whose integers "
-            f"have {count} combinations, too many to evaluate: {listed}; put a quantizer on the branch of "
-            f"{_widest(region)}"
-        )
+def _evaluated(region: Region, join: Node, ranges: list[IntType]) -> Table:
     grid = np.meshgrid(*(np.arange(codes.low, codes.high + 1) for codes in ranges), indexing="ij")
     values = tuple(axis.reshape(-1) for axis in grid)
     codes, before = Evaluator(region, [region.quantizer.name, join.name])(*values)
     return Table(values, codes.astype(np.int32), before)
+
+
+def _too_many(region: Region, join: Node, count: int) -> str:
+    listed = ", ".join(f"{source} in {source.type.int_dtype}" for source in region.sources)
+    return (
+        f"{join} joins {len(region.sources)} branches before quantizer '{region.quantizer.name}', whose integers "
+        f"have {count} combinations, too many to evaluate: {listed}; put a quantizer on the branch of "
+        f"{_widest(region)}"
+    )
 
 
 def _widest(region: Region) -> Node:

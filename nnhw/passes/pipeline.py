@@ -9,6 +9,7 @@ from nnhw.ir import Graph, verify
 
 from .align_sums import align_sums
 from .collapse_chains import collapse_chains
+from .fold_constants import fold_constants
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
 from .separate_padding import separate_padding
@@ -24,6 +25,7 @@ PIPELINE: dict[str, Pass] = {
     "hoist_shapes": hoist_shapes,
     "align_sums": align_sums,
     "collapse_chains": collapse_chains,
+    "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
     "fold_permutes": fold_permutes,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,62 +12,95 @@ from nnhw.errors import IrError
 from nnhw.ir import Graph, Location
 from nnhw.ir.ops import Dequantize
 
-from .collapse_chains import find_steps
+from .bisection import SCANNED_AT_MOST, find_steps
 from .hoist_shapes import hoist_shapes
 from .regions import Region, check_elementwise, find_region, quantizers
 from .sink_shapes import sink_shapes
+from .steps import Steps
+from .wide_joins import fixed_at
+
+_LISTED = 8
 
 
 @dataclass(frozen=True)
 class RoundingNote:
-    """One channel of a layer where an accumulator lies within rounding noise of a decision.
+    """One channel of a layer where integers lie within rounding noise of a decision.
 
     Parameters
     ----------
     layer: name of the node whose sums decide.
-    sums: the accumulators at which float32 gives another code.
+    sums: the integers at which float32 gives another code: one of each source, in the order of `layers`.
+    layers: names of all nodes whose integers are joined, `layer` among them.
     """
 
     layer: str
     location: Location
     channel: int
-    sums: tuple[int, ...]
+    sums: tuple[tuple[int, ...], ...]
+    layers: tuple[str, ...]
 
     def __str__(self) -> str:
-        values = ", ".join(map(str, self.sums))
+        joined = len(self.layers) > 1
+        shown = [str(values if joined else values[0]) for values in self.sums[: _LISTED if joined else None]]
+        values = ", ".join(shown) + (f", .. ({len(self.sums)} in all)" if len(shown) < len(self.sums) else "")
+        of = f" of {' and '.join(self.layers)}" if joined else ""
         return (
-            f"{self.layer} {self.location}, channel {self.channel}: for the sums {values} float32 rounds to another "
-            f"code than float64; hardware follows float64; scales that are powers of two avoid it"
+            f"{self.layer} {self.location}, channel {self.channel}: for the sums {values}{of} float32 rounds to "
+            f"another code than float64; hardware follows float64; scales that are powers of two avoid it"
         )
 
 
 def find_rounding_notes(graph: Graph) -> tuple[RoundingNote, ...]:
     """List the channels of a captured graph in which float32 decides otherwise on either side of a step.
 
-    Elsewhere both precisions agree, as far as a float32 chain is monotone, which its rounding is, too. Regions with
-    several sources are left out.
+    Elsewhere both precisions agree, as far as a float32 chain is monotone, which its rounding is, too. Where branches
+    are joined, the steps of the widest are looked at for each combination of the others' integers, or for an even
+    spread of them where there are too many.
     """
     graph = hoist_shapes(sink_shapes(graph))
     regions = [region for quantizer in quantizers(graph) if (region := find_region(graph, quantizer))]
-    return tuple(note for region in regions if len(region.sources) == 1 for note in _notes_of(region))
+    return tuple(note for region in regions for note in _notes_of(region))
 
 
 def _notes_of(region: Region) -> Iterator[RoundingNote]:
     check_elementwise(region)
-    steps, sums = find_steps(region), region.source.type.int_dtype
-    points = np.concatenate([steps.starts.T - 1, steps.starts.T]).clip(sums.low, sums.high)
-    first, classes = region.classes
-    differs = (_single_precision(region, points[:, first]) != steps(points)[:, first])[:, classes]
-    for channel in np.flatnonzero(differs.any(axis=0)):
-        values = np.unique(points[differs[:, channel], channel])
-        yield RoundingNote(region.source.name, region.source.location, int(channel), tuple(map(int, values)))
+    ranges = [source.type.int_dtype for source in region.sources]
+    lead = int(np.argmax([kind.high - kind.low for kind in ranges]))
+    others = _combinations(region, lead)
+    classes = len(region.classes[0])
+    steps = find_steps(fixed_at(region, lead, *others) if others else region)
+    channels = slice(None) if others else region.classes[0]
+    starts, codes = steps.starts[channels], steps.codes[channels]
+    points = np.concatenate([starts.T - 1, starts.T]).clip(ranges[lead].low, ranges[lead].high)
+    wanted = Steps(starts, codes)(points).reshape(-1, classes)
+    # Each place of each combination is a row: [places * rows, classes].
+    values = [np.tile(array, len(points))[:, np.newaxis].repeat(classes, axis=1) for array in others]
+    values.insert(lead, points.reshape(-1, classes))
+    differs = _single_precision(region, values) != wanted
+    source, names = region.sources[lead], tuple(source.name for source in region.sources)
+    for channel, kind in enumerate(region.classes[1]):
+        found = np.unique(np.stack([array[differs[:, kind], kind] for array in values], axis=1), axis=0)
+        if len(found):
+            yield RoundingNote(source.name, source.location, channel, tuple(map(tuple, found.tolist())), names)
 
 
-def _single_precision(region: Region, values: np.ndarray) -> np.ndarray:
+def _combinations(region: Region, lead: int) -> list[np.ndarray]:
+    """Return integers of all sources but one, int64 [rows] each: all combinations, or as many as are affordable."""
+    ranges = [source.type.int_dtype for source in region.sources]
+    size = ranges[lead].high - ranges[lead].low + 1
+    others = [np.arange(kind.low, kind.high + 1) for index, kind in enumerate(ranges) if index != lead]
+    count = math.prod(map(len, others))
+    most = max(SCANNED_AT_MOST // (size * len(region.classes[0])), 1)
+    index = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+    places = np.unravel_index(index, [len(array) for array in others]) if others else ()
+    return [array[place] for array, place in zip(others, places, strict=True)]
+
+
+def _single_precision(region: Region, values: Sequence[np.ndarray]) -> np.ndarray:
     """Evaluate a region with every value and constant in float32, by the ops' own formulas."""
     flat = region.flat([region.quantizer.name])
     results = {name: array.astype(np.float32) for name, array in flat.constants.items()}
-    results[flat.inputs[0].name] = values
+    results |= {region_input.name: array for region_input, array in zip(flat.inputs, values, strict=True)}
     for node in flat.nodes:
         if node.name in results:
             continue
@@ -78,5 +112,5 @@ def _single_precision(region: Region, values: np.ndarray) -> np.ndarray:
                 operands[0].astype(np.float32) * operands[1] if is_entry else node.op.evaluate(*operands)
             )
         except IrError:  # NaN, which only float32 gives here: no code at all
-            return np.full(values.shape, np.iinfo(np.int64).min)
+            return np.full(values[0].shape, np.iinfo(np.int64).min)
     return results[flat.outputs[0]]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import Concat, Flatten, MaxPool2d, Pad, Permute, Reshape
+from nnhw.ir.ops import BatchNorm, Concat, Flatten, MaxPool2d, Pad, Permute, Reshape
 
 from .edit import Edit, is_channel_list
 
@@ -47,7 +47,7 @@ def constants_before(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] 
 
 def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, after: Shape) -> np.ndarray | None:
     if array.size == 1:
-        return array.reshape(())
+        return _shared(array, node, before[0])
     if not _per_channel(array, node, after):
         return None
     if isinstance(shape.op, Flatten | Reshape) and before[0] != after[0]:
@@ -70,9 +70,8 @@ def split_constants(graph: Graph, shape: Node, node: Node) -> list[list[np.ndarr
         if array.size > 1 and not _per_channel(array, node, shape.type.shape):
             return None
         sliced = array.size > 1 and shape.op.axis == 0
-        pieces = (
-            np.split(array, ends, axis=0) if sliced else [array.reshape(()) if array.size == 1 else array] * len(parts)
-        )
+        whole = _shared(array, node, shape.type.shape[0]) if array.size == 1 else array
+        pieces = np.split(array, ends, axis=0) if sliced else [whole] * len(parts)
         for row, piece in zip(found, pieces, strict=True):
             row.append(piece)
     return found
@@ -93,7 +92,7 @@ def constants_behind(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] 
 
 def _constant_behind(array: np.ndarray, shape: Node, node: Node, before: Shape, after: Shape) -> np.ndarray | None:
     if array.size == 1:
-        return array.reshape(())
+        return _shared(array, node, after[0])
     wide = _spread(array, node, before, listed=False) if is_channel_list(node.op) else array
     full = np.broadcast_to(wide, before)[np.newaxis]
     if isinstance(shape.op, MaxPool2d | Pad):  # the border must not mix with the constants
@@ -108,13 +107,13 @@ def _constant_behind(array: np.ndarray, shape: Node, node: Node, before: Shape, 
 def joined_constants(graph: Graph, nodes: Sequence[Node], axis: int) -> list[np.ndarray] | None:
     """Return the constants of one op over the concat of the inputs of `nodes`, which have equal ops; None if none."""
     found = []
-    rank = len(nodes[0].type.shape)
+    rank, channels = len(nodes[0].type.shape), [node.type.shape[0] for node in nodes]
     for position, name in enumerate(nodes[0].inputs):
         if name not in graph.constants:
             continue
         arrays = [graph.constants[node.inputs[position]] for node in nodes]
         if all(array.size == 1 and array.flat[0] == arrays[0].flat[0] for array in arrays):
-            found.append(arrays[0].reshape(()))
+            found.append(_shared(arrays[0], nodes[0], sum(channels) if axis == 0 else channels[0]))
             continue
         alike = all(
             array.size == 1 or _per_channel(array, node, node.type.shape)
@@ -122,9 +121,7 @@ def joined_constants(graph: Graph, nodes: Sequence[Node], axis: int) -> list[np.
         )
         if axis != 0 or not alike:
             return None
-        rows = [
-            np.broadcast_to(array.reshape(-1), node.type.shape[0]) for array, node in zip(arrays, nodes, strict=True)
-        ]
+        rows = [np.broadcast_to(array.reshape(-1), count) for array, count in zip(arrays, channels, strict=True)]
         found.append(_spread(np.concatenate(rows), nodes[0], (0,) * rank))
     return found
 
@@ -142,6 +139,11 @@ def moved_inputs(
         array = next(arrays)
         names.append(name if np.array_equal(array, graph.constants[name]) else edit.constant(name, array))
     return names
+
+
+def _shared(array: np.ndarray, node: Node, channels: int) -> np.ndarray:
+    """Return one number for all channels as a constant of `node`: only batch_norm needs it once for each."""
+    return np.full(channels, array.item()) if isinstance(node.op, BatchNorm) else array.reshape(())
 
 
 def _per_channel(array: np.ndarray, node: Node, shape: Shape) -> bool:

@@ -95,6 +95,24 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         (f"pad {HERE} has pad=[-1, 0]; only borders of height and width, of 0 or more, are supported: for channels use "
         "torch.cat, or a 1x1 convolution"),
     ),
+    "border_between_codes": (
+        lambda m, x: m.plane(functional.pad(x, (1, 1), value=0.3)),
+        (f"conv2d 'plane' (HERE) needs quantized inputs, but pad {HERE} puts a border of 0.3 around codes of the scale "
+        "0.125, and no code has that value: the nearest values are 0.25 and 0.375; use value=0.25, or put a quantizer "
+        "behind the padding"),
+    ),
+    "border_beyond_codes": (
+        lambda m, x: functional.avg_pool2d(functional.pad(x, (1, 1), value=-64.0), 2),
+        (f"avg_pool2d {HERE} needs quantized inputs, but pad {HERE} puts a border of -64.0 around codes of the scale "
+        "0.125, and no code has that value: the nearest value is -4.0; use value=-4.0, or put a quantizer behind the "
+        "padding"),
+    ),
+    "border_of_signs": (
+        lambda m, x: m.line(functional.pad(m.sign(x).flatten(2), (0, 1), value=-0.3)),
+        (f"conv1d 'line' (HERE) needs quantized inputs, but pad {HERE} puts a border of -0.3 around codes of the scale "
+        "1.0, and no code has that value: the nearest values are 0.0 and -1.0; use value=0.0, or put a quantizer "
+        "behind the padding"),
+    ),
     "upsample_by_a_half": (
         lambda m, x: functional.interpolate(x, scale_factor=1.5),
         (f"upsample_nearest2d {HERE} makes [12, 12] of [8, 8]; only whole factors are supported, with which each "

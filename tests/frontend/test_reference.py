@@ -57,6 +57,20 @@ def test_reference_equals_plain_evaluation_of_models_with_powers_of_two() -> Non
     assert count_differences(model, x) == Differences(500, 0, 0)
 
 
+def test_reference_computes_constants_in_float64_too() -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.quant = binary_mlp(), Int(6, 0.1)
+            self.mean, self.variance, self.shift = (nn.Parameter(torch.ones(5)) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            deviation = torch.sqrt(self.variance * self.variance + 0.1)
+            return (self.layers(x) - self.mean) / deviation + self.quant(self.shift).view(5)
+
+    assert count_differences(settled(Norm()), images(200, seed=1)).float64 == 0
+
+
 def test_reference_is_of_the_model_as_it_was() -> None:
     model = binary_mlp()
     before = copy.deepcopy(model.state_dict())

@@ -167,12 +167,12 @@ def drain_all(config: Requantizer, raw: np.ndarray, drain: int) -> tuple[list[in
     return seen, pack_words(golden.reshape(-1, drain), config.code.bits), latencies
 
 
-@pytest.mark.parametrize("drain", [1, 3])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "drain"),
+    [(name, drain) for name, make in CASES.items() for drain in (1, 3) if make().outputs % drain == 0],
+)
 def test_requantizer_equals_golden_for_every_sum(name: str, drain: int) -> None:
     config = CASES[name]()
-    if config.outputs % drain:
-        pytest.skip("the lanes do not divide the channels")
     domain = getattr(config, "raw", SIGNED if name == "thresholds" else UNSIGNED)
     raw = np.arange(domain.low, domain.high + 1)[:, None].repeat(config.outputs, axis=1)
     seen, expected, latencies = drain_all(config, raw, drain)

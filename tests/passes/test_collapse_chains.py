@@ -10,7 +10,7 @@ from nnhw.errors import NnhwError
 from nnhw.ir import BIPOLAR, FLOAT, Graph, GraphBuilder, IntType, Op, TensorType, run, verify
 from nnhw.ir.ops import Add, Dequantize, Linear, Multiply, Quantize, Relu, Sigmoid, Softmax
 from nnhw.passes import collapse_chains
-from nnhw.passes.collapse_chains import _bisected, _holds_around, _scanned, find_steps
+from nnhw.passes.bisection import _bisected, _holds_around, _scanned, find_steps
 from nnhw.passes.regions import Evaluator, Region, find_region
 from nnhw.passes.steps import Steps
 from tests.ir.graphs import floats, integers

@@ -143,10 +143,10 @@ def test_align_sums_leaves_sums_that_would_round() -> None:
 
 def test_joins_reject_two_accumulators_of_unlike_scales() -> None:
     wide = IntType(-(2**20), 2**20)
-    net = Branches((wide, 0.1), (INT8, 0.3))
+    net = Branches((wide, 0.1), (IntType(-(2**11), 2**11), 0.3))
     assert message_of(net.build(net.then(Add(), *net.values), Quantize(0, 15), 1.0)) == (
-        "add 'add' (net.py:9) joins 2 branches before quantizer 'quantize', whose integers have 536871168 "
-        "combinations, too many to evaluate: input 'a' in int -1048576..1048576, input 'b' in int -128..127; put a "
+        "add 'add' (net.py:9) joins 2 branches before quantizer 'quantize', whose integers have 8592035841 "
+        "combinations, too many to evaluate: input 'a' in int -1048576..1048576, input 'b' in int -2048..2048; put a "
         "quantizer on the branch of input 'a'"
     )
 

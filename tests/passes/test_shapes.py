@@ -11,6 +11,7 @@ from nnhw.errors import LoweringError
 from nnhw.ir import BIPOLAR, FLOAT, Graph, GraphBuilder, IntType, Location, Op, TensorType, run, verify
 from nnhw.ir.ops import (
     Add,
+    BatchNorm,
     Concat,
     Conv2d,
     Dequantize,
@@ -183,6 +184,36 @@ def test_prelu_keeps_its_slopes_per_channel() -> None:
         .build()
     )
     assert_same(graph, lower(graph))
+
+
+@pytest.mark.parametrize("op", [Flatten(), Reshape((4, 2, 2)), Permute((2, 1, 0)), Upsample((1, 2)), POOL], ids=str)
+def test_batch_norm_of_one_channel_stays_a_list_of_channels(op: Op) -> None:
+    start = ChainBuilder(SUMS, (1, 4, 4), 0.3).batch_norm([2], [1], [1], [3]).then(op)
+    graph = start.quantize(Quantize(-4, 3), 0.5).build()
+    assert_same(graph, hoist_shapes(graph))
+    assert_same(graph, lower(graph))
+    start = ChainBuilder(SUMS, (4, 4, 1), 0.3).then(Reshape((1, 4, 4))).batch_norm([2], [1], [1], [3])
+    graph = start.then(Quantize(-4, 3), start.value, floats(start.graph, "scale", 0.5)).build()
+    assert ops_of(sink_shapes(graph)) == ["dequantize", "batch_norm", "quantize", "reshape"]
+    assert_same(graph, sink_shapes(graph))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_concat_passes_batch_norm_of_one_channel(axis: int) -> None:
+    builder = GraphBuilder("net")
+    scale, ones = floats(builder, "scale", 0.25), floats(builder, "ones", [1.0])
+    parts = [builder.input(name, TensorType((1, 2, 2), SUMS)) for name in "ab"]
+    values = [builder.add("v", Dequantize(), [part, scale]) for part in parts]
+    norms = [builder.add("bn", BatchNorm(1e-5), [value, *[ones] * 4]) for value in values]
+    joined = builder.add("cat", Concat(axis), norms)
+    graph = builder.build([builder.add("q", Quantize(-8, 7), [joined, scale])])
+    assert_same(graph, hoist_shapes(graph))
+    joined = builder.add("cat", Concat(axis), values)
+    width = builder.type_of(joined).shape[0]
+    statistics = floats(builder, "statistics", np.ones(width))
+    normed = builder.add("bn", BatchNorm(1e-5), [joined, *[statistics] * 4])
+    graph = builder.build([builder.add("q", Quantize(-8, 7), [normed, scale])])
+    assert_same(graph, sink_shapes(graph))
 
 
 def test_branches_of_other_shapes_meet_at_the_integers() -> None:

@@ -167,5 +167,5 @@ def test_lower_stops_where_it_is_told() -> None:
         lower(graph, stop_after="sink")
     assert str(caught.value) == (
         "there is no pass 'sink'; the passes are separate_padding, sink_shapes, hoist_shapes, align_sums, "
-        "collapse_chains, sink_integer_pooling, fold_permutes"
+        "collapse_chains, fold_constants, sink_integer_pooling, fold_permutes"
     )

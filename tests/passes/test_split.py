@@ -15,9 +15,13 @@ from tests.passes.models import SIGN
 @given(random_graphs())
 @settings(max_examples=40, deadline=None)
 def test_split_parts_compose_to_the_whole(graph: Graph) -> None:
-    lowered = lower(graph)
-    parts = split(lowered)
-    images = images_of(graph, 7)
+    lowered, images = lower(graph), images_of(graph, 7)
+    try:
+        parts = split(lowered)
+    except LoweringError:  # refused: no result depends on the input
+        rows = run(graph, images_of(graph, 100))[0]
+        assert (rows == rows[:1]).all()
+        return
     np.testing.assert_array_equal(parts.run(images)[0], run(lowered, images)[0])
     assert all(node.type.is_int for node in parts.body.nodes)
     assert not any(node.type.is_int for node in parts.head.nodes[:-1])
