@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import cmsis, estimates, lanes, mnist, random_networks, speed, whole
+from benchmarks import cmsis, estimates, lanes, mnist, peak, random_networks, speed, whole
 from benchmarks.networks import NETWORKS
 from nnhw.errors import NnhwError
 
@@ -42,6 +42,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "random_networks": Benchmark("random networks, from PyTorch to RTL", random_networks.run, random_networks.show),
     "cmsis_nn": Benchmark("CMSIS-NN's int8 operators: its test vectors, from IR to RTL", cmsis.run, cmsis.show),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
+    "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
     "networks": Benchmark("all networks of the zoo, each on its own board", whole.network(*NETWORKS), whole.show, None),
     "mlp784": Benchmark("784-32-16-10, 8 and 4 bit", whole.network("mlp784_w8a8", "mlp784_w4a4"), whole.show, None),

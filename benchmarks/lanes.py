@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.requantize import Thresholds
 from nnhw.flow.processes import run as run_process
 from nnhw.flow.toolchain import find_tool, prepare, run_yosys
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
@@ -29,11 +31,23 @@ from nnhw.ir.types import BIPOLAR, IntType
 PE, SIMD, FOLDS, STEPS = 8, 16, 2, 16
 FAMILIES = {
     "ice40": ("iCE40UP5K", "synth_ice40 -top top -device u -abc9"),
-    "ecp5": ("LFE5U-25F", "synth_ecp5 -top top -nowidelut"),
+    "ecp5": ("LFE5U-25F", "synth_ecp5 -top top"),
 }
 
 PACKED = ("W1A1", "W1A8", "W4A4")
 """Formats whose whole arrays nextpnr packs too, to see what the count of a netlist leaves out."""
+
+SIZES = ((8, 16), (8, 32), (16, 32), (16, 64))
+"""Cells and lanes of the binary arrays whose logic cells are sorted by what they are for."""
+
+PARTS = (
+    ("activations", re.compile(r"\blanes_\w+")),
+    ("accumulators", re.compile(r"\barray\.sum_\d+")),
+    ("drain", re.compile(r"\bdrain_\d+")),
+    ("lanes", re.compile(r"\bcell_\d+\.")),
+    ("thresholds", re.compile(r"\bthresholds\b|\bbuffer\b")),
+)
+"""What the registers of a whole array are for, by their names, the first that fits; what fits nowhere is control."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +147,8 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     """Return the cells of a component by kind; `lc` is how many logic cells they take.
 
     On iCE40 a register shares its cell with the LUT4 that drives it alone, a carry with the LUT4 beside it. On ECP5 a
-    LUT4 and half a CCU2C are one each, and registers are in the same slices.
+    LUT4 and half a CCU2C are one each, and registers are in the same slices; nextpnr puts one CCU2C in front of a carry
+    chain and one behind it.
     """
     device, command = FAMILIES[family]
     text = rtlil.convert(component, name="top", platform=Synthesized(device), emit_src=False)
@@ -141,12 +156,26 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     run_yosys(["read_rtlil design.il", command, "write_json design.json"], folder)
     module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
     cells = Counter(cell["type"] for cell in module["cells"].values())
-    cells["lc"] = _ice40_cells(module) if family == "ice40" else cells["LUT4"] + 2 * cells["CCU2C"]
+    cells["lc"] = _ice40_cells(module) if family == "ice40" else ecp5_cells(module)
     return cells
+
+
+def ecp5_cells(module: Mapping[str, Any]) -> int:
+    """Return LUT4, and two for each CCU2C and for each of the two that nextpnr adds to a chain; see `synthesize`."""
+    kinds = Counter(cell["type"] for cell in module["cells"].values())
+    chained = [cell["connections"] for cell in module["cells"].values() if cell["type"] == "CCU2C"]
+    carries = {bit for ports in chained for bit in ports["COUT"]}
+    chains = sum(ports["CIN"][0] not in carries for ports in chained)
+    return kinds["LUT4"] + 2 * kinds["CCU2C"] + 4 * chains
 
 
 def _ice40_cells(module: Mapping[str, Any]) -> int:
     """Return LUT4 and those registers that do not share a cell with one."""
+    return sum(cell["type"] == "SB_LUT4" for cell in module["cells"].values()) + len(_lone(module))
+
+
+def _lone(module: Mapping[str, Any]) -> list[str]:
+    """Return the names of iCE40's registers that no LUT4 drives alone."""
     uses: Counter[Any] = Counter()
     drivers: dict[Any, str] = {}
     for cell in module["cells"].values():
@@ -158,14 +187,30 @@ def _ice40_cells(module: Mapping[str, Any]) -> int:
                     drivers[bit] = name
     for port in module["ports"].values():
         uses.update(port["bits"] if port["direction"] == "output" else [])
-    total = 0
-    for cell in module["cells"].values():
-        if cell["type"] == "SB_LUT4":
-            total += 1
-        elif cell["type"].startswith("SB_DFF"):
-            (bit,) = cell["connections"]["D"]
-            total += not (bit in drivers and uses[bit] == 1)
-    return total
+    return [
+        name
+        for name, cell in module["cells"].items()
+        if cell["type"].startswith("SB_DFF")
+        and not (cell["connections"]["D"][0] in drivers and uses[cell["connections"]["D"][0]] == 1)
+    ]
+
+
+def parts(folder: Path) -> dict[str, int]:
+    """Return the logic cells of an iCE40 netlist by what they are for; LUTs without a register count as `logic`."""
+    module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
+    names: dict[Any, list[str]] = {}
+    for name, net in module["netnames"].items():
+        for bit in net["bits"]:
+            names.setdefault(bit, []).append(name)
+    registers = [cell for cell in module["cells"].values() if cell["type"].startswith("SB_DFF")]
+    found = Counter(_part(names[cell["connections"]["Q"][0]]) for cell in registers)
+    luts = sum(cell["type"] == "SB_LUT4" for cell in module["cells"].values())
+    found["logic"] = luts - (len(registers) - len(_lone(module)))
+    return dict(found)
+
+
+def _part(names: list[str]) -> str:
+    return next((part for part, pattern in PARTS if any(map(pattern.search, names))), "control")
 
 
 def packed(component: wiring.Component, folder: Path) -> int:
@@ -183,6 +228,26 @@ def pack(folder: Path) -> int:
     return int(json.loads((folder / "pack.json").read_text(encoding="utf-8"))["utilization"]["ICESTORM_LC"]["used"])
 
 
+def binary_array(pe: int, simd: int) -> MatmulConfig:
+    """Return a binary array with thresholds and seeded weights in block RAM, two sums leaving a cycle."""
+    rng = np.random.default_rng(1)
+    weights = 2 * rng.integers(0, 2, (pe * FOLDS, simd * STEPS)) - 1
+    steps = rng.integers(-SIMD, SIMD, (pe * FOLDS, 1))
+    thresholds = Thresholds(steps, np.zeros(pe * FOLDS, dtype=bool), BIPOLAR)
+    return MatmulConfig(pe, simd, 4, 2, weights, BIPOLAR, BIPOLAR, thresholds, vectors=1)
+
+
+def sizes(folder: Path) -> list[dict[str, Any]]:
+    """Return binary arrays of several sizes on iCE40: logic cells per product as nextpnr packs them, and by part."""
+    rows = []
+    for pe, simd in SIZES:
+        config, products = binary_array(pe, simd), pe * simd
+        used = packed(MatmulEngine(config), folder)
+        per_product = {part: round(number / products, 2) for part, number in sorted(parts(folder).items())}
+        rows.append({"pe": pe, "simd": simd, "packed": round(used / products, 2), "parts": per_product})
+    return rows
+
+
 def run(board: str) -> dict[str, Any]:
     """Synthesize every pair of formats on every family; the board plays no part.
 
@@ -191,6 +256,7 @@ def run(board: str) -> dict[str, Any]:
     lanes: a row for each format and family. `cell`: logic cells per product of one cell with its accumulator; `array`:
     those of a whole engine of PE x SIMD products; `packed`: the same, counted by nextpnr, for a few rows of iCE40;
     `aim`: what other designs are known to need.
+    sizes: see `sizes`.
     """
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -205,7 +271,8 @@ def run(board: str) -> dict[str, Any]:
                 if family == "ice40" and name in PACKED:
                     row["packed"] = round(packed(MatmulEngine(engine(form)), folder) / (PE * SIMD), 2)
                 rows.append(row)
-    return {"board": board, "products": PE * SIMD, "lanes": rows}
+        binary = sizes(folder)
+    return {"board": board, "products": PE * SIMD, "lanes": rows, "sizes": binary}
 
 
 def show(row: Mapping[str, Any]) -> None:
@@ -216,3 +283,6 @@ def show(row: Mapping[str, Any]) -> None:
         figures = ("" if lane.get(name) is None else f"{lane[name]:.2f}" for name in columns)
         line = f"{lane['format']:24} {lane['family']:8} {lane['kind']:8}" + "".join(f"{text:>8}" for text in figures)
         print(line.rstrip())
+    for size in row.get("sizes", ()):
+        found = ", ".join(f"{part} {number:.2f}" for part, number in size["parts"].items())
+        print(f"W1A1 {size['pe']} x {size['simd']} on ice40, with thresholds: packed {size['packed']:.2f} ({found})")

@@ -82,7 +82,7 @@ def check_equality(
     bits = [tap.bits for tap in taps]
     results = []
     with tempfile.TemporaryDirectory() as scratch:
-        library = compile_component(Engine(accelerator, taps=True), bits, library_cache(Path(scratch)))
+        library = compile_component(Engine(accelerator, taps=True, preloaded=True), bits, library_cache(Path(scratch)))
         for pattern in patterns:
             hardware = CompiledHardware(library, bits)
             plan = StreamPlan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -379,6 +380,23 @@ class Accelerator:
         return next((stage.config for stage in self.stages if isinstance(stage.config, SharedConfig)), None)
 
     @property
+    def device_hash(self) -> str:
+        """Hash of what the hardware is, hex: the model's, or, with a shared engine, of all but its program."""
+        if self.shared is None:
+            return self.model_hash
+        bare = [stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages]
+        arrays: dict[str, np.ndarray] = {}
+        document = json.dumps(_dump(tuple(bare), arrays)).encode() + pack_arrays(arrays)
+        return hashlib.sha256(document).hexdigest()
+
+    @property
+    def device_bytes(self) -> tuple[int, int]:
+        """(input, output) bytes of a frame, as the hardware states them: (1, 1) where they are the program's matter."""
+        if self.shared is not None:
+            return 1, 1
+        return self.input_format.frame_bytes, self.output_format.frame_bytes
+
+    @property
     def output_node(self) -> str:
         """The IR value that leaves."""
         return next(stage.node for stage in reversed(self.stages) if stage.node)
@@ -470,7 +488,7 @@ def _load(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, list):
         return tuple(_load(item, arrays) for item in value)
     if isinstance(value, dict):
-        if "array" in value:
+        if "type" not in value:
             return arrays[value["array"]]
         fields = {key: _load(item, arrays) for key, item in value.items() if key != "type"}
         return _TYPES[value["type"]](**fields)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
 
@@ -33,6 +33,10 @@ PLL_KINDS: Mapping[str, tuple[str, ...]] = {"ice40": ("pad", "core", "none"), "e
 
 SPEEDS: Mapping[str, tuple[str, ...]] = {"ice40": ("",), "ecp5": ("6", "7", "8")}
 """Speed grades of each family; of the iCE40 the device's name says it."""
+
+
+FLASH_BLOCK_BYTES = 0x10000
+"""What flash erases at once at the most."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,21 @@ class Uart:
 
 
 @dataclass(frozen=True)
+class Flash:
+    """SPI flash that holds the bitstream, and behind it a program for an engine that runs one.
+
+    Parameters
+    ----------
+    resource: its name in amaranth-boards; of single data lines.
+    offset: where the program lies: behind the largest bitstream of the device, at the start of a block of 64 KiB, so
+        that writing one erases nothing of the other.
+    """
+
+    resource: str
+    offset: int
+
+
+@dataclass(frozen=True)
 class Board:
     """A board.
 
@@ -102,6 +121,7 @@ class Board:
     openfpgaloader: the board's name for openFPGALoader; empty: it knows none.
     speed: grade of the device (ECP5).
     aliases: other names of the board.
+    flash: where a program may lie that the device loads by itself when it starts; None: nowhere.
     """
 
     name: str
@@ -117,6 +137,7 @@ class Board:
     openfpgaloader: str = ""
     speed: str = ""
     aliases: tuple[str, ...] = ()
+    flash: Flash | None = None
 
 
 def list_boards() -> tuple[Board, ...]:
@@ -191,6 +212,7 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
 
 def _value(value: Any, kind: Any, where: str, problems: list[NnhwError], name: str) -> Any:
     """Return a value as its field's type, or append a problem."""
+    kind = next(filter(is_dataclass, get_args(kind)), kind)
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
         return _make(kind, value, where, problems, f"{name}.")
     if kind is int and type(value) is int and value >= 0:
@@ -224,6 +246,13 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     problems += [
         BoardError(f"{where}: field '{name}' must be more than 0") for name, value in positive.items() if not value
     ]
+    if board.flash is not None and (board.flash.offset % FLASH_BLOCK_BYTES or not 0 < board.flash.offset < 1 << 24):
+        problems.append(
+            BoardError(
+                f"{where}: field 'flash.offset' must be a multiple of {FLASH_BLOCK_BYTES:#x} between the bitstream and "
+                f"16 MiB, but is {board.flash.offset:#x}"
+            )
+        )
     return problems
 
 

@@ -102,6 +102,9 @@ def build(
     clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock that must be reached.")] = None,
     target_fps: Annotated[float | None, typer.Option(help="Frames/s that suffice: the smallest such mapping.")] = None,
     style: Annotated[str, typer.Option(help="streaming: an engine a layer; shared: one for all; or auto.")] = "auto",
+    array: Annotated[
+        Path | None, typer.Option(metavar="BUILD", help="Make a program for the shared engine of another build.")
+    ] = None,
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores otherwise.")] = None,
@@ -123,7 +126,7 @@ def build(
     from nnhw.flow.pipeline import build_file
     from nnhw.flow.terminal import render_report
 
-    chosen = make_options(clock, target_fps, overrides, seeds, jobs, frames, style)
+    chosen = make_options(clock, target_fps, overrides, seeds, jobs, frames, style, array)
     calibration = make_calibration(calibrate, labels, weight_bits, act_bits)
     made = build_file(
         file,

@@ -12,6 +12,10 @@ COBS takes the zero bytes out of it, and one zero byte ends it on the wire. All 
     DATA      sequence: 0, 1, ... since RESET    TAKEN   sequence: DATA frames taken since RESET, modulo 256
               payload: next bytes of the images
     STATUS    sequence: any                      STATUS | ANSWER    same sequence, counters
+    LOAD      sequence: as of DATA, which        TAKEN   as of DATA
+              it counts with
+              payload: next bytes of a program
+    PROGRAM   sequence: any                      PROGRAM | ANSWER   same sequence, state of the program
                                                  RESULT  sequence: 0, 1, ... since RESET
                                                          payload: next bytes of one image's output
                                                  ERROR   sequence: of no meaning; payload: reason u8
@@ -41,6 +45,12 @@ PROTOCOL_VERSION = 1
 MAGIC = b"NNHW"
 ANSWER = 0x80
 
+PROGRAM_MAGIC = b"NNPR"
+PROGRAM_HEADER = struct.Struct("<4sIII")
+PROGRAM_OVERHEAD_BYTES = PROGRAM_HEADER.size + 4
+OUTPUT_LIMIT_BYTES = 1 << 24
+"""Bytes of a program's output stay below it: the device counts no further."""
+
 PAYLOAD_LIMIT_BYTES = 240
 HEADER_BYTES = 2
 CRC_BYTES = 4
@@ -50,21 +60,25 @@ DELIMITER = b"\x00"
 
 IDENTITY_FORMAT = struct.Struct("<4sB8sIII")
 STATUS_FORMAT = struct.Struct("<IIIHB")
+PROGRAM_FORMAT = struct.Struct("<BBIII")
 
 
 class Command(enum.IntEnum):
-    """First byte of a frame. 5 and 6 are kept for loading weights and programs."""
+    """First byte of a frame."""
 
     IDENTIFY = 0x01
     RESET = 0x02
     DATA = 0x03
     STATUS = 0x04
+    LOAD = 0x05
+    PROGRAM = 0x06
     ERROR = 0x80
     IDENTITY = IDENTIFY | ANSWER
     RESET_DONE = RESET | ANSWER
     RESULT = DATA | ANSWER
     TAKEN = 0x87
     COUNTERS = STATUS | ANSWER
+    PROGRAM_STATUS = PROGRAM | ANSWER
 
 
 class Reason(enum.IntEnum):
@@ -74,6 +88,7 @@ class Reason(enum.IntEnum):
     DAMAGED = 1
     SEQUENCE = 2
     OVERRUN = 3
+    PROGRAM = 4
 
 
 REASON_TEXT = {
@@ -81,6 +96,35 @@ REASON_TEXT = {
     Reason.DAMAGED: "a frame that is damaged",
     Reason.SEQUENCE: "a frame out of sequence",
     Reason.OVERRUN: "bytes lost because they came faster than the device takes them",
+    Reason.PROGRAM: "an image for which it has no program",
+}
+
+
+class ProgramState(enum.IntEnum):
+    """How far a program is; only READY runs."""
+
+    EMPTY = 0
+    LOADING = 1
+    READY = 2
+    REFUSED = 3
+
+
+class Refusal(enum.IntEnum):
+    """Why a program was refused."""
+
+    NONE = 0
+    NO_IMAGE = 1
+    OTHER_ARRAY = 2
+    LENGTH = 3
+    CHECKSUM = 4
+
+
+REFUSAL_TEXT = {
+    Refusal.NONE: "no reason",
+    Refusal.NO_IMAGE: "what came is no program",
+    Refusal.OTHER_ARRAY: "the program is for another array",
+    Refusal.LENGTH: "the program does not fit the memory",
+    Refusal.CHECKSUM: "the checksum does not hold",
 }
 
 
@@ -252,3 +296,48 @@ class Counters:
                 "build and load the accelerator again with this nnhw"
             )
         return cls(*STATUS_FORMAT.unpack(payload))
+
+
+@dataclass(frozen=True)
+class ProgramStatus:
+    """What a device says about the program of its engine.
+
+    Members
+    -------
+    state: only READY runs.
+    reason: why it was refused; else of no meaning.
+    crc: of the image, as its trailer has it; of meaning when it is READY.
+    output_bytes: of a frame, as the image has it; of meaning when it is READY.
+    array_id: of the array that programs must be made for; fixed when the device is built.
+    """
+
+    state: ProgramState
+    reason: Refusal
+    crc: int
+    output_bytes: int
+    array_id: int
+
+    def pack(self) -> bytes:
+        """Return the payload of the answer to PROGRAM."""
+        return PROGRAM_FORMAT.pack(self.state, self.reason, self.crc, self.output_bytes, self.array_id)
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> ProgramStatus:
+        """Take the payload of the answer to PROGRAM apart.
+
+        Raises
+        ------
+        LinkError: a payload of another size, or a state or reason that is none.
+        """
+        if len(payload) != PROGRAM_FORMAT.size:
+            raise LinkError(
+                f"the state of the device's program has {len(payload)} bytes, not {PROGRAM_FORMAT.size}; "
+                "build and load the accelerator again with this nnhw"
+            )
+        state, reason, crc, output_bytes, array_id = PROGRAM_FORMAT.unpack(payload)
+        if state not in list(ProgramState) or reason not in list(Refusal):
+            raise LinkError(
+                f"the device's program is in state {state} for reason {reason}, which this nnhw does not know; "
+                "build and load the accelerator again with this nnhw"
+            )
+        return cls(ProgramState(state), Refusal(reason), crc, output_bytes, array_id)

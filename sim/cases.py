@@ -78,7 +78,7 @@ def matmul(
     rng = np.random.default_rng(outputs * 1009 + inputs)
     activation, weight = formats
     weights = random_values(rng, weight, (outputs, inputs))
-    cells = {name: value for name, value in options.items() if name in ("logic_pe", "dsp_pe")}
+    cells = {name: value for name, value in options.items() if name in ("logic_pe", "dsp_pe", "tail_words")}
     base = MatmulConfig(pe, simd, hop, drain, weights, activation, weight, None, vectors=vectors, **cells)
     if code is None:
         return base
@@ -155,6 +155,10 @@ MATMULS: dict[str, Callable[[], MatmulConfig]] = {
     "matmul_large": lambda: matmul(32, 256, 16, 16, code=BIPOLAR, hop=4, drain=2, vectors=2),
     "matmul_logic_some": lambda: matmul(8, 32, 4, 4, code=BIPOLAR, hop=2, logic_pe=3),
     "matmul_logic_all": lambda: matmul(8, 32, 4, 4, code=BIPOLAR, logic_pe=4, vectors=2),
+    "matmul_logic_split": lambda: matmul(8, 105, 4, 3, code=BIPOLAR, hop=2, logic_pe=3, vectors=2),
+    "matmul_logic_split_all": lambda: matmul(4, 160, 2, 1, formats=(INT4, INT4), logic_pe=2),
+    "matmul_tail": lambda: matmul(8, 72, 4, 4, code=BIPOLAR, hop=2, tail_words=4),
+    "matmul_tail_and_logic": lambda: matmul(8, 72, 4, 4, formats=(UINT4, INT4), hop=2, tail_words=5, logic_pe=1),
     "matmul_threshold_ram": lambda: matmul(8, 32, 4, 4, code=BIPOLAR, logic_thresholds=0),
     "matmul_ascending": lambda: matmul(6, 24, 3, 3, code=BIPOLAR, descending="none"),
     "matmul_bit_code": lambda: matmul(6, 24, 3, 3, code=BIT, descending="mixed"),
@@ -215,6 +219,15 @@ WINDOWS: dict[str, Callable[[], WindowConfig]] = {
     "window_roomy": lambda: window((5, 5, 4), (3, 3), (4, 3), address_bits=6, repeats=3),
 }
 
+LARGE_RAM_WINDOWS: dict[str, Callable[[], WindowConfig]] = {
+    "window_large_ram": lambda: replace(WINDOWS["window_3x3"](), large=True),
+    "window_large_ram_vector": lambda: replace(WINDOWS["window_vector"](), large=True),
+    "window_large_ram_rows": lambda: replace(WINDOWS["window_3x3_rows_odd"](), large=True),
+    "window_large_ram_gap": lambda: replace(WINDOWS["window_stride_gap"](), large=True),
+    "window_large_ram_upsample": lambda: replace(WINDOWS["window_upsample"](), large=True),
+    "window_large_ram_roomy": lambda: replace(WINDOWS["window_roomy"](), large=True),
+}
+
 POOLS: dict[str, Callable[[], PoolConfig]] = {
     "pool_single": lambda: PoolConfig(taps=2, chunks=1, lanes=1, element=BIPOLAR, windows=3),
     "pool_one_tap": lambda: PoolConfig(taps=1, chunks=2, lanes=2, element=BIPOLAR, windows=3),
@@ -273,6 +286,8 @@ FIFOS: dict[str, Callable[[], FifoConfig]] = {
     "fifo_10": lambda: FifoConfig(10, 1, 1, beats=31),
     "fifo_block_ram": lambda: FifoConfig(17, 4, 4, beats=50),
     "fifo_block_ram_wide": lambda: FifoConfig(12, 9, 4, beats=40),
+    "fifo_large": lambda: FifoConfig(4, 2, 3, beats=20, large=True),
+    "fifo_large_wide": lambda: FifoConfig(10, 5, 4, beats=31, large=True),
 }
 
 CONVERTS: dict[str, Callable[[], ConvertConfig]] = {
@@ -288,6 +303,7 @@ CONVERTS: dict[str, Callable[[], ConvertConfig]] = {
 CASES: dict[str, Callable[[], EngineConfig]] = {
     **MATMULS,
     **WINDOWS,
+    **LARGE_RAM_WINDOWS,
     **POOLS,
     **CHANNELWISE,
     **PADS,

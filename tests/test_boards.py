@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.boards import BOARD_NAMES, FAMILIES, PLL_KINDS, SPEEDS, Board, Uart, list_boards, load_board
+from nnhw.boards import BOARD_NAMES, FAMILIES, PLL_KINDS, SPEEDS, Board, Flash, Uart, list_boards, load_board
 from nnhw.errors import BoardError
 from nnhw.flow.family import FLOW_FAMILIES
 from nnhw.mapping.family import FAMILIES as COST_FAMILIES
@@ -113,6 +113,49 @@ def test_load_board_takes_pins_of_a_serial_port(tmp_path: Path) -> None:
     changes = {"resource = .uart.": None, "baud": '1_000_000\nrx = "6"\ntx = "9"\nio_standard = "SB_LVCMOS"'}
     board = load_board(write_board(tmp_path, **changes))
     assert board.uart == Uart(1_000_000, rx="6", tx="9", io_standard="SB_LVCMOS")
+
+
+def test_load_board_reads_where_a_program_lies_in_flash(tmp_path: Path) -> None:
+    assert load_board("icebreaker").flash == Flash("spi_flash_1x", 0x20000)
+    assert load_board("blackice").flash is None
+    path = write_board(tmp_path, **{"offset": "0x30000"})
+    assert load_board(path).flash == Flash("spi_flash_1x", 0x30000)
+
+
+@pytest.mark.parametrize("board", [board for board in list_boards() if board.flash], ids=lambda board: board.name)
+def test_boards_keep_programs_behind_their_bitstreams(board: Board) -> None:
+    """Measured: what `icepack` and `ecppack` (without compression) make of an empty design; ECP5: and its block RAM."""
+    largest = {
+        **{"up5k": 104_090, "hx8k": 135_100, "hx1k": 32_220, "lp1k": 32_220},
+        **{"12k": 582_343, "25k": 582_343, "45k": 1_032_299, "85k": 1_927_699},
+    }
+    assert board.flash is not None
+    block_ram_bytes = 18 * 1024 // 8 * board.resources.ebr if board.family == "ecp5" else 0
+    assert board.flash.offset >= largest[board.device.rpartition("-")[2]] + block_ram_bytes
+
+
+@pytest.mark.parametrize("offset", ["0", "0x20100", "0x1000000"])
+def test_load_board_rejects_offset_of_a_program(tmp_path: Path, offset: str) -> None:
+    with pytest.raises(BoardError) as caught:
+        load_board(write_board(tmp_path, offset=offset))
+    assert str(caught.value) == (
+        "board file 'mine.toml': field 'flash.offset' must be a multiple of 0x10000 between the bitstream and 16 MiB, "
+        f"but is {int(offset, 0):#x}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"offset": None}, "field 'flash.offset' (a whole number of 0 or more) is missing"),
+        ({"offset": '"1"'}, "field 'flash.offset' must be a whole number of 0 or more, but is '1'"),
+        ({"offset": "0x20000\nsize = 1"}, "field 'flash.size' is not known; did you mean 'flash.resource'?"),
+    ],
+)
+def test_load_board_rejects_mistake_in_flash(tmp_path: Path, changes: dict[str, str | None], message: str) -> None:
+    with pytest.raises(BoardError) as caught:
+        load_board(write_board(tmp_path, **changes))
+    assert str(caught.value).startswith(f"board file 'mine.toml': {message.split(';')[0]}")
 
 
 @pytest.mark.parametrize(("speed", "given"), [("", ""), ('speed = "9"', "9")], ids=["missing", "wrong"])

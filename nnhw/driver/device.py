@@ -10,11 +10,20 @@ from typing import Any
 import numpy as np
 
 from nnhw.accelerator import Accelerator
+from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
-from nnhw.driver.session import BatchError, Pace, Progress, Session
+from nnhw.driver.sending import Pace
+from nnhw.driver.session import BatchError, Progress, Session
 from nnhw.errors import InputError, LinkError
 from nnhw.ir import Graph, run_in_chunks
-from nnhw.protocol import PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES, DeviceIdentity
+from nnhw.protocol import (
+    PAYLOAD_LIMIT_BYTES,
+    REFUSAL_TEXT,
+    WIRE_OVERHEAD_BYTES,
+    DeviceIdentity,
+    ProgramState,
+    ProgramStatus,
+)
 
 # Image bytes on their way. A serial line holds some 50 ms of them in its buffers; simulated hardware runs on without
 # asking while it has some.
@@ -51,10 +60,13 @@ class Device:
     accelerator: what the device has to be.
     head, tail: what the host computes before and behind it; without them, only `infer_codes` works.
     max_retries: attempts in a row without progress, after the first.
+    program: of the accelerator, where its engine runs one. It is loaded if the device has another one, or none; no
+        image is sent to a device that does not say that it has this one.
+    progress: called with bytes of the program taken and bytes in all, if it has to be loaded.
 
     Raises
     ------
-    LinkError: no answer, another protocol version, or another model.
+    LinkError: no answer, another protocol version, or another model; the program was refused.
     """
 
     def __init__(
@@ -64,14 +76,21 @@ class Device:
         head: Graph | None = None,
         tail: Graph | None = None,
         max_retries: int = 3,
+        program: ProgramImage | None = None,
+        progress: Progress = lambda finished, total: None,
     ) -> None:
         self.link = link
         self.accelerator = accelerator
+        self.program = program
         self._head, self._tail = head, tail
         self._session = Session(link, max_retries)
         try:
             self.identity = self._session.identify()
             check_identity(self.identity, accelerator, link.name)
+            if program is not None:
+                self._session.guard = self._check_program
+                if not _has(self.program_status(), program):
+                    self.load_program(program, progress)
         except BaseException:
             link.close()
             raise
@@ -101,10 +120,62 @@ class Device:
             cycles=counters.cycles,
             input_wait=counters.input_wait,
             output_wait=counters.output_wait,
-            images=counters.results // self.identity.results_per_image,
+            images=counters.results // -(-self.accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES),
             bad_frames=counters.bad_frames,
             clock_hz=self.identity.clock_hz,
         )
+
+    def program_status(self) -> ProgramStatus:
+        """Return what the device says about its program.
+
+        Raises
+        ------
+        LinkError: no answer, or a device whose engine runs no programs.
+        """
+        return self._session.program_status()
+
+    def load_program(
+        self, image: ProgramImage | bytes, progress: Progress = lambda finished, total: None
+    ) -> ProgramStatus:
+        """Load a program and see that the device has it.
+
+        Images are sent only while the device has the program that it was opened with.
+
+        Parameters
+        ----------
+        progress: called with bytes taken and bytes in all.
+
+        Raises
+        ------
+        InputError: an image that is cut or damaged; nothing was sent then.
+        LinkError: it was refused, or is for another array, or the link failed.
+        """
+        image = image if isinstance(image, ProgramImage) else ProgramImage(image)
+        array_id, name = self.program_status().array_id, self.link.name
+        if image.array_id != array_id:
+            raise LinkError(
+                f"link '{name}': {image.where} is for array {image.array_id:08x}, the device has {array_id:08x}; "
+                "load the bitstream of its build with 'nnhw program', or build the model for the device's array"
+            )
+        status = self._session.load(image.data, progress)
+        if not _has(status, image):
+            why = REFUSAL_TEXT[status.reason] if status.state == ProgramState.REFUSED else f"it is {status.state.name}"
+            raise LinkError(
+                f"link '{name}': the device did not accept {image.where} ({len(image.data)} bytes, "
+                f"CRC {image.crc:08x}): {why}; load the bitstream of this build with 'nnhw program' and try again"
+            )
+        return status
+
+    def _check_program(self) -> None:
+        """Refuse to go on with a device that has another program, or lost it."""
+        assert self.program is not None
+        status = self.program_status()
+        if not _has(status, self.program):
+            found = f"program {status.crc:08x}" if status.state == ProgramState.READY else "no program"
+            raise LinkError(
+                f"link '{self.link.name}': the device has {found}, not {self.program.crc:08x} of this build: "
+                "it was restarted, or loaded by another; open it again"
+            )
 
     def infer_codes(self, codes: np.ndarray, progress: Progress = lambda finished, total: None) -> np.ndarray:
         """Run the device on integers.
@@ -173,6 +244,12 @@ class Device:
         return outputs[0] if len(outputs) == 1 else outputs
 
 
+def _has(status: ProgramStatus, image: ProgramImage) -> bool:
+    """Return whether a device has a program."""
+    said = (status.state, status.crc, status.output_bytes, status.array_id)
+    return said == (ProgramState.READY, image.crc, image.output_bytes, image.array_id)
+
+
 def check_identity(identity: DeviceIdentity, accelerator: Accelerator, name: str) -> None:
     """Refuse a device that is not this accelerator.
 
@@ -180,14 +257,14 @@ def check_identity(identity: DeviceIdentity, accelerator: Accelerator, name: str
     ------
     LinkError: says both.
     """
-    wanted = accelerator.model_hash[: len(identity.model_hash)].lower()
+    wanted = accelerator.device_hash[: len(identity.model_hash)].lower()
     if identity.model_hash != wanted:
         raise LinkError(
             f"link '{name}': the device runs model {identity.model_hash}, the build folder holds model {wanted} "
             f"('{accelerator.name}'); load this build with 'nnhw program', or open the folder of the other model"
         )
     has = (identity.input_bytes, identity.output_bytes)
-    needs = (accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes)
+    needs = accelerator.device_bytes
     if has != needs:
         raise LinkError(
             f"link '{name}': the device takes {has[0]} bytes an image and gives {has[1]}, the build folder's "

@@ -9,8 +9,11 @@ import numpy as np
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.driver.device import Device
+from nnhw.driver.image import PROGRAM_FILE, ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.links.model import ModelBoard, ModelLink
+from nnhw.driver.links.model_program import ProgramMemory
+from nnhw.driver.session import Progress
 from nnhw.errors import InputError
 from nnhw.protocol import DeviceIdentity
 
@@ -24,6 +27,7 @@ def open(
     baud: int = DEFAULT_BAUD,
     clock_hz: int = DEFAULT_CLOCK_HZ,
     max_retries: int = 3,
+    progress: Progress = lambda finished, total: None,
 ) -> Device:
     """Open the device that runs a build.
 
@@ -35,18 +39,42 @@ def open(
     baud: of a serial port.
     clock_hz: what the `model` device says its clock is.
     max_retries: attempts in a row without progress, after the first.
+    progress: called with bytes of the program taken and bytes in all, if the build has one that the device has not.
 
     Raises
     ------
-    BuildError: the folder is missing something.
-    LinkError: no such port, no answer, another protocol version, or another model.
+    BuildError: the folder is missing something. InputError: its program is cut, damaged, or another build's.
+    LinkError: no such port, no answer, another protocol version, or another model; the program was refused.
     """
     folder = Path(build_dir)
     accelerator = Accelerator.load(folder)
+    program = read_program(folder, accelerator)
     head, tail = ir.load(folder / "head.ir"), ir.load(folder / "tail.ir")
     if isinstance(link, str):
         link = make_link(link, folder, accelerator, baud, clock_hz)
-    return Device(link, accelerator, head, tail, max_retries)
+    return Device(link, accelerator, head, tail, max_retries, program, progress)
+
+
+def read_program(folder: Path, accelerator: Accelerator) -> ProgramImage | None:
+    """Return the program of a build folder; None where the accelerator runs none.
+
+    Raises
+    ------
+    InputError: it is missing, cut, damaged, or of another accelerator.
+    """
+    image, shared = ProgramImage.read(folder), accelerator.shared
+    if shared is None:
+        return None
+    if image is None:
+        raise InputError(f"build folder '{folder}' has no '{PROGRAM_FILE}'; run 'nnhw build' again")
+    found = (image.array_id, image.output_bytes)
+    needed = (shared.array.id, accelerator.output_format.frame_bytes)
+    if found != needed:
+        raise InputError(
+            f"{image.where} is for array {found[0]:08x} and gives {found[1]} bytes a frame, the accelerator beside it "
+            f"has array {needed[0]:08x} and {needed[1]} bytes; run 'nnhw build' again"
+        )
+    return image
 
 
 def make_link(name: str, folder: Path, accelerator: Accelerator, baud: int, clock_hz: int) -> ByteLink:
@@ -61,11 +89,18 @@ def make_link(name: str, folder: Path, accelerator: Accelerator, baud: int, cloc
 
 
 def make_model_link(accelerator: Accelerator, body: ir.Graph, clock_hz: int = DEFAULT_CLOCK_HZ) -> ModelLink:
-    """Return a link to a device that the IR interpreter answers for."""
+    """Return a link to a device that the IR interpreter answers for.
+
+    With a shared engine, it wants a program as the hardware does; what it computes is this graph, whatever the program.
+    """
     i_format, o_format = accelerator.input_format, accelerator.output_format
-    identity = DeviceIdentity(accelerator.model_hash, i_format.frame_bytes, o_format.frame_bytes, clock_hz)
+    identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
 
     def compute(frames: np.ndarray) -> np.ndarray:
         return o_format.pack(ir.run_in_chunks(body, i_format.unpack(frames))[0])
 
-    return ModelLink(ModelBoard(identity, compute))
+    memory = None
+    if accelerator.shared is not None:
+        array = accelerator.shared.array
+        memory = ProgramMemory(array.id, array.words * array.word_bits // 8)
+    return ModelLink(ModelBoard(identity, compute, memory, i_format.frame_bytes))

@@ -1,4 +1,4 @@
-"""Load a bitstream into a board, with openFPGALoader."""
+"""Load a bitstream into a board, and a program into its flash behind it, with openFPGALoader."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from nnhw.driver.image import PROGRAM_FILE, ProgramImage
 from nnhw.errors import BuildError, ToolError
 
 BITSTREAMS = ("design.bin", "design.bit")
@@ -45,8 +46,12 @@ def program(
     board_option: str,
     find: Callable[[], list[str]] = find_loader,
     run: Runner = run_command,
+    flash_offset: int | None = None,
 ) -> str:
     """Load the bitstream of a build into the board that is plugged in.
+
+    Where the build has a program too, and the board flash in which the device looks for it, both are written to flash:
+    the bitstream at its start, then the program. Elsewhere the host loads the program when it opens the device.
 
     Parameters
     ----------
@@ -54,6 +59,7 @@ def program(
     board_option: the board's name for openFPGALoader; field `openfpgaloader` of the board file. Empty: it knows none.
     find: returns the tool's command.
     run: runs a command.
+    flash_offset: where in flash the device looks for a program; None: nowhere.
 
     Returns
     -------
@@ -61,7 +67,8 @@ def program(
 
     Raises
     ------
-    BuildError: the folder has no bitstream.
+    BuildError: the folder has no bitstream, or the program would overwrite it.
+    InputError: the program is cut or damaged; nothing was written then.
     ToolError: openFPGALoader is missing, failed, or does not know the board.
     """
     found = [path for name in BITSTREAMS if (path := Path(build_dir) / name).is_file()]
@@ -74,7 +81,30 @@ def program(
             f"openFPGALoader does not know this board; load '{bitstream}' with the board's own programmer, "
             "or name one of 'openFPGALoader --list-boards' in field 'openfpgaloader' of a board file of your own"
         )
-    command = [*find(), "--board", board_option, str(bitstream)]
+    image = None if flash_offset is None else ProgramImage.read(Path(build_dir))
+    command = [*find(), "--board", board_option]
+    if image is None or flash_offset is None:
+        return _load([*command, str(bitstream)], bitstream.name, board_option, run)
+    size = bitstream.stat().st_size
+    if size > flash_offset:
+        raise BuildError(
+            f"'{bitstream}' has {size} bytes, but the program comes at {flash_offset:#x} in flash and would overwrite "
+            "its end; set field 'flash.offset' of the board file behind it, and build again"
+        )
+    said = _load([*command, "--write-flash", str(bitstream)], bitstream.name, board_option, run)
+    # The tool would take a .bin for a bitstream of some families; raw bytes it writes as they are.
+    place = ["--write-flash", "--offset", f"{flash_offset:#x}", "--file-type", "raw"]
+    program_path = str(Path(build_dir) / PROGRAM_FILE)
+    return f"{said}\n{_load([*command, *place, program_path], PROGRAM_FILE, board_option, run)}"
+
+
+def _load(command: Sequence[str], what: str, board_option: str, run: Runner) -> str:
+    """Run openFPGALoader; return what it said.
+
+    Raises
+    ------
+    ToolError: it cannot be started, or failed.
+    """
     try:
         done = run(command)
     except OSError as error:
@@ -82,8 +112,9 @@ def program(
     said = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())
     if done.returncode != 0:
         last = said.splitlines()[-1] if said else "it said nothing"
+        flashed = "the bitstream is in the board's flash already; " if what == PROGRAM_FILE else ""
         raise ToolError(
-            f"openFPGALoader could not load '{bitstream.name}' into board '{board_option}': {last}; is the board "
+            f"openFPGALoader could not load '{what}' into board '{board_option}': {last}; {flashed}is the board "
             "plugged in, may this user reach its USB device, and does no other program hold it?"
         )
     return said

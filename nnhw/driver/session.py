@@ -5,21 +5,24 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from nnhw.driver.framing import FrameReader, encode_frame
 from nnhw.driver.links.base import ByteLink
+from nnhw.driver.sending import Fault, Pace, Sender
 from nnhw.errors import LinkError
 from nnhw.protocol import (
     DELIMITER,
+    FRAME_LIMIT_BYTES,
     PAYLOAD_LIMIT_BYTES,
     REASON_TEXT,
     Command,
     Counters,
     DeviceIdentity,
     Frame,
+    ProgramState,
+    ProgramStatus,
     Reason,
 )
 
@@ -28,6 +31,10 @@ Progress = Callable[[int, int], None]
 
 _DISCARD_LIMIT_BYTES = 1 << 20
 _WRITE_BYTES = 2048
+# Frames of a program on their way: their numbers stay apart modulo 256, and they fit the line's buffers.
+_LOAD_WINDOW = 32
+# Each takes the device longer than the last bytes of a program need from the link to the engine.
+_LOADED_QUESTIONS = 64
 
 
 class BatchError(LinkError):
@@ -45,26 +52,6 @@ class BatchError(LinkError):
         self.results = results
 
 
-class _Fault(Exception):
-    """Something on the link that a reset may cure."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast images may be sent, and how long to wait for them.
-
-    Parameters
-    ----------
-    patience_s: without any sign of progress.
-    window_bytes: image bytes sent and not answered, at most; two images are always allowed.
-    stepwise: send a frame only when all before it are taken.
-    """
-
-    patience_s: float
-    window_bytes: int
-    stepwise: bool
-
-
 class Session:
     """Speaks the protocol over a link.
 
@@ -73,10 +60,16 @@ class Session:
     link: bytes to and from the device.
     max_retries: attempts in a row without progress, after the first, before a batch or a question is given up.
     tokens: for RESET, 0 to 255; must differ from one to the next.
+
+    Members
+    -------
+    guard: called when a batch begins and after each RESET in it, before an image is sent; raises LinkError if the
+        device is not what it has to be.
     """
 
     def __init__(self, link: ByteLink, max_retries: int = 3, tokens: Iterator[int] | None = None) -> None:
         self.link = link
+        self.guard: Callable[[], None] = lambda: None
         self._max_retries = max_retries
         self._tokens = tokens if tokens is not None else itertools.count(secrets.randbelow(256))
         self._reader = FrameReader()
@@ -139,15 +132,101 @@ class Session:
         """
         return Counters.unpack(self._ask(Command.STATUS, Command.COUNTERS))
 
+    def program_status(self) -> ProgramStatus:
+        """Return what the device says about its program.
+
+        Raises
+        ------
+        LinkError: no answer, or a device without programs.
+        """
+        return ProgramStatus.unpack(self._ask(Command.PROGRAM, Command.PROGRAM_STATUS))
+
+    def load(self, image: bytes, progress: Progress = lambda finished, total: None) -> ProgramStatus:
+        """Send a program; return what became of it.
+
+        A fault is followed by RESET, behind which the program has to begin with its first byte.
+
+        Parameters
+        ----------
+        progress: called with bytes taken and bytes in all.
+
+        Raises
+        ------
+        LinkError: the link is gone, or faults came too often without getting any further.
+        """
+        furthest = failures = 0
+        while True:
+            try:
+                self.reset()
+                for taken in self._attempt_load(image):
+                    if taken > furthest:
+                        furthest, failures = taken, 0
+                        progress(taken, len(image))
+                status = self._loaded()
+            except Fault as fault:
+                failures += 1
+                if failures > self._max_retries:
+                    raise LinkError(
+                        f"link '{self.link.name}': the program could not be loaded: {failures} faults without getting "
+                        f"further than {furthest} of {len(image)} bytes, the last: {fault}; "
+                        "check the cable and the baud rate"
+                    ) from None
+            else:
+                return status
+            finally:
+                # RESET is due: before the next attempt, and before the first image.
+                self._in_step = False
+
+    def _attempt_load(self, image: bytes) -> Iterator[int]:
+        """Send a program behind a RESET; yield how many of its bytes are taken, whenever that is more.
+
+        Raises
+        ------
+        Fault: anything but the frames that have to come.
+        """
+        parts = [image[at : at + PAYLOAD_LIMIT_BYTES] for at in range(0, len(image), PAYLOAD_LIMIT_BYTES)]
+        patience_s = self.link.slack_s + 2 * _LOAD_WINDOW * FRAME_LIMIT_BYTES / self.link.bytes_per_s
+        deadline = self.link.now() + patience_s
+        while self._taken < len(parts):
+            due = range(self._sent, min(len(parts), self._taken + _LOAD_WINDOW))
+            self.link.write(b"".join(encode_frame(Frame(Command.LOAD, number % 256, parts[number])) for number in due))
+            self._sent += len(due)
+            before = self._taken
+            for frame in self._reader.feed(self.link.read(max(0.0, deadline - self.link.now()))):
+                self._expect_taken(frame)
+            if self._taken > before:
+                deadline = self.link.now() + patience_s
+                yield min(self._taken * PAYLOAD_LIMIT_BYTES, len(image))
+            elif self.link.now() >= deadline:
+                raise Fault(f"silence for {patience_s:.3g} s")
+
+    def _loaded(self) -> ProgramStatus:
+        """Ask for the program until its last bytes have arrived.
+
+        Raises
+        ------
+        Fault: they do not.
+        """
+        for number in range(_LOADED_QUESTIONS):
+            status = ProgramStatus.unpack(self._ask_once(Command.PROGRAM, Command.PROGRAM_STATUS, number))
+            if status.state != ProgramState.LOADING:
+                return status
+        raise Fault("the device waits for more bytes than were sent")
+
     def _ask(self, question: Command, answer: Command) -> bytes:
-        fault = _Fault()
+        fault = Fault()
         for number in range(self._max_retries + 1):
             if not self._in_step:
                 self.reset()
             try:
                 return self._ask_once(question, answer, number)
-            except _Fault as error:
+            except Fault as error:
                 fault, self._in_step = error, False
+            if fault.reason == Reason.COMMAND:
+                raise LinkError(
+                    f"link '{self.link.name}': the device does not know the command {question.name}; "
+                    "build the accelerator again with this nnhw, and load it with 'nnhw program'"
+                )
         raise LinkError(
             f"link '{self.link.name}': no answer to {question.name} in {self._max_retries + 1} attempts ({fault}); "
             "check the cable and the baud rate"
@@ -160,19 +239,20 @@ class Session:
                 if frame is not None and (frame.command, frame.sequence) == (answer, number):
                     return frame.payload
                 self._expect_taken(frame)
-        raise _Fault("silence")
+        raise Fault("silence")
 
     def _expect_taken(self, frame: Frame | None) -> None:
         """Note how many frames are taken; any other frame at this place is a fault."""
         if frame is None:
-            raise _Fault("a damaged frame came")
+            raise Fault("a damaged frame came")
         if frame.command == Command.ERROR and len(frame.payload) == 1 and frame.payload[0] in list(Reason):
-            raise _Fault(f"the device reports {REASON_TEXT[Reason(frame.payload[0])]}")
+            reason = Reason(frame.payload[0])
+            raise Fault(f"the device reports {REASON_TEXT[reason]}", reason)
         if frame.command != Command.TAKEN:
-            raise _Fault(f"a frame came that nobody asked for (command {frame.command:#04x})")
+            raise Fault(f"a frame came that nobody asked for (command {frame.command:#04x})")
         taken = self._taken + (frame.sequence - self._taken) % 256
         if taken > self._sent:
-            raise _Fault(f"the device took {taken} frames of {self._sent}")
+            raise Fault(f"the device took {taken} frames of {self._sent}")
         self._taken = taken
 
     def run(
@@ -197,15 +277,20 @@ class Session:
         images = np.ascontiguousarray(images, dtype=np.uint8)
         outputs = np.zeros((len(images), output_bytes), np.uint8)
         finished = failures = 0
+        guarded = False
         while finished < len(images):
             try:
                 if not self._in_step:
                     self.reset()
+                    guarded = False
+                if not guarded:
+                    self.guard()
+                    guarded = True
                 for output in self._attempt(images[finished:], output_bytes, pace):
                     outputs[finished] = np.frombuffer(output, np.uint8)
                     finished, failures = finished + 1, 0
                     progress(finished, len(images))
-            except _Fault as fault:
+            except Fault as fault:
                 failures, self._in_step = failures + 1, False
                 if failures > self._max_retries:
                     why = f"{failures} faults without an image between them, the last: {fault}"
@@ -233,9 +318,9 @@ class Session:
 
         Raises
         ------
-        _Fault: anything but the frames that have to come.
+        Fault: anything but the frames that have to come.
         """
-        sender = _Sender(images.reshape(-1).data, images.shape[1], pace)
+        sender = Sender(images.reshape(-1).data, images.shape[1], pace)
         output = bytearray()
         deadline = self.link.now() + pace.patience_s
         while sender.answered < len(images):
@@ -248,7 +333,7 @@ class Session:
             if data or more:
                 deadline = self.link.now() + pace.patience_s
             elif self.link.now() >= deadline:
-                raise _Fault(f"silence for {pace.patience_s:.3g} s")
+                raise Fault(f"silence for {pace.patience_s:.3g} s")
             for frame in self._reader.feed(data):
                 if frame is None or frame.command != Command.RESULT:
                     self._expect_taken(frame)
@@ -261,57 +346,8 @@ class Session:
 
     def _result(self, frame: Frame, missing: int) -> bytes:
         if frame.sequence != self._results % 256:
-            raise _Fault(f"result {frame.sequence} came, not {self._results % 256}")
+            raise Fault(f"result {frame.sequence} came, not {self._results % 256}")
         if len(frame.payload) != min(missing, PAYLOAD_LIMIT_BYTES):
-            raise _Fault(f"a result of {len(frame.payload)} bytes came, not {min(missing, PAYLOAD_LIMIT_BYTES)}")
+            raise Fault(f"a result of {len(frame.payload)} bytes came, not {min(missing, PAYLOAD_LIMIT_BYTES)}")
         self._results += 1
         return frame.payload
-
-
-class _Sender:
-    """What of a batch is sent and answered.
-
-    Parameters
-    ----------
-    stream: all bytes of the images.
-    image_bytes: of one.
-    """
-
-    def __init__(self, stream: memoryview, image_bytes: int, pace: Pace) -> None:
-        self._stream = stream
-        self._image_bytes = image_bytes
-        self._window = max(pace.window_bytes, 2 * image_bytes)
-        self._stepwise = pace.stepwise
-        self._position = 0
-        self.answered = 0
-
-    def answer(self) -> None:
-        """Note an answer.
-
-        Raises
-        ------
-        _Fault: for an image that is not sent.
-        """
-        self.answered += 1
-        if self.answered * self._image_bytes > self._position:
-            raise _Fault("a result came for an image that is not sent")
-
-    def may_send(self, sent: int, taken: int) -> bool:
-        """Return whether the next frame may go."""
-        if self._position >= len(self._stream):
-            return False
-        if self._stepwise:
-            return sent == taken
-        return self._position - self.answered * self._image_bytes < self._window
-
-    def due(self, sent: int, taken: int, limit_bytes: int | None) -> list[Frame]:
-        """Return the frames that may go now, at least one if any."""
-        frames: list[Frame] = []
-        start = self._position
-        while self.may_send(sent + len(frames), taken) and (
-            limit_bytes is None or self._position - start < limit_bytes
-        ):
-            payload = bytes(self._stream[self._position : self._position + PAYLOAD_LIMIT_BYTES])
-            frames.append(Frame(Command.DATA, (sent + len(frames)) % 256, payload))
-            self._position += len(payload)
-        return frames

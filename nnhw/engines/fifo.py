@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.engines.large_ram import check_large
 from nnhw.engines.timing import CycleModel, PipelineModel, RegisterModel
 from nnhw.errors import MappingError
 
@@ -20,18 +21,26 @@ class FifoConfig:
     lanes: elements of one beat.
     bits: bits of an element.
     beats: beats of one frame.
+    large: the memory is a large RAM.
 
     Timing: one beat a cycle; a beat leaves one cycle (depth 1, 2) or two cycles after it came in, at the earliest.
+    A large RAM has one port: a beat comes in where none is read, and after each that is read the port pauses, so that
+    beats come in and leave in every other cycle.
     """
 
     depth: int
     lanes: int
     bits: int
     beats: int
+    large: bool = False
 
     def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise MappingError(f"a FIFO needs a depth of at least 1, given {self.depth}")
+        least = 3 if self.large else 1
+        if self.depth < least:
+            where = " in large RAM" if self.large else ""
+            raise MappingError(f"a FIFO{where} needs a depth of at least {least}, given {self.depth}")
+        if self.large:
+            check_large("a FIFO", self.words)
 
     @property
     def width(self) -> int:
@@ -50,7 +59,7 @@ class FifoConfig:
         A block RAM column of 16 bits is worth about 128 registers: one block RAM has as large a share of the small
         iCE40 as they and their multiplexers.
         """
-        return self.depth > 2 and self.words * min(self.width, 16) > 128
+        return not self.large and self.depth > 2 and self.words * min(self.width, 16) > 128
 
     @property
     def i_beats(self) -> int:
@@ -62,6 +71,11 @@ class FifoConfig:
         """Output beats of one frame."""
         return self.beats
 
+    @property
+    def cycles(self) -> int:
+        """Cycles in which a frame passes, if nothing waits."""
+        return 2 * self.beats if self.large else self.beats
+
     def golden(self, beats: np.ndarray) -> np.ndarray:
         """Return the beats that leave: those that came in."""
         return np.asarray(beats)
@@ -70,7 +84,7 @@ class FifoConfig:
         """Return the cycle model."""
         if self.depth == 1:
             return RegisterModel()
-        return PipelineModel(latency=1) if self.depth == 2 else FifoModel(self.depth)
+        return PipelineModel(latency=1) if self.depth == 2 else FifoModel(self.depth, self.large)
 
 
 class FifoModel:
@@ -79,6 +93,7 @@ class FifoModel:
     Parameters
     ----------
     depth: None for one without bounds, to see how deep it has to be.
+    large: the memory has one port.
 
     Members
     -------
@@ -86,7 +101,9 @@ class FifoModel:
     unbounded: whether it has no bounds.
     """
 
-    def __init__(self, depth: int | None) -> None:
+    def __init__(self, depth: int | None, large: bool = False) -> None:
+        self.large = large
+        self.pause = False  # of the port of a large RAM: nothing is read
         self.unbounded = depth is None
         self.words = depth - 1 if depth else 1 << 62
         self.level = 0  # words in the memory
@@ -94,11 +111,13 @@ class FifoModel:
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
-        """Return whether the memory has room."""
-        return self.level < self.words
+        """Return whether the memory has room, and its port is free."""
+        return self.level < self.words and (not self.large or self.pause or not self.level)
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word, read a word."""
+        if self.large:
+            return self._step_large(i_valid, o_ready)
         level, before = self.level, self.o_valid
         write = i_valid and level < self.words
         if write:
@@ -109,3 +128,14 @@ class FifoModel:
             return write or before or self.o_valid
         self.level = level + write
         return write
+
+    def _step_large(self, i_valid: bool, o_ready: bool) -> bool:
+        """Write a word or read one: the reader goes first, and pauses after each word and while nothing leaves."""
+        before = (self.o_valid, self.pause)
+        write, move = i_valid and self.ready(o_ready), o_ready or not self.o_valid
+        read = move and self.level > 0 and not self.pause
+        if move:
+            self.o_valid = read
+        self.pause = read or not move
+        self.level += write - read
+        return write or read or before != (self.o_valid, self.pause)

@@ -18,7 +18,10 @@ from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
-__all__ = ["MatmulConfig", "Thresholds"]
+__all__ = ["LOGIC_ROM_WORDS", "MatmulConfig", "Thresholds"]
+
+LOGIC_ROM_WORDS = 64
+"""Words of a ROM in logic that are read in one cycle: on iCE40, three LUTs follow one another."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +147,19 @@ class MatmulConfig:
         return max(in_logic, in_dsp)
 
     @property
+    def split_logic(self) -> bool:
+        """Whether weights in logic are too many to be read in one cycle."""
+        return self.logic_pe > 0 and self.folds * self.steps > LOGIC_ROM_WORDS
+
+    @property
+    def late(self) -> int:
+        """Cycles by which the weights come later than those of a plain memory: where some take two cycles to read."""
+        return int(self.split_logic or self.tail_words > 0)
+
+    @property
     def array_latency(self) -> int:
-        """Cycles from the last beat of a fold to its first raw sum: hops, adder tree, accumulator, drain."""
-        return self.groups + self.tree_levels + (self.steps > 1) + 1
+        """Cycles from the last beat of a fold to its first raw sum: weights, hops, adder tree, accumulator, drain."""
+        return self.late + self.groups + self.tree_levels + (self.steps > 1) + 1
 
     @property
     def latency(self) -> int:

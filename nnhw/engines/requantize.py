@@ -17,6 +17,8 @@ from nnhw.ir.types import IntType
 
 ADDER_BITS = 32
 """Bits that one registered adder adds; a wider sum takes two moves for each addition."""
+LOWER_BITS = 24
+"""Bits that are added first where an addition takes two moves, and the sum is not much wider than an adder."""
 DSP_PIECE_BITS = 15
 """Bits of a factor that one DSP block takes beside a sign: 16 x 16 signed multipliers serve both families."""
 
@@ -164,6 +166,11 @@ def radix4_digits(values: np.ndarray) -> np.ndarray:
 def tree_depth(operands: int) -> int:
     """Return the levels of a tree of adders."""
     return (operands - 1).bit_length()
+
+
+def lower_bits(bits: int) -> int:
+    """Return how many bits of an addition in two moves are added first; the others are at most `ADDER_BITS`."""
+    return min(bits, max(LOWER_BITS, bits - ADDER_BITS))
 
 
 def pieces(bits: int) -> int:

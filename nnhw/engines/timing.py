@@ -89,6 +89,7 @@ def run_network(
     o_beats: int,
     frames: int,
     limit_cycles: int,
+    patient: bool = False,
 ) -> tuple[int, list[int]]:
     """Step a network of models with an input that never pauses and an output that never blocks.
 
@@ -100,6 +101,7 @@ def run_network(
     i_beats, o_beats: beats of one frame at either end.
     frames: how many frames to run.
     limit_cycles: a bound on the cycles; passing it means that the network is stuck.
+    patient: the input pauses until nothing moves any more, before each beat.
 
     Returns
     -------
@@ -108,6 +110,7 @@ def run_network(
     network = _Network(models, sources)
     left, done, finish = frames * i_beats, 0, []
     first: int | None = None
+    still = True
     for cycle in range(limit_cycles):
         if network.o_valid:
             done += 1
@@ -115,10 +118,12 @@ def run_network(
                 finish.append(cycle)
                 if len(finish) == frames:
                     return first or 0, finish
-        if network.step(left > 0):
+        offered = left > 0 and (still or not patient)
+        if network.step(offered):
             left -= 1
             first = cycle if first is None else first
-        if network.is_still:
+        still = network.is_still
+        if still and not (patient and left and not offered):
             break
     raise MappingError(
         f"the pipeline did not finish {frames} frames in {limit_cycles} cycles: its configuration is stuck; "

@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 
+from nnhw.engines.large_ram import check_large
 from nnhw.engines.loops import LoopNest
 from nnhw.errors import MappingError
 
@@ -35,6 +36,10 @@ class WindowConfig:
     groups: the channels of a window leave in so many groups, each `repeats` times before the next one;
         `channel_lanes` divides the channels of a group.
     upsample: (rows, columns) that each pixel becomes, all alike, for kernel, stride and block (1, 1).
+    large: the line buffer is in large RAM.
+
+    Timing: a word a cycle comes in, a beat a cycle leaves. A large RAM has one port: a word comes in where none is
+    read, and after each `reads` that are read the port pauses.
     """
 
     height: int
@@ -51,6 +56,7 @@ class WindowConfig:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     upsample: tuple[int, int] = (1, 1)
+    large: bool = False
 
     def __post_init__(self) -> None:
         if self.channels % self.groups:
@@ -71,6 +77,8 @@ class WindowConfig:
                 f"window needs an input of at least {self.block_rows} x {self.block_columns} pixels, "
                 f"given {self.height} x {self.width}"
             )
+        if self.large:
+            check_large("a line buffer", 1 << self.address_bits)
         if self.rows < self.block_rows:
             raise MappingError(
                 f"window needs a line buffer of {self.block_rows} rows of {self.row_words} words, "
@@ -155,6 +163,18 @@ class WindowConfig:
     def o_beats(self) -> int:
         """Output beats of one frame."""
         return self.blocks[0] * self.row_beats
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of one frame, if nothing waits."""
+        if self.large:
+            return self.o_beats + max(self.i_beats, self.o_beats // self.reads)
+        return max(self.i_beats, self.o_beats)
+
+    @property
+    def reads(self) -> int:
+        """Words that are read from a large RAM between two pauses of its port: so many that what comes in has time."""
+        return max(1, self.o_beats // self.i_beats)
 
     def nest(self) -> LoopNest:
         """Return the loops of one frame, innermost first.
@@ -243,16 +263,19 @@ class WindowConfig:
 
 
 class WindowModel:
-    """Cycle model: rows come in while there is room, a row of blocks starts when its rows are complete.
+    """Cycle model: words come in while there is room, a row of blocks starts when its rows are complete.
 
     Writer and reader hear of each other's rows one cycle late. Rows that nothing reads are freed before they
-    come in: then the surplus is a debt that they pay.
+    come in: then the surplus is a debt that they pay, and the room is more than the buffer.
     """
 
     def __init__(self, config: WindowConfig) -> None:
         self.row_words, self.row_beats, self.block_rows = config.row_words, config.row_beats, config.blocks[0]
         self.rows_step, self.rows_left = config.rows_step, config.rows_left
-        self.free = config.rows  # rows that the writer may still begin or go on with
+        self.large, self.reads = config.large, config.reads
+        self.pause = False  # of the port of a large RAM: nothing is read
+        self.since = 0  # words read since the last pause
+        self.room = 1 << config.address_bits  # words that may still come in
         self.surplus = -config.block_rows  # complete rows beyond those that the reader needs
         self.word = 0  # words of the row that is coming in
         self.block_row = 0
@@ -262,22 +285,32 @@ class WindowModel:
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
-        """Return whether the row that is coming in has room."""
-        return self.free > 0
+        """Return whether a word has room, and the port to the memory is free."""
+        return self.room > 0 and (not self.large or self.pause or self.surplus < 0)
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word, read a word, release rows."""
-        write, before = i_valid and self.free > 0, self.o_valid
-        read = (o_ready or not before) and self.surplus >= 0
+        write, before, paused = i_valid and self.ready(o_ready), self.o_valid, self.pause
+        read = (o_ready or not before) and self.surplus >= 0 and not paused
         told = self.completed or self.freed
+        if self.large:
+            self._pause(read, o_ready or not before)
         completed = self._write() if write else 0
         if o_ready or not before:
             self.o_valid = read
         freed = self._read() if read else 0
-        self.free += self.freed - completed
+        self.room += self.freed * self.row_words - write
         self.surplus += self.completed - freed
         self.completed, self.freed = completed, freed
-        return bool(write or read or told or before != self.o_valid)
+        return bool(write or read or told or before != self.o_valid or paused != self.pause)
+
+    def _pause(self, read: bool, move: bool) -> None:
+        """Decide whether the port pauses in the next cycle: after some words, and while nothing leaves."""
+        self.since += read
+        full = self.since == self.reads
+        self.pause = full or not move
+        if full:
+            self.since = 0
 
     def _write(self) -> int:
         """Take a word; return the rows that it completes."""

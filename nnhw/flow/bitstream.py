@@ -46,7 +46,7 @@ class Request:
     clock_hz: that must hold; None: begin with the board's target, and take the next lower ones when it does not hold.
     seeds: placements for each clock.
     jobs: processes at a time.
-    planned_ebr: block RAMs that the design must take; None: not checked.
+    planned_ebr, planned_spram: block RAMs and large RAMs that the design must take; None: not checked.
     dsp: multiplications go into DSP blocks.
     """
 
@@ -54,6 +54,7 @@ class Request:
     seeds: int = 5
     jobs: int = 2
     planned_ebr: int | None = None
+    planned_spram: int | None = None
     dsp: bool = False
 
 
@@ -164,6 +165,7 @@ class Trial:
             self.board,
             folder,
             planned_ebr=request.planned_ebr,
+            planned_spram=request.planned_spram,
             dsp=request.dsp,
             cache=self.cache,
             note=self.note,

@@ -5,26 +5,29 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from nnhw.accelerator import Accelerator
+from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import Board
+from nnhw.engines.shared import SharedConfig
 from nnhw.errors import MappingError
 from nnhw.flow.options import Options
+from nnhw.flow.style import Mapped, map_in_style
 from nnhw.ir import Graph
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import FAMILIES, Family
-from nnhw.mapping.mapper import MARGIN, Budget, map_body
+from nnhw.mapping.mapper import MARGIN, Budget
 from nnhw.mapping.resources import Cost
+from nnhw.mapping.shared.cost import array_cost
 
-LINK_COST = {"ice40": Cost(lc=710, ebr=2), "ecp5": Cost(lc=600, ebr=2)}
+LINK_COST = {"ice40": Cost(lc=710, ebr=2), "ecp5": Cost(lc=570, ebr=2)}
 """UART, framing, CRC, identity, counters, reset, by family: measured, see `benchmarks/`."""
 
 
-def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Accelerator, dict[str, Any]]:
+def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, dict[str, Any]]:
     """Map an integer graph on what a board leaves beside the link.
 
     Returns
     -------
-    The accelerator, and what the report says of it.
+    The mapped network, and what the report says of it.
 
     Raises
     ------
@@ -35,14 +38,30 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Accelerat
         lc=board.resources.lc * MARGIN - link.lc,
         ebr=board.resources.ebr - link.ebr,
         dsp=board.resources.dsp,
+        spram=board.resources.spram,
     )
     family, interval = FAMILIES[board.family], target_interval(board, options)
-    accelerator = map_body(
-        body, board.name, available, family=family, target_interval=interval, overrides=options.overrides
-    )
-    if interval is not None and accelerator.schedule.interval_cycles > interval:
+    mapped = map_in_style(body, board, available, family, options, interval)
+    accelerator = mapped.accelerator
+    if interval is not None and mapped.interval > interval:
         raise MappingError(_too_slow(accelerator, board, options))
-    return accelerator, {"resources": estimate(accelerator, family), "board": dataclasses.asdict(board)}
+    facts = {"resources": estimate(accelerator, family, board.resources.spram > 0), "board": dataclasses.asdict(board)}
+    return mapped, facts | {"style": {"name": mapped.style, "why": mapped.why, "memory": memory_map(mapped)}}
+
+
+def memory_map(mapped: Mapped) -> list[dict[str, Any]] | None:
+    """Return what lies where in the memory of a shared engine, by address, and which layers write and read it."""
+    if mapped.compiled is None:
+        return None
+    plan, tasks = mapped.compiled.plan, mapped.compiled.network.tasks
+    start = mapped.compiled.program_words
+    rows = [{"name": "program and weights", "first": 0, "words": start, "from": "", "until": ""}]
+    for life in plan.lives:
+        until = tasks[life.dies].name if life.dies < len(tasks) else "output"
+        born = tasks[life.born].name if life.born >= 0 else "input"
+        place = start + plan.places[life.name]
+        rows.append({"name": life.name, "first": place, "words": life.words, "from": born, "until": until})
+    return sorted(rows, key=lambda row: row["first"])
 
 
 def target_interval(board: Board, options: Options) -> int | None:
@@ -52,10 +71,22 @@ def target_interval(board: Board, options: Options) -> int | None:
     return max(1, int(_clock_hz(board, options) / options.target_fps))
 
 
-def estimate(accelerator: Accelerator, family: Family) -> dict[str, int]:
-    """Return the resources that an accelerator with its link is expected to take."""
-    total = sum((cost(stage.config, family) for stage in accelerator.stages), LINK_COST[family.name])
-    return {"lc": round(total.lc), "ebr": total.ebr, "spram": 0, "dsp": total.dsp}
+def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> dict[str, int]:
+    """Return the resources that an accelerator with its link is expected to take.
+
+    Parameters
+    ----------
+    spram: a shared engine has its memory in large RAM.
+    """
+    total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), LINK_COST[family.name])
+    return {"lc": round(total.lc), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
+
+
+def _cost(config: EngineConfig, family: Family, spram: bool) -> Cost:
+    """Return what an engine takes."""
+    if isinstance(config, SharedConfig):
+        return array_cost(config.array, family, spram)
+    return cost(config, family)
 
 
 def _clock_hz(board: Board, options: Options) -> float:

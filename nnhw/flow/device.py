@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from nnhw.accelerator import Accelerator
+from nnhw.boards import Flash
 from nnhw.hdl.engine import ByteEngine
 from nnhw.hdl.link.device import Device, UartDevice
 from nnhw.protocol import DeviceIdentity
 
 
-def make_device(accelerator: Accelerator, clock_hz: int) -> Device:
-    """Return engine and link, with byte streams from and to the host."""
-    identity = DeviceIdentity(
-        accelerator.model_hash,
-        accelerator.input_format.frame_bytes,
-        accelerator.output_format.frame_bytes,
-        clock_hz,
-    )
-    return Device(ByteEngine(accelerator), identity)
+def make_device(accelerator: Accelerator, clock_hz: int, flash: Flash | None = None) -> Device:
+    """Return engine and link, with byte streams from and to the host.
+
+    Parameters
+    ----------
+    flash: where a shared engine looks for its program when it starts; None: nowhere.
+    """
+    identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
+    shared = accelerator.shared
+    if shared is None:
+        return Device(ByteEngine(accelerator), identity)
+    return Device(ByteEngine(accelerator), identity, shared.array.id, None if flash is None else flash.offset)
 
 
-def make_uart_device(accelerator: Accelerator, clock_hz: int, baud: int) -> UartDevice:
-    """Return engine, link and serial port."""
-    return UartDevice(make_device(accelerator, clock_hz), baud)
+def make_uart_device(accelerator: Accelerator, clock_hz: int, baud: int, flash: Flash | None = None) -> UartDevice:
+    """Return engine, link and serial port; see `make_device`."""
+    return UartDevice(make_device(accelerator, clock_hz, flash), baud)

@@ -56,7 +56,7 @@ def ir_text(file: str, stage: str, board: str) -> str:
 def _mapped(file: str, board: str) -> str:
     """Return the accelerator of a model as JSON, without its weights."""
     found = load_board(board)
-    accelerator, _ = map_on_board(_lowered(file), found, Options())
+    accelerator = map_on_board(_lowered(file), found, Options())[0].accelerator
     with tempfile.TemporaryDirectory() as folder:
         accelerator.save(Path(folder))
         return (Path(folder) / "accelerator.json").read_text(encoding="utf-8")

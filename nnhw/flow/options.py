@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nnhw.accelerator import Accelerator
+from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import InputError
 
 STYLES = ("auto", "streaming", "shared")
@@ -27,6 +29,7 @@ class Options:
     frames: that the RTL simulation runs; 0: no simulation.
     style: `streaming`: each layer has an engine of its own; `shared`: one engine runs a program of layers; `auto`: the
         faster that fits.
+    array: of a shared engine that is there already: only a program is made for it.
     """
 
     clock_hz: float | None = None
@@ -36,6 +39,7 @@ class Options:
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
     frames: int = 8
     style: str = "auto"
+    array: ArrayConfig | None = None
 
     def __post_init__(self) -> None:
         for name, unit in (("clock_hz", "Hz"), ("target_fps", "frames/s")):
@@ -44,6 +48,8 @@ class Options:
                 raise InputError(f"option {name} needs a positive number of {unit}, given {value}")
         if self.style not in STYLES:
             raise InputError(f"--style is one of {', '.join(STYLES)}; given '{self.style}'")
+        if self.array is not None and self.style == "streaming":
+            raise InputError("--array is of a shared engine, and --style streaming has none; leave out one of them")
 
 
 def load_overrides(path: Path) -> dict[str, dict[str, int]]:
@@ -66,6 +72,28 @@ def load_overrides(path: Path) -> dict[str, dict[str, int]]:
     return document
 
 
+def load_array(build: Path) -> ArrayConfig:
+    """Return the array of the shared engine of a build.
+
+    Raises
+    ------
+    InputError: it has none, or layers in front of it that are part of its bitstream.
+    BuildError: no build folder that is mapped.
+    """
+    accelerator = Accelerator.load(build)
+    if accelerator.shared is None:
+        raise InputError(
+            f"--array '{build}': its layers have engines of their own, so nothing else runs on its bitstream; give a "
+            "build made with --style shared"
+        )
+    if len(accelerator.stages) > 1:
+        raise InputError(
+            f"--array '{build}': its layer '{accelerator.stages[0].layer}' has an engine of its own in front of the "
+            "shared one, so nothing else runs on its bitstream; give a build in which all layers share one engine"
+        )
+    return accelerator.shared.array
+
+
 def make_options(
     clock_mhz: float | None,
     target_fps: float | None,
@@ -74,6 +102,7 @@ def make_options(
     jobs: int | None,
     frames: int,
     style: str,
+    array: Path | None,
 ) -> Options:
     """Return the options of a command line."""
     return Options(
@@ -84,4 +113,5 @@ def make_options(
         jobs=jobs or os.cpu_count() or 1,
         frames=frames,
         style=style,
+        array=load_array(array) if array else None,
     )

@@ -32,6 +32,7 @@ def open(
     baud: int | None = None,
     max_retries: int = 3,
     notice: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] = lambda finished, total: None,
 ) -> Device:
     """Open the device that runs a build; use it in a `with` statement and call it with images.
 
@@ -43,11 +44,12 @@ def open(
     baud: of a serial port; what the board was built for otherwise.
     max_retries: attempts in a row without progress, after the first.
     notice: told what is slow and why.
+    progress: called with bytes of the build's program taken and bytes in all, where the device has to be given it.
 
     Raises
     ------
-    BuildError: no build folder, an incomplete one, or one of another version.
-    LinkError: no such port, no answer, or a device with another model.
+    BuildError: no build folder, an incomplete one, or one of another version. InputError: its program is damaged.
+    LinkError: no such port, no answer, or a device with another model; the program was refused.
     """
     folder = _mapped(build)
     board = read_json(folder.path / "map.json")["board"]
@@ -56,7 +58,7 @@ def open(
         from nnhw.driver.links.hardware import HardwareLink
 
         link = HardwareLink(_virtual_board(folder, clock_hz, notice), clock_hz)
-    return open_link(folder.path, link, baud or board["uart"]["baud"], clock_hz, max_retries)
+    return open_link(folder.path, link, baud or board["uart"]["baud"], clock_hz, max_retries, progress)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def run_file(
     progress = progress or SilentProgress()
     images = load_images(file)
     with progress.stage(f"open link '{link}'"):
-        device = open(build, link, notice=progress.note)
+        device = open(build, link, notice=progress.note, progress=progress.advance)
     with device, progress.stage(f"{len(images)} images"):
         start = time.monotonic()
         try:
@@ -126,20 +128,27 @@ def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) ->
 
 
 def program(build: Path, progress: Progress) -> None:
-    """Write the bitstream of a build to the board that is plugged in.
+    """Write the bitstream of a build, and its program, if it has one, to the board that is plugged in.
 
     Raises
     ------
-    BuildError: there is no bitstream. ToolError: openFPGALoader is missing or failed.
+    BuildError: there is no bitstream. InputError: the program is damaged.
+    ToolError: openFPGALoader is missing or failed.
     """
     from nnhw.driver.program import program as load
     from nnhw.flow.toolchain import find_tool
 
     folder = _mapped(build)
     folder.require("build")
-    name = read_json(folder.path / "map.json")["board"]["openfpgaloader"]
+    board = read_json(folder.path / "map.json")["board"]
+    offset = (board.get("flash") or {}).get("offset")
     with progress.stage("program"):
-        load(folder.path, name, find=lambda: list(find_tool("openFPGALoader").argv))
+        load(
+            folder.path,
+            board["openfpgaloader"],
+            find=lambda: list(find_tool("openFPGALoader").argv),
+            flash_offset=offset,
+        )
 
 
 def load_images(file: Path) -> np.ndarray:

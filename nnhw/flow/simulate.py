@@ -166,7 +166,7 @@ def engine_verilog(accelerator: Accelerator, taps: bool = True) -> str:
     from nnhw.hdl.engine import Engine
     from nnhw.hdl.verilog import to_verilog
 
-    return to_verilog(Engine(accelerator, taps=taps), run_yosys)
+    return to_verilog(Engine(accelerator, taps=taps, preloaded=True), run_yosys)
 
 
 def boundary_values(body: ir.Graph, codes: np.ndarray) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ import numpy as np
 import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
+from nnhw.driver.image import PROGRAM_FILE
 from nnhw.errors import BuildError, InputError
 from nnhw.flow.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
@@ -72,7 +73,12 @@ def stage_key(stage: Stage, job: Job) -> str:
         "settings": {name: getattr(job.options, name) for name in stage.settings},
         "files": {name: job.folder.files(name) for name in stage.reads},
     }
-    return hashlib.sha256(json.dumps(document, sort_keys=True, default=dict).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(document, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting in a form that JSON has."""
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else dict(value)
 
 
 def code_hash() -> str:
@@ -133,8 +139,10 @@ def map_stage(job: Job, out: Path) -> None:
     from nnhw import ir
     from nnhw.flow.budget import map_on_board
 
-    accelerator, facts = map_on_board(ir.load(job.path("lower.ir")), job.board, job.options)
-    accelerator.save(out)
+    mapped, facts = map_on_board(ir.load(job.path("lower.ir")), job.board, job.options)
+    mapped.accelerator.save(out)
+    if mapped.accelerator.shared is not None:
+        (out / PROGRAM_FILE).write_bytes(mapped.accelerator.shared.image)
     write_json(out / "map.json", facts)
 
 
@@ -178,7 +186,7 @@ def build(job: Job, out: Path) -> None:
     accelerator, options = Accelerator.load(job.folder.path), job.options
     planned = read_json(job.path("map.json"))["resources"]
     made = build_bitstream(
-        lambda clock_hz: make_uart_device(accelerator, clock_hz, job.board.uart.baud),
+        lambda clock_hz: make_uart_device(accelerator, clock_hz, job.board.uart.baud, job.board.flash),
         job.board,
         out,
         Request(
@@ -198,7 +206,7 @@ def build(job: Job, out: Path) -> None:
 STAGES = (
     Stage("capture", (), (), capture),
     Stage("lower", ("capture",), (), lower),
-    Stage("map", ("lower",), ("clock_hz", "target_fps", "overrides", "style"), map_stage),
+    Stage("map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array"), map_stage),
     Stage("elaborate", ("map",), (), elaborate),
     Stage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
     Stage("build", ("map",), ("clock_hz", "seeds"), build),

@@ -10,7 +10,7 @@ from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.carry import family_of
-from nnhw.hdl.memory import SplitRom, logic_rom
+from nnhw.hdl.memory import SplitRom, block_ram, logic_rom
 
 
 class SystolicArray(wiring.Component):
@@ -48,23 +48,25 @@ class SystolicArray(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        levels = config.tree_levels
+        levels = config.late + config.tree_levels
         stages = config.groups + levels + (config.steps > 1)
         valids = self._delay(m, "valid", self.i_valid, stages)
-        lasts = self._delay(m, "last", self.i_last, stages)
+        ends = self._delay(m, "end", self.i_valid & self.i_last, stages)
         products: list[Value] = [Signal()] * config.pe
         lanes, address = self.i_lanes.as_value(), self.i_address
+        if config.late:
+            lanes = self._register(m, "lanes_late", lanes)
         for group in reversed(range(config.groups)):
-            weights = self._weights(m, group, address)
-            lanes, address = self._hop(m, group, lanes, address)
+            lanes, here = self._register(m, f"lanes_{group}", lanes), self._register(m, f"address_{group}", address)
+            weights = self._weights(m, group, address, here)
+            address = here
             for cell in range(group * config.hop, (group + 1) * config.hop):
                 products[cell] = self._cell(m, cell, lanes, weights[cell - group * config.hop], family_of(platform))
 
-        finish = valids[stages - 1] & lasts[stages - 1]
-        shift = self._shift_window(m, finish)
+        shift = self._shift_window(m, ends[-1])
         with m.If(self.ce):
-            m.d.sync += self.o_valid.eq(finish | shift)
-        self._drain(m, products, valids[levels:], lasts[levels:], shift)
+            m.d.sync += self.o_valid.eq(ends[-1] | shift)
+        self._drain(m, products, valids[levels:], ends[levels:], shift)
         return m
 
     def _shift_window(self, m: Module, finish: Value) -> Signal:
@@ -72,10 +74,8 @@ class SystolicArray(wiring.Component):
         drains = self.config.drains
         shift, left = Signal(), Signal(range(max(drains, 2)))
         if drains > 1:
-            with m.If(self.ce & finish):
-                m.d.sync += [shift.eq(1), left.eq(drains - 2)]
-            with m.Elif(self.ce & shift):
-                m.d.sync += [shift.eq(left != 0), left.eq(left - 1)]
+            with m.If(self.ce):
+                m.d.sync += [shift.eq(finish | (shift & (left != 0))), left.eq(Mux(finish, drains - 2, left - 1))]
         return shift
 
     def _delay(self, m: Module, name: str, value: Value, stages: int) -> list[Signal]:
@@ -85,43 +85,60 @@ class SystolicArray(wiring.Component):
             m.d.sync += [tap.eq(before) for tap, before in zip(taps, [value, *taps[:-1]], strict=True)]
         return taps
 
-    def _hop(self, m: Module, group: int, lanes: Value, address: Value) -> tuple[Value, Value]:
-        """Register activations and address at a group of cells."""
-        here = Signal(len(lanes), name=f"lanes_{group}", reset_less=True)
-        there = Signal(len(address), name=f"address_{group}", reset_less=True)
+    def _register(self, m: Module, name: str, value: Value) -> Signal:
+        """Return `value` one move later."""
+        register = Signal(len(value), name=name, reset_less=True)
         with m.If(self.ce):
-            m.d.sync += [here.eq(lanes), there.eq(address)]
-        return here, there
+            m.d.sync += register.eq(value)
+        return register
 
-    def _weights(self, m: Module, group: int, address: Value) -> list[Value]:
-        """Add the weight memories of one group; return the word of each cell, one move after its address."""
+    def _weights(self, m: Module, group: int, address: Value, later: Value) -> list[Value]:
+        """Add the weight memories of one group; return the word of each cell, as late as the slowest memory gives it.
+
+        Parameters
+        ----------
+        address, later: of the weights, and one move later.
+        """
         config = self.config
         width = config.simd * config.weight.bits
         cells = range(group * config.hop, (group + 1) * config.hop)
         in_logic = [cell for cell in cells if cell >= config.pe - config.logic_pe]
         in_block = [cell for cell in cells if cell < config.pe - config.logic_pe]
         words: dict[int, Value] = {}
-        for name, members in (("block", in_block), ("logic", in_logic)):
+        for name, members, split in (
+            ("block", in_block, config.tail_words > 0),
+            ("logic", in_logic, config.split_logic),
+        ):
             if not members:
                 continue
             init = [
                 sum(word << (position * width) for position, word in enumerate(row))
                 for row in zip(*(self._cell_words(cell) for cell in members), strict=True)
             ]
-            value = self._rom(m, f"weights_{group}_{name}", init, len(members) * width, name == "logic", address)
+            value = self._rom(
+                m,
+                f"weights_{group}_{name}",
+                init,
+                len(members) * width,
+                name == "logic",
+                split,
+                later if config.late > split else address,
+            )
             words |= {cell: value[index * width : (index + 1) * width] for index, cell in enumerate(members)}
         return [words[cell] for cell in cells]
 
-    def _rom(self, m: Module, name: str, init: list[int], bits: int, in_logic: bool, address: Value) -> Value:
-        """Add a ROM; return its word, one move after its address."""
-        if in_logic:
-            m.submodules[name] = memory = logic_rom(self.depth, bits, init)
-            reader = memory.read_port()
-            m.d.comb += [reader.addr.eq(address), reader.en.eq(self.ce)]
-            return reader.data
-        m.submodules[name] = rom = SplitRom(init, bits, self.config.tail_words)
-        m.d.comb += [rom.addr.eq(address), rom.en.eq(self.ce)]
-        return rom.data
+    def _rom(
+        self, m: Module, name: str, init: list[int], bits: int, in_logic: bool, split: bool, address: Value
+    ) -> Value:
+        """Add a ROM; return its word, one move after its address, or two where it is split."""
+        if split:
+            m.submodules[name] = rom = SplitRom(init, bits, self.depth if in_logic else self.config.tail_words)
+            m.d.comb += [rom.addr.eq(address), rom.en.eq(self.ce)]
+            return rom.data
+        m.submodules[name] = memory = (logic_rom if in_logic else block_ram)(self.depth, bits, init)
+        reader = memory.read_port()
+        m.d.comb += [reader.addr.eq(address), reader.en.eq(self.ce)]
+        return reader.data
 
     def _cell_words(self, cell: int) -> list[int]:
         """Return the weight words of one cell: its outputs cell, cell + pe, ..., each in `steps` beats."""
@@ -149,7 +166,7 @@ class SystolicArray(wiring.Component):
             total = later
         return total
 
-    def _drain(self, m: Module, products: list[Value], valids: list[Signal], lasts: list[Signal], shift: Value) -> None:
+    def _drain(self, m: Module, products: list[Value], valids: list[Signal], ends: list[Signal], shift: Value) -> None:
         """Add accumulators and the shift register that carries finished sums to the output.
 
         The first beat of a fold replaces the sum instead of adding to it; the finished sum is copied to the drain
@@ -162,9 +179,9 @@ class SystolicArray(wiring.Component):
             age = config.groups - 1 - group
             take, load = Signal(name=f"take_{group}"), Signal(name=f"load_{group}")
             first = Signal(init=1, name=f"first_{group}")
-            m.d.comb += [take.eq(self.ce & valids[age]), load.eq(valids[age + summed] & lasts[age + summed])]
+            m.d.comb += [take.eq(self.ce & valids[age]), load.eq(ends[age + summed])]
             with m.If(take):
-                m.d.sync += first.eq(lasts[age])
+                m.d.sync += first.eq(ends[age])
             for cell in range(group * config.hop, (group + 1) * config.hop):
                 total = products[cell]
                 if summed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, ShapeLike, Signal
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,7 +19,7 @@ class StreamBuffer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         room, valid = Signal(init=1), Signal()
-        spare = Signal.like(self.i.payload.as_value(), reset_less=True)  # the second beat
+        spare = Signal.like(Value.cast(self.i.payload), reset_less=True)  # the second beat
         first = Signal.like(spare)
         push, pop = self.i.valid & room, valid & self.o.ready
         m.d.comb += [self.i.ready.eq(room), self.o.valid.eq(valid), self.o.payload.eq(first)]
@@ -28,7 +28,7 @@ class StreamBuffer(wiring.Component):
             valid.eq(Mux(valid & room, push | ~pop, valid | push)),
         ]
         with m.If(push):
-            m.d.sync += spare.eq(self.i.payload.as_value())
+            m.d.sync += spare.eq(Value.cast(self.i.payload))
         with m.If(pop | ~valid):
-            m.d.sync += first.eq(Mux(room, self.i.payload.as_value(), spare))
+            m.d.sync += first.eq(Mux(room, Value.cast(self.i.payload), spare))
         return m

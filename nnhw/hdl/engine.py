@@ -10,7 +10,7 @@ from amaranth.hdl import C, Cat, Module, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.accelerator import INPUT, Accelerator, Boundary, Stream, StreamBoundary
+from nnhw.accelerator import INPUT, Accelerator, Boundary, EngineConfig, Stream, StreamBoundary
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
@@ -19,15 +19,18 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.shared import SharedConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.channelwise import ChannelwiseEngine
 from nnhw.hdl.convert import Converter
 from nnhw.hdl.fifo import Fifo
 from nnhw.hdl.fork import Fork
 from nnhw.hdl.join import Concatenation, WeightedSum
+from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.pad import Padding
 from nnhw.hdl.pool import MaxPool
+from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.window import SlidingWindow
 
 HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
@@ -44,6 +47,10 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
 }
 
 
+PROGRAM_PORTS = {"load": In(stream.Signature(unsigned(8))), "program": Out(ProgramSignature())}
+"""Ports of an engine that runs a program."""
+
+
 class Engine(wiring.Component):
     """All stages of an accelerator and the streams between them.
 
@@ -51,6 +58,7 @@ class Engine(wiring.Component):
     ----------
     accelerator: what to build.
     taps: add outputs that show every value of the IR as it passes.
+    preloaded: a shared engine has its program from the start, as no hardware can: for simulators.
 
     Members
     -------
@@ -61,14 +69,17 @@ class Engine(wiring.Component):
         cycle, and its bits.
     """
 
-    def __init__(self, accelerator: Accelerator, taps: bool = False) -> None:
+    def __init__(self, accelerator: Accelerator, taps: bool = False, preloaded: bool = False) -> None:
         self.accelerator = accelerator
         self.taps = taps
-        self.stages = [HARDWARE[type(stage.config)](stage.config) for stage in accelerator.stages]
+        self.stages = [_hardware(stage.config, preloaded) for stage in accelerator.stages]
         members: dict[str, Any] = {
             "i": In(stream.Signature(unsigned(8 * accelerator.input_format.beat_bytes))),
             "o": Out(stream.Signature(unsigned(8))),
         }
+        self.shared = next((stage for stage in self.stages if isinstance(stage, SharedEngine)), None)
+        if self.shared is not None and not preloaded:
+            members |= PROGRAM_PORTS
         if taps:
             for number, boundary in enumerate(accelerator.boundaries):
                 members[f"tap_{number}_valid"] = Out(1)
@@ -82,6 +93,10 @@ class Engine(wiring.Component):
             for port, source in enumerate(stage.sources):
                 self._connect(m, source, _port(hardware, "i", port))
         self._connect(m, (len(self.stages) - 1, 0), self.o)
+        if hasattr(self, "load"):
+            assert self.shared is not None
+            wiring.connect(m, wiring.flipped(self.load), self.shared.load)
+            connect_program(m, self.shared, self.program)
         if self.taps:
             for number, boundary in enumerate(self.accelerator.boundaries):
                 valid, payload = self._seen(boundary)
@@ -97,9 +112,10 @@ class Engine(wiring.Component):
             o = self._output((boundary.stage, 0))
             return o.valid & o.ready, o.payload.as_value()
         engine: Any = self.stages[boundary.stage]
-        codes, address = engine.tap_payload.codes, engine.tap_payload.address
-        used = boundary.bits - len(address)
-        return engine.tap_valid & (engine.record == boundary.number), Cat(codes[:used], address)
+        codes, address = sum(boundary.widths[:-1]), boundary.widths[-1]
+        granule, behind = engine.tap_payload[: boundary.array.granule_bits], boundary.array.granule_bits
+        shown = Cat(granule[:codes], engine.tap_payload[behind : behind + address])
+        return engine.tap_valid & (engine.record == boundary.number), shown
 
     def _output(self, source: tuple[int, int]) -> Any:
         """Return the stream that leaves a stage, or enters the accelerator."""
@@ -126,12 +142,14 @@ class ByteEngine(wiring.Component):
     Members
     -------
     i, o: streams of bytes, frames back to back.
+    load, program: with a shared engine, see `Engine`.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         byte = stream.Signature(unsigned(8))
-        super().__init__({"i": In(byte), "o": Out(byte)})
+        ports = PROGRAM_PORTS if accelerator.shared is not None else {}
+        super().__init__({"i": In(byte), "o": Out(byte), **ports})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -149,7 +167,23 @@ class ByteEngine(wiring.Component):
             source.ready.eq(engine.i.ready),
         ]
         wiring.connect(m, engine.o, wiring.flipped(self.o))
+        if engine.shared is not None:
+            wiring.connect(m, wiring.flipped(self.load), engine.load)
+            connect_program(m, engine.program, self.program)
         return m
+
+
+def connect_program(m: Module, inner: Any, outer: Any) -> None:
+    """Hand the state of a program on; both have the members of a `ProgramSignature`."""
+    for name in ProgramSignature().members:
+        m.d.comb += getattr(outer, name).eq(getattr(inner, name))
+
+
+def _hardware(config: EngineConfig, preloaded: bool) -> wiring.Component:
+    """Return the hardware of an engine."""
+    if isinstance(config, SharedConfig):
+        return SharedEngine(config.array, config if preloaded else None)
+    return HARDWARE[type(config)](config)
 
 
 def _widened(payload: Value, stream: Stream, bits: int) -> Value:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.fifo import FifoConfig
 from nnhw.hdl.buffer import StreamBuffer
-from nnhw.hdl.memory import block_ram, logic_ram
+from nnhw.hdl.memory import LargeRam, block_ram, logic_ram
 
 
 class Fifo(wiring.Component):
@@ -43,25 +43,51 @@ class Fifo(wiring.Component):
     def _memory(self, m: Module) -> None:
         """Words between a write and a read address, and one in the memory's output register."""
         words = self.config.words
-        make = block_ram if self.config.in_block_ram else logic_ram
-        m.submodules.memory = memory = make(words, self.config.width)
-        writer, reader = memory.write_port(), memory.read_port()
         level = Signal(range(words + 1))
-        room, some, write, read = Signal(init=1), Signal(), Signal(), Signal()
+        room, some, write, read, move = Signal(init=1), Signal(), Signal(), Signal(), Signal()
         following = Signal.like(level)
+        pause = Signal()
+        given, free = some, Const(1, 1)
+        if self.config.large:
+            given, free = some & ~pause, pause | ~some
+            m.d.sync += pause.eq(read | ~move)
         m.d.comb += [
-            self.i.ready.eq(room),
-            write.eq(self.i.valid & room),
-            read.eq(some & (~self.o.valid | self.o.ready)),
+            self.i.ready.eq(room & free),
+            write.eq(self.i.valid & self.i.ready),
+            move.eq(~self.o.valid | self.o.ready),
+            read.eq(given & move),
             following.eq(level + write - read),
-            writer.en.eq(write),
-            writer.data.eq(self.i.payload.as_value()),
-            reader.en.eq(read),
-            self.o.payload.as_value().eq(reader.data),
         ]
         m.d.sync += [level.eq(following), room.eq(following != words), some.eq(following != 0)]
-        with m.If(~self.o.valid | self.o.ready):
-            m.d.sync += self.o.valid.eq(some)
-        for port, advance in ((writer, write), (reader, read)):
+        with m.If(move):
+            m.d.sync += self.o.valid.eq(given)
+        places = [Signal(range(words), name=f"{name}_address") for name in ("write", "read")]
+        for place, advance in zip(places, (write, read), strict=True):
             with m.If(advance):
-                m.d.sync += port.addr.eq(Mux(port.addr == words - 1, 0, port.addr + 1))
+                m.d.sync += place.eq(Mux(place == words - 1, 0, place + 1))
+        (self._large_ram if self.config.large else self._two_ports)(m, write, read, places)
+
+    def _two_ports(self, m: Module, write: Signal, read: Signal, places: list[Signal]) -> None:
+        """Add a memory with a port to write and one to read."""
+        make = block_ram if self.config.in_block_ram else logic_ram
+        m.submodules.memory = memory = make(self.config.words, self.config.width)
+        writer, reader = memory.write_port(), memory.read_port()
+        m.d.comb += [
+            writer.en.eq(write),
+            writer.addr.eq(places[0]),
+            writer.data.eq(self.i.payload.as_value()),
+            reader.en.eq(read),
+            reader.addr.eq(places[1]),
+            self.o.payload.as_value().eq(reader.data),
+        ]
+
+    def _large_ram(self, m: Module, write: Signal, read: Signal, places: list[Signal]) -> None:
+        """Add a memory with one port."""
+        m.submodules.memory = memory = LargeRam(self.config.words, self.config.width)
+        m.d.comb += [
+            memory.write.eq(write),
+            memory.read.eq(read),
+            memory.addr.eq(Mux(write, *places)),
+            memory.i_data.eq(self.i.payload.as_value()),
+            self.o.payload.as_value().eq(memory.data),
+        ]

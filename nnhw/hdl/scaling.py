@@ -10,13 +10,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value, signed, unsigned
 
 from nnhw.engines.encoding import bits_for_range
 from nnhw.engines.requantize import (
-    ADDER_BITS,
     DSP_PIECE_BITS,
     HIGH_SHIFT,
     DoubleScaler,
     Product,
     Scaler,
     index_span,
+    lower_bits,
     pieces,
 )
 from nnhw.hdl.requantizer import RequantizerUnit
@@ -81,7 +81,7 @@ class MultiplyAddUnit(RequantizerUnit):
         """Return a + b modulo 2**bits after one move, or after two, the low half first."""
         if moves == 1:
             return self.register(m, name, (a + b)[:bits], unsigned(bits))
-        low_bits = min(ADDER_BITS, bits)
+        low_bits = lower_bits(bits)
         low = self.register(m, f"{name}_low", a[:low_bits] + b[:low_bits], unsigned(low_bits + 1))
         if bits <= low_bits:
             return self.register(m, name, low[:bits], unsigned(bits))

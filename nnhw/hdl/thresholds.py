@@ -65,8 +65,10 @@ class ThresholdUnit(RequantizerUnit):
         return self._levels * self._compare_bits + self._any_descending
 
     def _words(self) -> list[int]:
-        """Return the ROM: word k holds the thresholds of the sums that leave in move k of a vector."""
-        lanes = pack_words(self._steps & ((1 << self._compare_bits) - 1), self._compare_bits)
+        """Return the ROM: word k holds the thresholds of the sums that leave in move k of a vector, see `_reached`."""
+        bits = self._compare_bits
+        top = 1 << (bits - 1) if self.raw_shape.signed else 0
+        lanes = pack_words((~self._steps ^ top) & ((1 << bits) - 1), bits)
         if self._any_descending:
             shift = self._levels * self._compare_bits
             lanes = [lane | (int(down) << shift) for lane, down in zip(lanes, self.thresholds.descending, strict=True)]
@@ -82,13 +84,26 @@ class ThresholdUnit(RequantizerUnit):
         reached = []
         for level in range(self._levels):
             threshold = word[level * self._compare_bits : (level + 1) * self._compare_bits]
-            number = threshold.as_signed() if self.raw_shape.signed else threshold.as_unsigned()
-            reached.append(self.i_sums[lane] >= number)
+            reached.append(self._reached(self.i_sums[lane], threshold))
         m.d.comb += total.eq(sum(reached[1:], reached[0]))
         if not self._any_descending:
             return total
         down = word[-1]
         return Mux(down, self._levels - total, total) if self._levels > 1 else total ^ down
+
+    def _reached(self, raw: Value, word: Value) -> Value:
+        """Return whether a sum is at least the threshold whose complement is in a word: the carry of raw - threshold.
+
+        As the memory holds complements, no LUTs stand between it and the carry chain. Of signed numbers, the top bits
+        are inverted.
+        """
+        bits = len(word)
+        number = raw.as_signed() if self.raw_shape.signed else raw.as_unsigned()
+        wide = Cat(number, *[number[-1] if self.raw_shape.signed else Const(0, 1)] * (bits - len(number)))
+        if self.raw_shape.signed:
+            wide = Cat(wide[:-1], ~wide[-1])
+        # A carry into an adder is one more bit at its lower end.
+        return (Cat(Const(1, 1), wide) + Cat(Const(1, 1), word))[bits + 1]
 
 
 class ThresholdSearchUnit(RequantizerUnit):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from amaranth.build import Attrs, Pins, Platform, Resource, Subsignal, TemplatedPlatform
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
+from amaranth.hdl import C, ClockDomain, ClockSignal, DomainRenamer, Instance, Module, ResetSignal, Signal
 from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -111,7 +111,7 @@ class Top(wiring.Component):
 
     Parameters
     ----------
-    device: component with ports `rx` and `tx`.
+    device: component with ports `rx` and `tx`; and with `cs`, `clk`, `copi` and `cipo` if it reads the board's flash.
     settings: of the PLL that makes the device's clock.
     """
 
@@ -133,7 +133,29 @@ class Top(wiring.Component):
         m.submodules.rx = rx = io.Buffer("i", uart.rx)
         m.submodules.tx = tx = io.Buffer("o", uart.tx)
         m.d.comb += [device.rx.eq(rx.i), tx.o.eq(device.tx)]
+        if hasattr(device, "cs"):
+            self._connect_flash(m, platform)
         return m
+
+    def _connect_flash(self, m: Module, platform: Any) -> None:
+        """Connect the device to the flash; what else its chip has is held inactive.
+
+        The clock of an ECP5's flash is a pin of the configuration logic, which user logic reaches through a cell.
+        Source: Lattice FPGA-TN-02039, ECP5 and ECP5-5G sysCONFIG, Master SPI; nextpnr-ecp5 places the cell.
+        """
+        assert self.board.flash is not None, "a device reads flash only on boards that have it"
+        name = self.board.flash.resource
+        device: Any = self.device
+        flash = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
+        outputs = [pin.name for pin in platform.lookup(name).ios if pin.name != "cipo"]
+        if self.board.family == "ecp5":
+            outputs = [pin for pin in outputs if pin != "clk"]
+            m.submodules.flash_clk = Instance("USRMCLK", i_USRMCLKI=device.clk, i_USRMCLKTS=C(0))
+        m.submodules.flash_cipo = cipo = io.Buffer("i", flash.cipo)
+        m.d.comb += device.cipo.eq(cipo.i)
+        for pin in outputs:
+            m.submodules[f"flash_{pin}"] = buffer = io.Buffer("o", getattr(flash, pin))
+            m.d.comb += buffer.o.eq(getattr(device, pin, 0))
 
 
 def make_top(make_device: Callable[[int], wiring.Component], board: Board, settings: PllSettings) -> TopDesign:
@@ -176,6 +198,8 @@ def load_platform(board: Board) -> Platform:
             f"board '{board.name}': '{board.input_clock.resource}' is in amaranth-boards an oscillator {known}, "
             f"but field 'input_clock.hz' is {board.input_clock.hz}; correct the board file"
         )
+    if board.flash is not None:
+        _look_up(board, platform, "flash.resource", board.flash.resource)
     if board.uart.resource:
         _look_up(board, platform, "uart.resource", board.uart.resource)
     else:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.loops import LoopWalker
-from nnhw.hdl.memory import block_ram
+from nnhw.hdl.memory import LargeRam, block_ram
+
+Access = tuple[Signal, Signal]
+"""When a memory is accessed, and where."""
 
 
 class SlidingWindow(wiring.Component):
-    """A circular line buffer with one writer and one reader, which keep apart by whole rows.
+    """A circular line buffer with one writer and one reader; the reader takes and frees whole rows.
 
-    Timing: takes a word a cycle while a row is free, gives a beat a cycle while the rows of the current row of
+    Timing: takes a word a cycle while there is room, gives a beat a cycle while the rows of the current row of
     blocks are complete; a beat leaves one cycle after its address.
     """
 
@@ -32,28 +35,40 @@ class SlidingWindow(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.walker = walker = LoopWalker(config.nest())
-        # Rows that are free beyond the one that comes in, and rows that are complete beyond those that the reader
-        # needs: below zero, the one side or the other waits, so that a single register bit says who may go on.
-        most_freed = max(config.rows_left, config.rows_step)
+        # Words beyond those that the buffer holds, and rows that are complete beyond those that the reader needs. A
+        # single register bit says who may go on: the writer while the one is below zero, the reader while the other is
+        # not.
+        words, frees = 1 << config.address_bits, (config.rows_left, config.rows_step)
+        most_freed = max(frees)
+        excess = Signal(signed((words + most_freed * config.row_words).bit_length() + 1), init=-words)
         count = signed((config.rows + config.block_rows + most_freed).bit_length() + 1)
-        spare, surplus = Signal(count, init=config.rows - 1), Signal(count, init=-config.block_rows)
-        completed, freed = Signal(), Signal(range(most_freed + 1))
-        completed_before, freed_before = Signal.like(completed), Signal.like(freed)
-        write, row_end, enough = Signal(), Signal(), Signal()
+        surplus = Signal(count, init=-config.block_rows)
+        completed, taken = Signal(), Signal(count)
+        completed_before, freed_before = Signal.like(completed), Signal(excess.shape())
+        write, row_end, enough, given, free = Signal(), Signal(), Signal(), Signal(), Signal()
+        ended, ended_frame = Signal(), Signal()
         self._count_words(m, write, completed)
 
-        m.d.comb += [enough.eq(~surplus[-1]), self.i.ready.eq(~spare[-1]), write.eq(self.i.valid & self.i.ready)]
+        m.d.comb += [enough.eq(~surplus[-1]), self.i.ready.eq(excess[-1] & free), write.eq(self.i.valid & self.i.ready)]
         move = ~self.o.valid | self.o.ready
+        pause = self._pause(m, walker.advance, move) if config.large else Const(0, 1)
         m.d.comb += [
-            walker.advance.eq(move & enough),
+            free.eq(pause | ~enough if config.large else 1),
+            given.eq(enough & ~pause),
+            walker.advance.eq(move & given),
             row_end.eq(walker.advance & walker.ends[-2]),
-            freed.eq(Mux(row_end, Mux(walker.lasts[-1], config.rows_left, config.rows_step), 0)),
+            taken.eq(Mux(row_end, Mux(walker.lasts[-1], *(-rows for rows in frees)), 0)),
         ]
         with m.If(move):
-            m.d.sync += self.o.valid.eq(enough)
+            m.d.sync += self.o.valid.eq(given)
         # Either side hears of the other one cycle late, which keeps their logic apart.
-        m.d.sync += [completed_before.eq(completed), freed_before.eq(freed)]
-        m.d.sync += [spare.eq(spare + freed_before - completed), surplus.eq(surplus + completed_before - freed)]
+        m.d.sync += [completed_before.eq(completed), ended.eq(row_end), ended_frame.eq(walker.lasts[-1])]
+        m.d.comb += freed_before.eq(Mux(ended, Mux(ended_frame, *(-rows * config.row_words for rows in frees)), 0))
+        m.d.sync += [
+            # What is one more begins the carry chain.
+            surplus.eq((Cat(completed_before, surplus) + Cat(completed_before, taken))[1:]),
+            excess.eq((Cat(write, excess) + Cat(write, freed_before))[1:]),
+        ]
         self._memories(m, write, walker, walker.advance)
         return m
 
@@ -65,14 +80,19 @@ class SlidingWindow(wiring.Component):
         with m.If(write):
             m.d.sync += word.eq(Mux(word == last, 0, word + 1))
 
+    def _pause(self, m: Module, read: Signal, move: Value) -> Signal:
+        """Return whether the only port of a large RAM pauses: after so many words, and while nothing leaves."""
+        pause, since, full = Signal(), Signal(range(self.config.reads)), Signal()
+        m.d.comb += full.eq(read & (since == self.config.reads - 1))
+        m.d.sync += pause.eq(full | ~move)
+        with m.If(read):
+            m.d.sync += since.eq(Mux(full, 0, since + 1))
+        return pause
+
     def _memories(self, m: Module, write: Signal, walker: LoopWalker, read: Signal) -> None:
         """One memory for each row lane: lane k lags k kernel rows, so that one address reads a column."""
-        config = self.config
-        columns = []
+        config, columns = self.config, []
         for lane in range(config.row_lanes):
-            memory = block_ram(1 << config.address_bits, config.channel_lanes * config.bits)
-            m.submodules[f"memory_{lane}"] = memory
-            writer, reader = memory.write_port(), memory.read_port()
             address = Signal(
                 config.address_bits,
                 name=f"write_address_{lane}",
@@ -80,12 +100,32 @@ class SlidingWindow(wiring.Component):
             )
             with m.If(write):
                 m.d.sync += address.eq(address + 1)
-            m.d.comb += [
-                writer.addr.eq(address),
-                writer.data.eq(self.i.payload),
-                writer.en.eq(write),
-                reader.addr.eq(walker.address),
-                reader.en.eq(read),
-            ]
-            columns.append(reader.data)
+            add = self._large_ram if config.large else self._block_ram
+            columns.append(add(m, f"memory_{lane}", (write, address), (read, walker.address)))
         m.d.comb += self.o.payload.eq(Cat(*columns))
+
+    def _block_ram(self, m: Module, name: str, write: Access, read: Access) -> Signal:
+        """Add a memory with a port to write and one to read; return what is read."""
+        memory = block_ram(1 << self.config.address_bits, self.config.channel_lanes * self.config.bits)
+        m.submodules[name] = memory
+        writer, reader = memory.write_port(), memory.read_port()
+        m.d.comb += [
+            writer.en.eq(write[0]),
+            writer.addr.eq(write[1]),
+            writer.data.eq(self.i.payload),
+            reader.en.eq(read[0]),
+            reader.addr.eq(read[1]),
+        ]
+        return reader.data
+
+    def _large_ram(self, m: Module, name: str, write: Access, read: Access) -> Signal:
+        """Add a memory with one port; return what is read."""
+        memory = LargeRam(1 << self.config.address_bits, self.config.channel_lanes * self.config.bits)
+        m.submodules[name] = memory
+        m.d.comb += [
+            memory.write.eq(write[0]),
+            memory.read.eq(read[0]),
+            memory.addr.eq(Mux(write[0], write[1], read[1])),
+            memory.i_data.eq(self.i.payload),
+        ]
+        return memory.data

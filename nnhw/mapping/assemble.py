@@ -12,26 +12,25 @@ import numpy as np
 from nnhw.accelerator import INPUT, Accelerator, EngineConfig, InputFormat, OutputFormat, Stage, Stream
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
-from nnhw.engines.fifo import FifoConfig, FifoModel
+from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
-from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, run_network
+from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
+from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import Plan
+from nnhw.mapping.schedule import FIFO_MIN_DEPTH, cycle_bound, schedule_stages
 
 LINK_BITS = 8
 BEAT_BYTES = 8
 """Most bytes that come in at once."""
-FIFO_MIN_DEPTH = 3
 OUTPUT_BEATS = 2
 """Beats that an engine holds at its output before it stands still."""
 MOST_WAITS = 1.01
 """Share of the slowest engine's cycles that another one may take, its waits included."""
-FRAMES = 5
-"""Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +124,21 @@ class _Assembler:
             return self.buffer(layer, port, burst)
         return port
 
+    def before_large(self, layer: str, port: _Port, window: WindowConfig) -> _Port:
+        """Put a FIFO in front of a line buffer in large RAM, which takes a word only where it reads none.
+
+        It holds the bursts of the engine in front of it.
+        """
+        if port.source[0] < 0 or isinstance(self.stages[port.source[0]].config, FifoConfig):
+            return port
+        config = self._engine_in_front(port)
+        burst, count = bursts(config)
+        burst = math.ceil(burst * port.stream.beats / config.o_beats)
+        waits = count * max(0, burst * window.reads - OUTPUT_BEATS)
+        if cycle_bound(config) - config.o_beats + waits < MOST_WAITS * self.slowest:
+            return port
+        return self.buffer(layer, port, burst + 1)
+
     def before_border(self, layer: str, port: _Port, pad: PadConfig) -> _Port:
         """Put a FIFO in front of padding that would make the engine in front of it the slowest.
 
@@ -138,10 +152,15 @@ class _Assembler:
 
     def _cycles_in_front(self, port: _Port) -> int:
         """Return the cycles of a frame on the engine from which a stream comes, width converters left out."""
+        config = self._engine_in_front(port)
+        return cycle_bound(config) - config.o_beats
+
+    def _engine_in_front(self, port: _Port) -> EngineConfig:
+        """Return the engine from which a stream comes, width converters left out."""
         stage = self.stages[port.source[0]]
         if isinstance(stage.config, ConvertConfig) and stage.sources[0][0] >= 0:
             stage = self.stages[stage.sources[0][0]]
-        return cycle_bound(stage.config) - stage.config.o_beats
+        return stage.config
 
     def layer(self, layer: Layer, plan: Plan, node: str) -> None:
         """Add the stages of one layer.
@@ -159,13 +178,17 @@ class _Assembler:
         for index, (kind, config, output) in enumerate(plan.engines):
             if isinstance(config, PadConfig):
                 ports = [self.before_border(layer.name, ports[0], config)]
+            if isinstance(config, WindowConfig) and config.large:
+                ports = [self.before_large(layer.name, ports[0], config)]
             last = index == len(plan.engines) - 1
             products = layer.products if isinstance(config, MatmulConfig | ChannelwiseConfig) else 0
             ports = [self.add(layer.name, kind, config, ports, output, node if last else "", products)]
         self.offer(layer.node, layer.name, ports[0])
 
 
-def assemble(layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, board: str) -> Accelerator:
+def assemble(
+    layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, board: str, family: Family = ICE40
+) -> Accelerator:
     """Return the accelerator of planned layers, its FIFOs and its schedule included.
 
     Raises
@@ -173,7 +196,7 @@ def assemble(layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, board:
     MappingError: values that the link cannot carry, or engines that wait for each other for ever.
     """
     stages, i_format, o_format = _stages(layers, plans, body)
-    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_bytes)
+    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_bytes, family)
     return Accelerator(body.name, graph_hash(body), board, stages, i_format, o_format, schedule)
 
 
@@ -240,24 +263,6 @@ def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, .
     return OutputFormat(shape, stream.element, -(-stream.element.bits // 8), stream.multiplier, offsets, own)
 
 
-def schedule_stages(stages: Sequence[Stage], i_beats: int, o_beats: int) -> tuple[tuple[Stage, ...], Schedule]:
-    """Find latency, interval, and the depth at which no FIFO of a join ever holds up the branch in front of it.
-
-    That is deep enough for any stalls, too: a join waits for its longer branch, whose engines need a fixed number of
-    input beats for each output beat, and the FIFO of the shorter one has held as many.
-
-    Returns
-    -------
-    The stages with their FIFOs as deep as they have to be, and the schedule of these.
-    """
-    joining = {index for stage in stages if len(stage.sources) > 1 for index, _ in stage.sources}
-    models = [_model(stage.config, index in joining) for index, stage in enumerate(stages)]
-    limit = (FRAMES + 1) * (sum(cycle_bound(stage.config) for stage in stages) + i_beats + o_beats) + 1000
-    start, ends = run_network(models, [stage.sources for stage in stages], i_beats, o_beats, FRAMES, limit)
-    deep = tuple(replace(stage, config=_deep(stage.config, model)) for stage, model in zip(stages, models, strict=True))
-    return deep, Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=ends[-1] - ends[-2])
-
-
 def bursts(config: EngineConfig) -> tuple[int, int]:
     """Return how many results an engine has at once, one a cycle, and how often in a frame."""
     if isinstance(config, MatmulConfig):
@@ -265,27 +270,3 @@ def bursts(config: EngineConfig) -> tuple[int, int]:
     if isinstance(config, ChannelwiseConfig) and config.steps > 1:
         return config.chunks, config.windows
     return 1, config.o_beats
-
-
-def _model(config: EngineConfig, joining: bool) -> CycleModel | NetworkModel:
-    """Return the cycle model of an engine; of a FIFO in front of a join, that of one without bounds."""
-    return FifoModel(None) if joining and isinstance(config, FifoConfig) else config.model()
-
-
-def _deep(config: EngineConfig, model: CycleModel | NetworkModel) -> EngineConfig:
-    """Return a FIFO of a join as deep as its model was full, and any other engine as it is."""
-    if isinstance(config, FifoConfig) and isinstance(model, FifoModel) and model.unbounded:
-        return replace(config, depth=model.high_water)
-    return config
-
-
-def cycle_bound(config: EngineConfig) -> int:
-    """Return cycles that a stage surely needs no more than, for one frame alone."""
-    i_beats = sum(config.i_beats) if isinstance(config.i_beats, tuple) else config.i_beats
-    return i_beats + config.o_beats + getattr(config, "latency", 0)
-
-
-def cycle_share(config: EngineConfig) -> int:
-    """Return the cycles of a frame in which an engine takes or gives a beat: it needs no fewer."""
-    i_beats = max(config.i_beats) if isinstance(config.i_beats, tuple) else config.i_beats
-    return max(i_beats, config.o_beats)

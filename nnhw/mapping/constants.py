@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnhw.engines.encoding import bits_for_range, encode
-from nnhw.engines.requantize import Product, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.requantize import DoubleScaler, Product, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost
 
@@ -44,9 +44,11 @@ def lut_rom_lc(depth: int, family: Family) -> float:
     A multiplexer of two that takes a LUT has a free input, which holds the last words, if they are few.
     """
     full, rest = divmod(depth, family.lut_rom_words)
-    small = family.mux_lc == 1 and full > 0 and 0 < rest <= 4
+    small = full > 0 and 0 < rest <= family.rom_rest_words
     tables = full + (rest > 0 and not small)
-    return tables + (tables - 1) * family.mux_lc + small
+    if tables <= family.wide_luts:
+        return (1 << (tables - 1).bit_length()) + small * family.mux_lc
+    return tables + (tables - 1 + small) * family.mux_lc
 
 
 def varying_columns(words: np.ndarray) -> int:
@@ -109,6 +111,18 @@ def scaler_roms(scaler: Scaler, raw: tuple[int, int], lanes: int) -> list[Rom]:
         found += _roms(borders & ((1 << bits) - 1), lanes, scaler.logic)
         product = replace(product, multiplier=_padded(product.multiplier), addend=_padded(product.addend))
     return found + product_roms(product, raw, lanes, scaler.logic)
+
+
+def double_roms(scaler: DoubleScaler, raw: tuple[int, int], lanes: int) -> list[Rom]:
+    """Return the memories of multipliers and addends, of what is added to round, and of the shifts."""
+    offset, shift = scaler.offset - scaler.code.low, scaler.shift
+    adds = np.maximum((1 << shift >> 1) - 1, 0) + (offset << shift)
+    low, high = scaler.high_range
+    least, most = int(adds.min()), int(adds.max())
+    bits = bits_for_range(min(low + least, low, least, -1), max(high + most + 1, high, most))[0]
+    rounding = (adds & ((1 << bits) - 1)) << 1 | (shift > 0)
+    found = product_roms(scaler.product, raw, lanes, scaler.logic)
+    return [*found, *(rom for rows in (rounding, shift - shift.min()) for rom in _roms(rows, lanes, scaler.logic))]
 
 
 def product_roms(product: Product, raw: tuple[int, int], lanes: int, logic: bool) -> list[Rom]:

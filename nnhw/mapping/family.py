@@ -14,6 +14,7 @@ class DspBlock:
     ----------
     cell: its name.
     left_bits, right_bits: operands of its product, signed or not.
+    least_bits: of both operands of a product together, below which yosys makes it of LUTs.
     products: smaller products of `product_bits` x `product_bits` that it can do instead at the same time.
     accumulates: it has an adder and accumulator of its own that the open tools use.
     """
@@ -21,6 +22,7 @@ class DspBlock:
     cell: str
     left_bits: int
     right_bits: int
+    least_bits: int
     products: int
     product_bits: int
     accumulates: bool
@@ -39,14 +41,16 @@ class Family:
     large_ram: (words, bits) of a large RAM with one port, or None.
     lut_inputs: of a logic cell's LUT.
     lut_rom_words: words of a ROM whose bit is one LUT.
-    mux_lc: logic cells that a two-way multiplexer of one bit takes.
+    rom_rest_words: so many words of a ROM beyond a multiple of these take nothing but a multiplexer.
+    wide_luts: so many LUTs, or a smaller power of two, make one of more inputs with multiplexers that are no LUTs.
+    mux_lc: logic cells that another two-way multiplexer of one bit takes.
     carry_bits: bits of an adder in a carry cell.
     carry_lc: logic cells of a carry cell.
+    chain_lc: logic cells that a carry chain takes beside its carry cells.
+    small_adders: logic cells of adders of 1, 2, ... bits that synthesis makes of LUTs, without a carry chain.
     flip_flop_packs: a flip-flop shares a logic cell only with the LUT that drives it; false: any two share one, so that
         a design takes as many logic cells as it has LUTs or flip-flops, whichever are more.
     dsp: its DSP block; some devices of the family have none.
-    lc_share: logic cells that hardware takes, as a share of those that it takes on iCE40; measured with random networks
-        (`benchmarks/estimates.py`).
     block_ram_lc, dsp_lc: logic cells that a block RAM or a DSP block is taken to be worth when foldings of the same
         speed are compared.
     """
@@ -58,12 +62,15 @@ class Family:
     large_ram: tuple[int, int] | None
     lut_inputs: int
     lut_rom_words: int
+    rom_rest_words: int
+    wide_luts: int
     mux_lc: float
     carry_bits: int
     carry_lc: int
+    chain_lc: int
+    small_adders: tuple[int, ...]
     flip_flop_packs: bool
     dsp: DspBlock
-    lc_share: float
     block_ram_lc: float
     dsp_lc: float
 
@@ -94,6 +101,12 @@ class Family:
                 counts.append(-(-banks * -(-bits // mask) * mask // width))
         return min(counts)
 
+    def large_rams(self, depth: int, bits: int) -> int | None:
+        """Return the large RAMs of a memory, side by side; None where the family has none, or none of that depth."""
+        if self.large_ram is None or depth > self.large_ram[0]:
+            return None
+        return -(-bits // self.large_ram[1])
+
 
 ICE40 = Family(
     name="ice40",
@@ -103,12 +116,15 @@ ICE40 = Family(
     large_ram=(16384, 16),
     lut_inputs=4,
     lut_rom_words=16,
+    rom_rest_words=4,
+    wide_luts=1,
     mux_lc=1.0,
     carry_bits=1,
     carry_lc=1,
+    chain_lc=0,
+    small_adders=(),
     flip_flop_packs=True,
-    dsp=DspBlock("SB_MAC16", 16, 16, products=2, product_bits=8, accumulates=True),
-    lc_share=1.0,
+    dsp=DspBlock("SB_MAC16", 16, 16, least_bits=11, products=2, product_bits=8, accumulates=True),
     block_ram_lc=25,
     dsp_lc=100,
 )
@@ -122,13 +138,19 @@ ECP5 = Family(
     large_ram=None,
     lut_inputs=4,
     lut_rom_words=16,
-    mux_lc=0.3,  # most are PFUMX and L6MUX21: ROMs of 32, 144 and 324 words took 2.0, 11.1 and 27.3 LUTs a bit
+    # PFUMX and L6MUX21: ROMs of 17, 40, 100, 144 and 324 words took 1.1, 3.9, 8.0, 11.1 and 27.3 LUTs a bit.
+    rom_rest_words=1,
+    wide_luts=8,
+    mux_lc=0.3,
     carry_bits=2,
     carry_lc=2,
+    # nextpnr puts a carry cell of its own in front of a chain and one behind it, which bring the carry in and out.
+    # Adders and comparisons of up to 4 bits are LUTs. Measured with single adders, yosys 0.70.
+    chain_lc=4,
+    small_adders=(1, 2, 6, 11),
     flip_flop_packs=False,
     # MULT9X9D, half of it, is not accepted by nextpnr, and ALU54B is not used by yosys.
-    dsp=DspBlock("MULT18X18D", 18, 18, products=1, product_bits=18, accumulates=False),
-    lc_share=0.76,
+    dsp=DspBlock("MULT18X18D", 18, 18, least_bits=0, products=1, product_bits=18, accumulates=False),
     block_ram_lc=80,
     dsp_lc=100,
 )

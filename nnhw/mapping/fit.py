@@ -16,6 +16,8 @@ from nnhw.engines.requantize import Scaler
 from nnhw.ir.types import IntType
 
 MOST_SHIFT = 31
+MOST_SLOPE = 1 << 62
+"""Multipliers are not bound beyond."""
 Point = tuple[int, int]
 
 
@@ -48,9 +50,10 @@ class Channel:
         turned = _upper_hull(below[::-1])
         return _upper_hull(above), [(-x, -y) for x, y in turned]
 
-    def slope(self, shift: int) -> int | None:
-        """Return the multiplier nearest to zero for a shift, or None."""
-        low, high = -(1 << 62), 1 << 62
+    @cache  # noqa: B019 - few, and short-lived
+    def slopes(self, shift: int) -> tuple[int, int] | None:
+        """Return the smallest and the largest multiplier for a shift, or None."""
+        low, high = -MOST_SLOPE, MOST_SLOPE
         above, below = self.hulls(shift)
         for x1, y1 in above:
             for x2, y2 in below:
@@ -63,14 +66,27 @@ class Channel:
                     return None
             if low > high:
                 return None
-        return min(max(low, 0), high)
+        return low, high
+
+    def slope(self, shift: int) -> int | None:
+        """Return the multiplier nearest to zero for a shift, or None."""
+        slopes = self.slopes(shift)
+        return None if slopes is None else min(max(slopes[0], 0), slopes[1])
+
+    def addends(self, multiplier: int, shift: int) -> tuple[int, int]:
+        """Return the smallest and the largest addend for one of the `slopes`; where nothing binds, a unit apart."""
+        above, below = self.hulls(shift)
+        low = max((y - multiplier * x for x, y in above), default=None)
+        high = min((y - multiplier * x for x, y in below), default=None)
+        unit = 1 << shift
+        if low is None:
+            return (0, unit - 1) if high is None else (high - unit + 1, high)
+        return low, low + unit - 1 if high is None else high
 
     def addend(self, multiplier: int, shift: int) -> int:
         """Return an addend for a multiplier that `slope` gave."""
         above, below = self.hulls(shift)
-        if above:
-            return max(y - multiplier * x for x, y in above)
-        return min((y - multiplier * x for x, y in below), default=0)
+        return self.addends(multiplier, shift)[1 if below and not above else 0]
 
 
 def _upper_hull(points: list[Point]) -> list[Point]:
@@ -109,7 +125,9 @@ class Pieces:
     falls: bool
 
 
-def cut(steps: list[int], falls: bool, raw: IntType, most: int, parity: int | None) -> Pieces | None:
+def cut(
+    steps: list[int], falls: bool, raw: IntType, most: int, parity: int | None, most_shift: int = MOST_SHIFT
+) -> Pieces | None:
     """Return a step function in as few pieces as have lines at all, or None if that is more than `most`."""
     low, high = raw.low, raw.high
     if falls:
@@ -117,7 +135,7 @@ def cut(steps: list[int], falls: bool, raw: IntType, most: int, parity: int | No
     channels: list[Channel] = []
     borders: list[int] = []
     while True:
-        end = _longest(steps, low, high, parity)
+        end = _longest(steps, low, high, parity, most_shift)
         if end is None:
             return None
         channels.append(Channel(tuple(steps), low, end, parity))
@@ -132,15 +150,15 @@ def cut(steps: list[int], falls: bool, raw: IntType, most: int, parity: int | No
     return Pieces(tuple(channels), tuple(borders), False)
 
 
-def _longest(steps: list[int], low: int, high: int, parity: int | None) -> int | None:
+def _longest(steps: list[int], low: int, high: int, parity: int | None, most_shift: int) -> int | None:
     """Return the last place of the longest range from `low` on that one line serves; it ends before a step."""
     ends = [*sorted({step - 1 for step in steps if low < step <= high}), high]
-    if Channel(tuple(steps), low, high, parity).slope(MOST_SHIFT) is not None:
+    if Channel(tuple(steps), low, high, parity).slope(most_shift) is not None:
         return high
     good, bad = -1, len(ends) - 1
     while bad - good > 1:
         middle = (good + bad) // 2
-        fits = Channel(tuple(steps), low, ends[middle], parity).slope(MOST_SHIFT) is not None
+        fits = Channel(tuple(steps), low, ends[middle], parity).slope(most_shift) is not None
         good, bad = (middle, bad) if fits else (good, middle)
     return None if good < 0 else ends[good]
 
@@ -152,6 +170,7 @@ def fit_scaler(
     raw: IntType,
     most: int = 1,
     parity: int | None = None,
+    most_shift: int = MOST_SHIFT,
 ) -> Scaler | None:
     """Return the multiply-add-shift that is equal to a step function, with the smallest shift, or None.
 
@@ -160,17 +179,18 @@ def fit_scaler(
     steps: int64 [outputs, levels - 1], each row ascending; descending: bool [outputs]; see `Thresholds`.
     most: pieces that a channel may have, each with its line.
     parity: of ties that round up, see `Scaler.parity`; None: all do.
+    most_shift: that is tried.
     """
-    steps, floor, ceiling = _occurring(steps, descending, raw)
+    steps, floor, ceiling = occurring_steps(steps, descending, raw)
     known: dict[tuple[tuple[int, ...], bool], Pieces | None] = {}
     rows = [(tuple(row), bool(down)) for row, down in zip(steps.tolist(), descending, strict=True)]
     for row in rows:
         if row not in known:
-            known[row] = cut(list(row[0]), row[1], raw, most, parity)
+            known[row] = cut(list(row[0]), row[1], raw, most, parity, most_shift)
             if known[row] is None:
                 return None
     found = [pieces for row in rows if (pieces := known[row]) is not None]
-    shift = _smallest_shift({channel for pieces in found for channel in pieces.channels})
+    shift = smallest_shift({channel for pieces in found for channel in pieces.channels})
     segments = max(len(pieces.channels) for pieces in found)
     lines = [_lines(pieces, shift, segments) for pieces in found]
     borders = [[*p.borders, *[raw.high + 1] * (segments - 1 - len(p.borders))] for p in found]
@@ -188,7 +208,7 @@ def fit_scaler(
     )
 
 
-def _occurring(steps: np.ndarray, descending: np.ndarray, raw: IntType) -> tuple[np.ndarray, int, int]:
+def occurring_steps(steps: np.ndarray, descending: np.ndarray, raw: IntType) -> tuple[np.ndarray, int, int]:
     """Return the steps between the lowest and the highest index that occur in any channel, and these two."""
     always, reached = (steps <= raw.low).sum(axis=1), (steps <= raw.high).sum(axis=1)
     levels = steps.shape[1]
@@ -198,7 +218,7 @@ def _occurring(steps: np.ndarray, descending: np.ndarray, raw: IntType) -> tuple
     return np.where(descending[:, None], falling, rising), lowest, highest
 
 
-def _smallest_shift(channels: set[Channel]) -> int:
+def smallest_shift(channels: set[Channel]) -> int:
     """Return the smallest shift that serves all; one that serves also serves when larger."""
     shift = 0
     for channel in channels:

@@ -33,6 +33,7 @@ class Folding:
     dsp_pe: cells whose products are made in DSP blocks.
     dsp_scaler: sums may be scaled to codes in DSP blocks.
     lean_scaler: sums are scaled to codes with as few block RAMs as there is a way.
+    large: line buffers are in large RAM.
     roomy: line buffers take the first rows of a frame while the last ones of the frame before are read.
     """
 
@@ -48,6 +49,7 @@ class Folding:
     dsp_scaler: bool = False
     lean_scaler: bool = False
     roomy: bool = False
+    large: bool = False
 
     @property
     def simd(self) -> int:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 from nnhw.accelerator import Accelerator
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.ir import Graph
-from nnhw.mapping.assemble import assemble, cycle_share, least_interval
+from nnhw.mapping.assemble import assemble, least_interval
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
-from nnhw.mapping.plans import Planner
+from nnhw.mapping.plans import Planner, cycle_share
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
+from nnhw.mapping.schedule import into_large_ram
 
 MARGIN = 0.85
 """Share of a board's logic cells that a mapping may be estimated to take: beyond, clocks drop."""
@@ -29,6 +32,12 @@ BUSY = (0.2, 0.6, 0.9)
 """Shares of the slowest layer's cycles from which on layers get line buffers that they never wait for, if that fits."""
 MOST_WAITS = 1.02
 """Interval as a multiple of the slowest engine's cycles, above which a mapping with larger line buffers is tried."""
+MOST_RELAXED = 3
+"""Layers whose line buffers are tried otherwise where engines wait: the busiest ones."""
+MOST_TRIALS = 16
+"""Accelerators that are tried for that."""
+RELAXED = 1.04
+"""Logic cells that they may take, as a multiple of those that a mapping may be estimated to take."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 
 
@@ -39,6 +48,7 @@ class Budget:
     lc: float
     ebr: int
     dsp: int = 0
+    spram: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,33 @@ class Mapper:
             if not any(other.beats(item) for other in kept):
                 kept.append(item)
         return kept
+
+    def place_buffers(self, chosen: Sequence[Folding], interval: int) -> list[Folding]:
+        """Move line buffers to large RAM until the block RAMs suffice, those first that save most of them for each.
+
+        Parameters
+        ----------
+        interval: cycles of a frame that no layer may exceed; a large RAM has a single port, which costs some.
+        """
+        placed, moves = list(chosen), []
+        pairs = list(zip(self.layers, placed, strict=True))
+        over = sum(self.candidate(layer, folding).cost.ebr for layer, folding in pairs) - self.budget.ebr
+        if over <= 0 or not self.budget.spram:
+            return placed
+        for index, (layer, folding) in enumerate(pairs):
+            try:
+                after = self.candidate(layer, replace(folding, large=True))
+            except MappingError:
+                continue
+            saved = self.candidate(layer, folding).cost.ebr - after.cost.ebr
+            if saved > 0 and after.cycles <= interval:
+                moves.append((-saved / after.cost.spram, index, saved, after))
+        left = self.budget.spram
+        for _, index, saved, after in sorted(moves, key=lambda move: move[:2]):
+            if over > 0 and after.cost.spram <= left:
+                placed[index] = after.folding
+                over, left = over - saved, left - after.cost.spram
+        return placed
 
     def place_weights(self, chosen: Sequence[Folding]) -> tuple[list[Folding], Cost]:
         """Move weights and scalings from block RAM to logic, cheapest first, until the block RAMs suffice.
@@ -202,7 +239,7 @@ class Mapper:
             chosen = smallest_within(frontiers, interval, self.family.block_ram_lc * price)
             roomy = [busy is not None and item.cycles >= busy * interval for item in chosen]
             started = [replace(item.folding, roomy=room) for item, room in zip(chosen, roomy, strict=True)]
-            placed, taken = self.place_products(*self.place_weights(started))
+            placed, taken = self.place_products(*self.place_weights(self.place_buffers(started, interval)))
             over = max(0.0, taken.lc - self.budget.lc) + self.family.block_ram_lc * max(0, taken.ebr - self.budget.ebr)
             if best is None or over < best[0]:
                 best = over, placed, taken
@@ -272,21 +309,25 @@ def map_body(
     fastest = max(slowest, least_interval(body))
     intervals = sorted({candidate.cycles for candidates in frontiers for candidate in candidates})
     intervals = [fastest, *(interval for interval in intervals if interval > fastest)]
+    if budget.spram:
+        intervals.append(2 * intervals[-1])  # a line buffer in large RAM is not read and written in the same cycle
     if target_interval is not None:
         reach = [interval for interval in intervals if interval <= target_interval]
         intervals = reach[-1:] or intervals[:1]
     found = _first_that_fits(mapper, frontiers, intervals, board_name)
     interval = found.schedule.interval_cycles
     shorter = [choice for choice in intervals if choice < interval]
-    if not shorter or interval <= MOST_WAITS * max(cycle_share(stage.config) for stage in found.stages):
+    if not shorter or not _waits(found):
         return found
-    # Engines wait for line buffers that are too small: with larger ones, slower foldings may be the faster ones.
-    mapper.budget = budget
-    try:
-        roomy = _first_that_fits(mapper, frontiers, shorter, board_name, BUSY[0])
-    except MappingError:
-        return found
-    return min(found, roomy, key=lambda choice: choice.schedule.interval_cycles)
+    # Engines wait for line buffers that are too small, or for the port of one in large RAM: with larger ones, or none
+    # in large RAM, slower foldings may be the faster ones.
+    choices = [found]
+    for other, busy in ((budget, BUSY[0]), (replace(budget, spram=0), None)):
+        if other == budget or _total(found, family).spram:
+            mapper.budget = other
+            with suppress(MappingError):
+                choices.append(_first_that_fits(mapper, frontiers, shorter, board_name, busy))
+    return min(choices, key=lambda choice: choice.schedule.interval_cycles)
 
 
 def _first_that_fits(
@@ -302,10 +343,14 @@ def _first_that_fits(
         placed, taken = mapper.fastest(frontiers, intervals, busy)
         placed = mapper.place_thresholds(placed, taken)
         plans = [mapper.planner.plan(layer, folding) for layer, folding in zip(mapper.layers, placed, strict=True)]
-        accelerator = assemble(mapper.layers, plans, mapper.body, board_name)
-        total = sum((cost(stage.config, mapper.family) for stage in accelerator.stages), Cost())
+        accelerator = assemble(mapper.layers, plans, mapper.body, board_name, mapper.family)
+        total = _total(accelerator, mapper.family)
+        if budget.ebr < total.ebr and total.spram < budget.spram:
+            over, left = total.ebr - budget.ebr, budget.spram - total.spram
+            accelerator = into_large_ram(accelerator, over, left, mapper.family)
+            total = _total(accelerator, mapper.family)
         if total.ebr <= budget.ebr:
-            return accelerator
+            return _without_waits(mapper, placed, accelerator, replace(budget, lc=max(budget.lc, total.lc)))
         # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
         mapper.budget = replace(mapper.budget, ebr=mapper.budget.ebr - (total.ebr - budget.ebr))
     raise MappingError(
@@ -313,6 +358,52 @@ def _first_that_fits(
         "board leaves; use fewer channels or fewer bits, a slower --target-fps, or a board with more resources "
         "('nnhw boards')"
     )
+
+
+def _without_waits(mapper: Mapper, placed: Sequence[Folding], found: Accelerator, budget: Budget) -> Accelerator:
+    """Return the accelerator with other line buffers for its busiest layers, where engines wait and that helps."""
+    if not _waits(found):
+        return found
+    family, best = mapper.family, found
+    for trial in _other_buffers(mapper, placed, budget)[:MOST_TRIALS]:
+        plans = [mapper.planner.plan(layer, folding) for layer, folding in zip(mapper.layers, trial, strict=True)]
+        accelerator = assemble(mapper.layers, plans, mapper.body, found.board, family)
+        fits = not _excess(_total(accelerator, family), replace(budget, lc=RELAXED * budget.lc))
+        if fits and accelerator.schedule.interval_cycles < best.schedule.interval_cycles:
+            best = accelerator
+            if not _waits(best):
+                break
+    return best
+
+
+def _waits(found: Accelerator) -> bool:
+    """Return whether the slowest engine waits for others."""
+    slowest = max(cycle_share(stage.config) for stage in found.stages)
+    return found.schedule.interval_cycles > MOST_WAITS * slowest
+
+
+def _other_buffers(mapper: Mapper, placed: Sequence[Folding], budget: Budget) -> list[list[Folding]]:
+    """Return the foldings with roomy line buffers, or ones in large RAM, for the busiest layers; the cheapest first."""
+    rows = [{folding: mapper.candidate(layer, folding)} for layer, folding in zip(mapper.layers, placed, strict=True)]
+    slowest = max(row[folding].cycles for row, folding in zip(rows, placed, strict=True))
+    busiest = sorted(range(len(rows)), key=lambda index: (-rows[index][placed[index]].cycles, index))[:MOST_RELAXED]
+    for index in busiest:
+        for other in (replace(placed[index], roomy=True), replace(placed[index], large=True)):
+            with suppress(MappingError):
+                candidate = mapper.candidate(mapper.layers[index], other)
+                if candidate.cycles <= slowest and candidate.cost != rows[index][placed[index]].cost:
+                    rows[index][other] = candidate
+    trials = []
+    for choice in product(*rows):
+        total = sum((row[folding].cost for row, folding in zip(rows, choice, strict=True)), Cost())
+        if list(choice) != list(placed) and not _excess(total, replace(budget, lc=RELAXED * budget.lc)):
+            trials.append((mapper.family.weight(total.lc, total.ebr, total.dsp), list(choice)))
+    return [choice for _, choice in sorted(trials, key=lambda trial: trial[0])]
+
+
+def _total(accelerator: Accelerator, family: Family) -> Cost:
+    """Return what all engines take."""
+    return sum((cost(stage.config, family) for stage in accelerator.stages), Cost())
 
 
 def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int, block_ram_lc: float) -> list[Candidate]:
@@ -365,6 +456,8 @@ def _excess(taken: Cost, budget: Budget) -> str:
         parts.append(f"{taken.ebr - budget.ebr} block RAMs too many")
     if taken.dsp > budget.dsp:
         parts.append(f"{taken.dsp - budget.dsp} DSP blocks too many")
+    if taken.spram > budget.spram:
+        parts.append(f"{taken.spram - budget.spram} large RAMs too many")
     return " and ".join(parts)
 
 

@@ -12,6 +12,7 @@ from nnhw.accelerator import EngineConfig, Stream
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
+from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
@@ -76,7 +77,7 @@ class Plan:
     @property
     def cycles(self) -> int:
         """Cycles of one frame on the slowest of the engines, none of which waits for another."""
-        return max(max(_most(config.i_beats), config.o_beats) for _, config, _ in self.engines)
+        return max(cycle_share(config) for _, config, _ in self.engines)
 
     @property
     def output(self) -> Stream:
@@ -217,7 +218,7 @@ class Planner:
                 upsample=layer.factor,
             )
 
-        window = deepest_window(make, lanes * layer.element.bits, self.family, layer.where)
+        window = self._deepest(make, lanes * layer.element.bits, layer, folding)
         return Plan((lanes,), (("upsample", window, self._stream(layer, lanes, int(np.prod(layer.shape)))),))
 
     @plan.register
@@ -324,7 +325,12 @@ class Planner:
                 address_bits=address_bits,
             )
 
-        bits = folding.channel_lanes * layer.activation.bits
+        return self._deepest(make, folding.channel_lanes * layer.activation.bits, layer, folding)
+
+    def _deepest(self, make: Callable[[int], WindowConfig], bits: int, layer: Layer, folding: Folding) -> WindowConfig:
+        """Return a window whose line buffer is where a folding wants it; see `deepest_window`."""
+        if folding.large:
+            return large_window(make, bits, self.family, layer.where)
         return deepest_window(make, bits, self.family, layer.where, folding.roomy)
 
     def _tail_words(self, folding: Folding, depth: int, weight: IntType) -> int:
@@ -399,6 +405,30 @@ def deepest_window(
             "more lanes"
         )
     return fitting[-1]
+
+
+def large_window(make: Callable[[int], WindowConfig], bits: int, family: Family, where: str) -> WindowConfig:
+    """Return the window with the smallest line buffer in large RAM that takes the next frame; see `deepest_window`.
+
+    Raises: MappingError where the family has no large RAM, or none that deep.
+    """
+    for address_bits in range(1, MOST_BUFFER_LOG2):
+        if family.large_rams(1 << address_bits, bits) is None:
+            break
+        try:
+            window = make(address_bits)
+        except MappingError:
+            continue
+        if window.rows >= window.block_rows + window.rows_left:
+            return replace(window, large=True)
+    raise MappingError(f"layer {where} has no line buffer that fits into large RAM; leave it in block RAM")
+
+
+def cycle_share(config: EngineConfig) -> int:
+    """Return the cycles of a frame in which an engine takes or gives a beat, or has no port for either."""
+    if isinstance(config, FifoConfig | WindowConfig):
+        return config.cycles
+    return max(_most(config.i_beats), config.o_beats)
 
 
 def tap_order(weights: np.ndarray, row_lanes: int) -> np.ndarray:

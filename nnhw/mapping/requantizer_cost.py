@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product as iterate
 from typing import Any
 
 import numpy as np
 
 from nnhw.engines.encoding import bits_for_range
 from nnhw.engines.requantize import (
-    ADDER_BITS,
     DSP_PIECE_BITS,
+    HIGH_SHIFT,
     DoubleScaler,
     Product,
     Requantizer,
@@ -18,16 +19,20 @@ from nnhw.engines.requantize import (
     Table,
     Thresholds,
     ThresholdSearch,
+    lower_bits,
+    pieces,
 )
 from nnhw.ir.types import IntType
-from nnhw.mapping.constants import Rom, lut_rom_lc, product_roms, scaler_roms, search_roms, table_roms, threshold_roms
+from nnhw.mapping.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
 from nnhw.mapping.family import ICE40, Family
-from nnhw.mapping.resources import Cost, counter_bits, counter_lc
+from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
 
 COMPARE = 1.7
 """Logic cells of a bit of a comparison: its carry, and the LUT that inverts a bit of a constant."""
 CLAMP = 1.5
 """Logic cells of a bit of the comparisons with both ends of the codes."""
+ECP5_CLAMP = 1.0
+"""The same on ECP5."""
 TABLE_LOGIC = 0.5
 """Share of the logic of a ROM of random words that a table of a smooth function takes."""
 
@@ -59,9 +64,18 @@ def _constants(roms: list[Rom], family: Family) -> Cost:
     return sum((rom.cost(family) for rom in roms), Cost())
 
 
-def _compare_lc(bits: int) -> float:
-    """Return the logic cells of a comparison: a carry chain and its end; of two bits, a LUT."""
-    return 1.0 if bits <= 2 else bits * COMPARE + 1
+def _compare_lc(bits: int, family: Family, constant: bool = False) -> float:
+    """Return the logic cells of a comparison: a carry chain and its end; of two bits, a LUT.
+
+    Parameters
+    ----------
+    constant: with a single number; synthesis keeps the carry chain all the same.
+    """
+    if bits <= 2:
+        return 1.0
+    if family.flip_flop_packs:
+        return bits * COMPARE + 1
+    return 1.0 if constant and bits <= len(family.small_adders) else adder_lc(bits, family) - 2 * (bits <= 4)
 
 
 def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in_logic: bool, family: Family) -> Cost:
@@ -70,9 +84,8 @@ def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in
     low, high = (int(thresholds.steps.min()), int(thresholds.steps.max())) if raw is None else (raw.low, raw.high)
     bits = bits_for_range(low, max(low, high))[0]
     turned = thresholds.code.bits if thresholds.descending.any() else 0
-    own = lanes * (levels * _compare_lc(bits) + (levels - 1) * 1.5 + turned) + (
-        counter_lc(depth) + 2 if depth > 1 else 0
-    )
+    own = lanes * (levels * _compare_lc(bits, family, depth == 1) + (levels - 1) * 1.5 + turned)
+    own += counter_lc(depth, family) + 2 if depth > 1 else 0
     return Cost(own) + _constants(threshold_roms(thresholds, (low, high), lanes, in_logic), family)
 
 
@@ -80,9 +93,14 @@ def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], fami
     """Return the cost of a search: in each level the sum and the position are delayed, and compared with a step."""
     depth, bits = search.outputs // lanes, search.raw.bits
     position = counter_bits(depth)
-    own = counter_lc(depth) + (search.levels + 1) * position + search.latency
-    own += lanes * sum(bits * (1 + COMPARE) + level + 2 for level in range(search.levels)) + lanes * search.levels
-    return Cost(own) + _constants(search_roms(search, raw, lanes), family)
+    own = counter_lc(depth, family) + register_lc((search.levels + 1) * position + search.latency, family)
+    own += lanes * sum(
+        register_lc(bits + level + 1, family) + _compare_lc(bits, family) for level in range(search.levels)
+    )
+    own += lanes * search.levels
+    words = _constants(search_roms(search, raw, lanes), family)
+    # Measured: where LUTs join to wider ones, both words that the last comparison chooses from are looked up.
+    return Cost(own + (words.lc if family.wide_luts > 1 else 0)) + words
 
 
 def _product_cost(product: Product, lanes: int, depth: int, family: Family) -> Cost:
@@ -92,20 +110,50 @@ def _product_cost(product: Product, lanes: int, depth: int, family: Family) -> C
     ----------
     depth: words of the constants; of a single one, half of the partial products are nothing but another's bits.
     """
-    raw, bits = product.raw.bits, product.bits
-    address = counter_bits(depth) * (1 + product.dsp + sum(product.level_moves))
+    raw, bits, moves = product.raw.bits, product.bits, product.moves
+    address = register_lc(counter_bits(depth) * (1 + product.dsp + sum(product.level_moves)), family)
     if product.dsp:
-        # Measured: yosys brings the factors' registers into the blocks only where a factor fills its port.
-        outside = product.raw_bits + min(product.multiplier_bits, (1 << min(depth, 12)) - 2)
-        factors = product.raw_bits + (0 if product.multiplier_bits > DSP_PIECE_BITS else outside)
-        between = (product.operands - 1) * _adder_lc(bits, product.moves)
+        products, blocks = _dsp_products(product, family)
+        factors = product.raw_bits + _factors_outside(product, depth)
         # Where no addend has a bit, nothing is added, and what is below the shift is left out.
-        own = factors + between + _adder_lc(bits - _zeros(product.addend), product.moves)
-        return Cost(address + lanes * own, 0, lanes * product.operands)
+        addend = _adder_lc(bits - _zeros(product.addend), moves, family)
+        own = register_lc(factors, family) + products + addend
+        return Cost(address + lanes * own, 0, lanes * blocks)
     used = np.flatnonzero(product.digits.any(axis=(0, 1))).tolist() or [0]
     partial = len(used) * (raw + 1) if depth > 1 else min(len(used), 2) * raw
-    tree = _tree_lc(product, [(2 * digit, raw + 1) for digit in used])
-    return Cost(address + lanes * (raw + partial + tree + _adder_lc(bits, product.moves)))
+    tree = _tree_lc(product, [(2 * digit, raw + 1) for digit in used], family)
+    return Cost(address + lanes * (register_lc(raw, family) + partial + tree + _adder_lc(bits, moves, family)))
+
+
+def _factors_outside(product: Product, depth: int) -> int:
+    """Return the bits of the factors' registers that yosys leaves outside the blocks.
+
+    Measured: it brings one in only where it fills its port, so not where a zero stands above its bits.
+    """
+    if product.multiplier_bits <= DSP_PIECE_BITS:
+        return product.raw_bits + min(product.multiplier_bits, (1 << min(depth, 12)) - 2)
+    return DSP_PIECE_BITS * (pieces(product.multiplier_bits) + pieces(product.raw_bits) - 2)
+
+
+def _dsp_products(product: Product, family: Family) -> tuple[float, int]:
+    """Return the logic cells of one lane's products of pieces and of their tree, and the DSP blocks."""
+    lefts, rights = _piece_bits(product.raw_bits), _piece_bits(product.multiplier_bits)
+    operands, own, blocks = [], 0.0, 0
+    for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
+        width = left + right
+        operands.append(((i + j) * DSP_PIECE_BITS, width))
+        in_block = width >= family.dsp.least_bits
+        blocks += in_block
+        own += 0 if in_block else left * right
+        if len(rights) > 1 and j == len(rights) - 1:  # the register of the narrowest one stays outside
+            own += register_lc(width - 1, family)
+    return own + _tree_lc(product, sorted(operands), family), blocks
+
+
+def _piece_bits(bits: int) -> list[int]:
+    """Return the widths of a factor's pieces as signed numbers."""
+    last = (pieces(bits) - 1) * DSP_PIECE_BITS
+    return [DSP_PIECE_BITS + 1] * (pieces(bits) - 1) + [bits - last]
 
 
 def _zeros(values: np.ndarray) -> int:
@@ -114,7 +162,7 @@ def _zeros(values: np.ndarray) -> int:
     return (bits & -bits).bit_length() - 1 if bits else 0
 
 
-def _tree_lc(product: Product, operands: list[tuple[int, int]]) -> float:
+def _tree_lc(product: Product, operands: list[tuple[int, int]], family: Family) -> float:
     """Return the logic cells of the tree that adds partial products, each (shift, bits)."""
     total = 0.0
     for moves in product.level_moves:
@@ -122,21 +170,28 @@ def _tree_lc(product: Product, operands: list[tuple[int, int]]) -> float:
         for number in range(0, len(operands), 2):
             (shift, bits), *high = operands[number : number + 2]
             if high:
-                bits = min(max(bits, high[0][1] + high[0][0] - shift) + 1, product.bits - shift)
-                total += _adder_lc(bits, moves)
+                distance = high[0][0] - shift
+                bits = min(max(bits, high[0][1] + distance) + 1, product.bits - shift)
+                total += _adder_lc(bits, moves, family, distance)
             else:
-                total += bits * moves
+                total += register_lc(bits * moves, family)
             results.append((shift, bits))
         operands = results
     return total
 
 
-def _adder_lc(bits: int, moves: int) -> float:
-    """Return the logic cells of an adder; in two moves, the upper half of both operands waits for the lower half."""
+def _adder_lc(bits: int, moves: int, family: Family, passed: int = 0) -> float:
+    """Return the logic cells of an adder; in two moves, the upper half of both operands waits for the lower half.
+
+    Parameters
+    ----------
+    passed: the lowest bits, of which one operand has none: they pass by the carry chain.
+    """
     if moves == 1:
-        return bits
-    low = min(bits, ADDER_BITS)
-    return 2 * low + 1 + 3 * (bits - low)
+        return register_lc(passed, family) + adder_lc(bits - passed, family)
+    low = lower_bits(bits)
+    chains = adder_lc(low + 1 - passed, family) + adder_lc(bits - low, family)
+    return chains + register_lc(passed + low + 2 * (bits - low), family)
 
 
 def _scaler_cost(scaler: Scaler, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
@@ -144,35 +199,47 @@ def _scaler_cost(scaler: Scaler, lanes: int, raw: tuple[int, int], family: Famil
     total = _product_cost(scaler.product, lanes, depth * scaler.segments, family)
     total += _constants(scaler_roms(scaler, raw, lanes), family)
     if inner:
-        total += Cost(lanes * (inner * _compare_lc(bits) + 2 * bits + 2) + 2 * counter_bits(depth))
+        total += Cost(lanes * (inner * _compare_lc(bits, family) + 2) + register_lc(2 * lanes * bits, family))
+        total += Cost(register_lc(2 * counter_bits(depth), family))
     number = scaler.product.bits - scaler.shift
     if scaler.even:
-        total += Cost(lanes * (2 * number + scaler.shift / 3 + 2))
-    return total + Cost(lanes * (2 * scaler.code.bits + number * CLAMP + 2) + scaler.latency + counter_lc(depth))
+        total += Cost(lanes * (register_lc(number, family) + adder_lc(number, family) + scaler.shift / 3 + 2))
+    return total + Cost(lanes * _clamp_lc(scaler.code.bits, number, family)) + _walk_cost(scaler, depth, family)
+
+
+def _clamp_lc(code: int, number: int, family: Family) -> float:
+    """Return the logic cells of a clamp: comparisons with both ends, registers of the number and of the code."""
+    return code + register_lc(code, family) + number * (CLAMP if family.flip_flop_packs else ECP5_CLAMP) + 2
+
+
+def _walk_cost(requantizer: Scaler | DoubleScaler, depth: int, family: Family) -> Cost:
+    """Return the cost of the walk over the channels, and of the delay of `valid`."""
+    return Cost(register_lc(requantizer.latency, family) + counter_lc(depth, family))
 
 
 def _double_cost(scaler: DoubleScaler, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
     depth = scaler.outputs // lanes
     high = bits_for_range(*scaler.high_range)[0] + 2
     total = _product_cost(scaler.product, lanes, depth, family)
-    total += _constants(product_roms(scaler.product, raw, lanes, scaler.logic), family)
-    if depth > 1:
-        width = lanes * (high + scaler.spread_bits)
-        total += (
-            Cost(width * lut_rom_lc(depth, family))
-            if scaler.logic
-            else Cost(0, family.block_rams(depth, width, rom=True))
-        )
-    own = lanes * (high * (1 + scaler.spread_bits) + 2 * scaler.code.bits + 6)
-    return total + Cost(own + scaler.latency + counter_lc(depth))
+    total += _constants(double_roms(scaler, raw, lanes), family)
+    own = adder_lc(high, family) + high * scaler.spread_bits + _clamp_lc(scaler.code.bits, 0, family) + 4
+    own -= register_lc(HIGH_SHIFT, family)  # of the bits below the high part, nothing but the carry is kept
+    return total + Cost(lanes * own) + _walk_cost(scaler, depth, family)
 
 
 def _table_cost(table: Table, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
-    depth = table.outputs // lanes
-    words = (table.raw.high - table.raw.low + 1) * (1 if table.shared else depth)
-    base = 0.0 if table.shared or depth == 1 else 3.0 * counter_bits(words)
+    depth, low, span = table.outputs // lanes, table.raw.low, table.raw.high - table.raw.low + 1
+    by_channel = depth > 1 and not table.shared
+    words = span * (depth if by_channel else 1)
     constants = _constants(table_roms(table, lanes), family)
-    return Cost(lanes * counter_bits(words) + base + 3 + TABLE_LOGIC * constants.lc, constants.ebr)
+    bits = counter_bits(words)
+    if family.flip_flop_packs:
+        own = lanes * bits + (3.0 * bits if by_channel else 0) + 3
+    else:
+        # The lowest bits of a sum that nothing is added to pass by.
+        added = bits - _zeros(np.array([low, span] if by_channel else [low or 1 << bits]))
+        own = lanes * adder_lc(added, family) + (adder_lc(added, family) + bits if by_channel else 0) + 3.0
+    return Cost(own + TABLE_LOGIC * constants.lc, constants.ebr)
 
 
 _COSTS: dict[type, Callable[[Any, int, tuple[int, int], Family], Cost]] = {

@@ -1,24 +1,28 @@
 """Resources, and what memories, counters and trees of adders take of them.
 
-Logic cells are counted as iCE40 packs them: one LUT4, one flip-flop and one carry each. A flip-flop shares the cell of
-the LUT that drives it alone; one that takes its value from another flip-flop, a memory or a port has a cell of its own.
+A logic cell of iCE40 is one LUT4, one flip-flop and one carry. A flip-flop shares the cell of the LUT that drives it
+alone; one that takes its value from another flip-flop, a memory or a port has a cell of its own. On ECP5 it has room
+beside any LUT: there LUTs are counted, two for a carry cell, and flip-flops are free as long as they are fewer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nnhw.mapping.family import ICE40, Family
+
 
 @dataclass(frozen=True)
 class Cost:
-    """Resources: logic cells, block RAMs, DSP blocks."""
+    """Resources: logic cells, block RAMs, DSP blocks, large RAMs."""
 
     lc: float = 0
     ebr: int = 0
     dsp: int = 0
+    spram: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.lc + other.lc, self.ebr + other.ebr, self.dsp + other.dsp)
+        return Cost(self.lc + other.lc, self.ebr + other.ebr, self.dsp + other.dsp, self.spram + other.spram)
 
 
 def counter_bits(count: int) -> int:
@@ -26,17 +30,38 @@ def counter_bits(count: int) -> int:
     return (count - 1).bit_length()
 
 
-def counter_lc(count: int) -> float:
+def chain_lc(bits: int, family: Family) -> int:
+    """Return the logic cells of an adder in a carry chain."""
+    return -(-bits // family.carry_bits) * family.carry_lc + family.chain_lc
+
+
+def adder_lc(bits: int, family: Family) -> int:
+    """Return the logic cells of an adder as synthesis makes it; a register behind it takes no more."""
+    if bits <= 0:
+        return 0
+    return family.small_adders[bits - 1] if bits <= len(family.small_adders) else chain_lc(bits, family)
+
+
+def register_lc(bits: float, family: Family) -> float:
+    """Return the logic cells of flip-flops that no LUT drives."""
+    return bits if family.flip_flop_packs else 0.0
+
+
+def counter_lc(count: int, family: Family = ICE40) -> float:
     """Return the logic cells of a counter to `count` - 1 and again: a carry chain, and the comparison with its end."""
     bits = counter_bits(count)
     if bits == 0:
         return 0.0
-    return bits + (bits + 2) // 3 + (bits > 2)
+    if family.flip_flop_packs:
+        return bits + (bits + 2) // 3 + (bits > 2)
+    if bits <= len(family.small_adders):
+        return bits + 1.0
+    return adder_lc(bits, family) + 2.0 + (bits - 1 if count & (count - 1) else 0)
 
 
-def buffer_lc(bits: int) -> int:
+def buffer_lc(bits: int, family: Family = ICE40) -> float:
     """Return the logic cells of a `StreamBuffer`: two beats, and its handshake."""
-    return 2 * bits + 4
+    return bits + register_lc(bits, family) + 4
 
 
 def tree_widths(widths: list[int]) -> list[list[int]]:

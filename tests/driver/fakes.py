@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 
 import numpy as np
 
-from nnhw.accelerator import Accelerator, InputFormat, OutputFormat
+from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.driver.device import Device
+from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.model import ModelBoard, ModelLink
+from nnhw.driver.links.model_program import ProgramMemory
+from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.timing import Schedule
 from nnhw.ir import IntType
 from nnhw.protocol import DeviceIdentity
@@ -32,6 +36,23 @@ def make_accelerator(
     )
 
 
+ARRAY = ArrayConfig(4, 2, 8, 8, 64, 512, 4, 24, 12, 24, (8,))
+"""An array that nobody runs, with 4096 bytes of memory."""
+
+
+def make_shared(inputs: int = 12, outputs: int = 5, array: ArrayConfig = ARRAY) -> Accelerator:
+    """Return an accelerator whose engine runs programs."""
+    plain = make_accelerator(inputs, outputs)
+    stage = Stage("all.shared", "all", "", SharedConfig(array, ()), (INPUT,), Stream(1, outputs, IntType(0, 255)))
+    return dataclasses.replace(plain, stages=(stage,))
+
+
+def make_program(accelerator: Accelerator, body: bytes = bytes(range(200)) * 3) -> ProgramImage:
+    """Return a program for the array of an accelerator."""
+    assert accelerator.shared is not None
+    return ProgramImage.pack(accelerator.shared.array.id, body, accelerator.output_format.frame_bytes)
+
+
 def golden(codes: np.ndarray, outputs: int) -> np.ndarray:
     """Return what the boards compute: int64 [N, outputs] of [N, inputs]."""
     weights = np.arange(codes.shape[1] * outputs).reshape(codes.shape[1], outputs) * 37 % 11 - 5
@@ -41,8 +62,15 @@ def golden(codes: np.ndarray, outputs: int) -> np.ndarray:
 def make_board(accelerator: Accelerator) -> ModelBoard:
     """Return a board that computes `golden`."""
     i_format, o_format = accelerator.input_format, accelerator.output_format
-    identity = DeviceIdentity(accelerator.model_hash, i_format.frame_bytes, o_format.frame_bytes, 48_000_000)
-    return ModelBoard(identity, lambda frames: o_format.pack(golden(i_format.unpack(frames), o_format.elements)))
+    identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, 48_000_000)
+    shared, memory = accelerator.shared, None
+    if shared is not None:
+        memory = ProgramMemory(shared.array.id, shared.array.words * shared.array.word_bits // 8)
+
+    def compute(frames: np.ndarray) -> np.ndarray:
+        return o_format.pack(golden(i_format.unpack(frames), o_format.elements))
+
+    return ModelBoard(identity, compute, memory, i_format.frame_bytes)
 
 
 def make_codes(count: int, inputs: int = 12, seed: int = 1) -> np.ndarray:

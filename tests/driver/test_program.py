@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from nnhw.driver import program as module
+from nnhw.driver.image import ProgramImage
 from nnhw.driver.program import find_loader, program, run_command
-from nnhw.errors import BuildError, ToolError
+from nnhw.errors import BuildError, InputError, ToolError
 
 
 def make_build(tmp_path: Path) -> Path:
@@ -95,4 +96,78 @@ def test_program_rejects_board_that_the_tool_does_not_know(tmp_path: Path) -> No
     assert str(caught.value) == (
         f"openFPGALoader does not know this board; load '{tmp_path / 'design.bin'}' with the board's own programmer, "
         "or name one of 'openFPGALoader --list-boards' in field 'openfpgaloader' of a board file of your own"
+    )
+
+
+PROGRAM = ProgramImage.pack(1, bytes(100), 10)
+
+
+def test_program_writes_a_program_behind_the_bitstream(tmp_path: Path) -> None:
+    build = make_build(tmp_path)
+    (build / "program.bin").write_bytes(PROGRAM.data)
+    commands: list[list[str]] = []
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        commands.append(list(command))
+        return subprocess.CompletedProcess(command, 0, f"Done {len(commands)}", "")
+
+    assert program(build, "ice40_generic", lambda: ["loader"], run, 0x20000) == "Done 1\nDone 2"
+    start = ["loader", "--board", "ice40_generic", "--write-flash"]
+    assert commands == [
+        [*start, str(build / "design.bin")],
+        [*start, "--offset", "0x20000", "--file-type", "raw", str(build / "program.bin")],
+    ]
+
+
+@pytest.mark.parametrize(("has_program", "offset"), [(True, None), (False, 0x20000), (False, None)])
+def test_program_writes_no_flash_without_both(tmp_path: Path, has_program: bool, offset: int | None) -> None:
+    build = make_build(tmp_path)
+    if has_program:
+        (build / "program.bin").write_bytes(PROGRAM.data)
+    commands: list[list[str]] = []
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        commands.append(list(command))
+        return subprocess.CompletedProcess(command, 0, "Done", "")
+
+    program(build, "ulx3s", lambda: ["loader"], run, offset)
+    assert commands == [["loader", "--board", "ulx3s", str(build / "design.bin")]]
+
+
+def never(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    raise AssertionError(f"nothing must be run, but {command} is")
+
+
+def test_program_rejects_a_damaged_program_before_it_writes(tmp_path: Path) -> None:
+    build = make_build(tmp_path)
+    (build / "program.bin").write_bytes(PROGRAM.data[:-1] + b"x")
+    with pytest.raises(InputError, match=r"program\.bin' is damaged: its CRC is "):
+        program(build, "ulx3s", lambda: ["loader"], never, 0x20000)
+
+
+def test_program_rejects_a_bitstream_that_reaches_into_the_program(tmp_path: Path) -> None:
+    build = make_build(tmp_path)
+    (build / "program.bin").write_bytes(PROGRAM.data)
+    (build / "design.bin").write_bytes(bytes(0x10001))
+    with pytest.raises(BuildError) as caught:
+        program(build, "ulx3s", lambda: ["loader"], never, 0x10000)
+    assert str(caught.value) == (
+        f"'{build / 'design.bin'}' has 65537 bytes, but the program comes at 0x10000 in flash and would overwrite its "
+        "end; set field 'flash.offset' of the board file behind it, and build again"
+    )
+
+
+def test_program_reports_which_of_the_two_failed(tmp_path: Path) -> None:
+    build = make_build(tmp_path)
+    (build / "program.bin").write_bytes(PROGRAM.data)
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, int("--offset" in command), "", "flash is protected")
+
+    with pytest.raises(ToolError) as caught:
+        program(build, "ulx3s", lambda: ["loader"], run, 0x20000)
+    assert str(caught.value) == (
+        "openFPGALoader could not load 'program.bin' into board 'ulx3s': flash is protected; the bitstream is in the "
+        "board's flash already; is the board plugged in, may this user reach its USB device, and does no other "
+        "program hold it?"
     )

@@ -91,6 +91,22 @@ def test_matmul_rejects_what_does_not_divide() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("steps", "changes", "late"),
+    [
+        (64, {}, 0),
+        (64, {"logic_pe": 1}, 0),  # as many words as logic gives in a cycle
+        (65, {}, 0),
+        (65, {"logic_pe": 1}, 1),
+        (65, {"tail_words": 1}, 1),
+    ],
+)
+def test_matmul_waits_for_weights_that_are_read_in_two_cycles(steps: int, changes: dict[str, int], late: int) -> None:
+    config = MatmulConfig(2, 1, 2, 1, np.ones((2, steps), dtype=np.int64), BIPOLAR, BIPOLAR, None, 1, **changes)
+    assert config.late == late
+    assert config.array_latency == late + 4  # hop, lanes, accumulator, drain
+
+
 def test_matmul_rejects_a_drain_that_is_too_slow() -> None:
     with pytest.raises(MappingError) as caught:
         matmul(pe=8, simd=8, hop=1)

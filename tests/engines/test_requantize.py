@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnhw.engines.requantize import DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch, radix4_digits
+from nnhw.engines.requantize import (
+    ADDER_BITS,
+    DoubleScaler,
+    Scaler,
+    Table,
+    Thresholds,
+    ThresholdSearch,
+    lower_bits,
+    radix4_digits,
+)
 from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, IntType
 
@@ -101,6 +110,13 @@ def test_double_scaler_rounds_ties_away_from_zero(exponent: int) -> None:
     codes = scaler.golden(all_raw(1))[:, 0]
     assert codes.tolist() == [round_twice(x, half, exponent) for x in range(RAW.low, RAW.high + 1)]
     assert codes[60 + 2 * 2**-exponent // 2] == -codes[60 - 2 * 2**-exponent // 2] == 1
+
+
+def test_lower_bits_leave_no_part_wider_than_an_adder() -> None:
+    parts = [(lower_bits(bits), bits - lower_bits(bits)) for bits in range(1, 2 * ADDER_BITS + 1)]
+    assert max(max(pair) for pair in parts) == ADDER_BITS
+    assert parts[22:26] == [(23, 0), (24, 0), (24, 1), (24, 2)]
+    assert parts[-1] == (ADDER_BITS, ADDER_BITS)
 
 
 def test_table_looks_up() -> None:

@@ -87,6 +87,18 @@ REJECTED: dict[str, tuple[Callable[[], object], str]] = {
         "padding of bipolar elements gives numbers of 2 bits, given 3",
     ),
     "fifo depth": (lambda: FifoConfig(0, 1, 1, 1), "a FIFO needs a depth of at least 1, given 0"),
+    "fifo large depth": (
+        lambda: FifoConfig(2, 1, 1, 1, large=True),
+        "a FIFO in large RAM needs a depth of at least 3, given 2",
+    ),
+    "fifo large words": (
+        lambda: FifoConfig(16_386, 1, 1, 1, large=True),
+        "a FIFO in large RAM needs at most 16384 words, given 16385",
+    ),
+    "window large": (
+        lambda: WindowConfig(4, 4, 1, (3, 3), (1, 1), (1, 1), 1, 1, 1, 1, 15, large=True),
+        "a line buffer in large RAM needs at most 16384 words, given 32768",
+    ),
     "sum factors": (
         lambda: SumConfig((INT4,), (1, 2), 1, 1, 1),
         "a sum of 1 streams needs as many factors, given (1, 2)",

@@ -15,7 +15,7 @@ from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
-from nnhw.engines.timing import CycleModel, run_network, run_pipeline
+from nnhw.engines.timing import CycleModel, PipelineModel, run_network, run_pipeline
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
@@ -115,6 +115,22 @@ def test_network_rejects_a_fifo_that_is_too_shallow() -> None:
         "the pipeline did not finish 2 frames in 5000 cycles: its configuration is stuck; "
         "this is a mistake of nnhw, please report the model"
     )
+
+
+@pytest.mark.parametrize(("depth", "hangs"), [(18, True), (20, True), (21, False)])
+def test_patient_network_hangs_where_stalls_may_hang_it(depth: int, hangs: bool) -> None:
+    # A pipeline in front of the FIFO holds beats as long as they come one close behind the other.
+    def shortcut() -> tuple[list[Any], list[list[Any]]]:
+        models, _ = residual(depth)
+        models.insert(4, PipelineModel(latency=10))
+        return models, [[-1], [(0, 0)], [1], [(2, 0)], [(0, 1)], [4], [5, 3]]
+
+    free = run_network(*shortcut(), BEATS, BEATS, 3, 50_000)
+    if hangs:
+        with pytest.raises(MappingError, match="its configuration is stuck"):
+            run_network(*shortcut(), BEATS, BEATS, 3, 50_000, patient=True)
+    else:
+        assert run_network(*shortcut(), BEATS, BEATS, 3, 50_000, patient=True)[1][-1] > free[1][-1]
 
 
 def test_network_alternates_between_the_inputs_of_a_concatenation() -> None:

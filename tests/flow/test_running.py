@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import nnhw
 from nnhw.cli import app
 from nnhw.driver import BatchError, Device
+from nnhw.driver.image import ProgramImage
 from nnhw.errors import BuildError, InputError, LinkError
 from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
@@ -160,6 +161,32 @@ def test_running_program_calls_the_loader_with_board_and_bitstream(
     assert result.exit_code == 0, result.output
     called = (tmp_path / "called").read_text(encoding="utf-8")
     assert called == f"--board ice40_generic {build / 'design.bin'}\n"
+
+
+def test_running_program_writes_the_program_of_a_build_to_flash(
+    small_build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = tmp_path / "b"
+    shutil.copytree(small_build.path, build)
+    folder = BuildFolder.open(build)
+    with folder.staging("build") as staged:
+        (staged / "design.bin").write_bytes(b"bits")
+        folder.commit("build", "k", staged)
+    (build / "program.bin").write_bytes(ProgramImage.pack(1, bytes(8), 1).data)
+    loader = tmp_path / "loader"
+    loader.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n', encoding="utf-8")
+    loader.chmod(0o755)
+    monkeypatch.setenv("NNHW_OPENFPGALOADER", str(loader))
+    find_tool.cache_clear()
+    result = CliRunner().invoke(app, ["program", str(build)])
+    find_tool.cache_clear()
+    assert result.exit_code == 0, result.output
+    lines = (tmp_path / "called").read_text(encoding="utf-8").splitlines()
+    start = "--board ice40_generic --write-flash"
+    assert [line for line in lines if line != "--Version"] == [
+        f"{start} {build / 'design.bin'}",
+        f"{start} --offset 0x20000 --file-type raw {build / 'program.bin'}",
+    ]
 
 
 def test_running_rejects_images_of_another_shape(small_build: Build, tmp_path: Path) -> None:

@@ -190,6 +190,17 @@ def test_synthesize_rejects_other_count_of_block_rams(netlist: Netlist) -> None:
     )
 
 
+def test_check_memories_rejects_other_count_of_large_rams(tmp_path: Path) -> None:
+    netlist = Netlist(tmp_path, {"SB_SPRAM256KA": 3}, ())
+    check_memories(netlist, planned_ebr=0, planned_spram=3)
+    with pytest.raises(BuildError) as caught:
+        check_memories(netlist, planned_ebr=0, planned_spram=2)
+    assert str(caught.value) == (
+        "the mapping planned 2 large RAMs, but synthesis used 3; "
+        "this is a mistake in nnhw's cost model: please report it with the model"
+    )
+
+
 def test_check_memories_rejects_memory_in_logic(tmp_path: Path) -> None:
     lost = (ROM, Memory("a.b", 16, 4, planned=True, ebr=0), Memory("a.c", 16, 4, planned=False, ebr=0))
     with pytest.raises(BuildError) as caught:

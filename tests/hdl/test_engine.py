@@ -8,7 +8,7 @@ from nnhw import ir
 from nnhw.engines.timing import run_pipeline
 from nnhw.hdl.engine import Engine
 from nnhw.ir import Graph
-from nnhw.mapping.assemble import FRAMES
+from nnhw.mapping.schedule import FRAMES
 from tests.hdl.streams import check, run_stream
 from tests.sim.networks import NETWORKS, SMALL, accelerator_of, random_body, random_codes
 

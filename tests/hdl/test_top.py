@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from nnhw.boards import Board, InputClock, Uart, list_boards, load_board
+from nnhw.boards import Board, Flash, InputClock, Uart, list_boards, load_board
 from nnhw.errors import BoardError
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import StartReset, TopDesign, load_platform, make_top
@@ -120,6 +120,54 @@ def test_top_of_each_board_has_its_pins(board: Board) -> None:
     design = make_top(lambda clock_hz: Echo(), board, nearest_at_most(board, board.target_clock_hz))
     found = re.findall(r"^(?:set_io|LOCATE COMP) \S+ ", design.constraints, re.MULTILINE)
     assert len(found) == 3
+
+
+class FlashEcho(wiring.Component):
+    """A device that registers its inputs, that of the flash too."""
+
+    def __init__(self) -> None:
+        pins = {"cs": Out(1), "clk": Out(1), "copi": Out(1), "cipo": In(1)}
+        super().__init__({"rx": In(1), "tx": Out(1), **pins})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.sync += [self.tx.eq(self.rx), self.copi.eq(self.cipo), self.clk.eq(~self.clk), self.cs.eq(self.rx)]
+        return m
+
+
+def flash_top_of(name: str) -> TopDesign:
+    board = load_board(name)
+    return make_top(lambda clock_hz: FlashEcho(), board, nearest_at_most(board, board.target_clock_hz))
+
+
+def test_top_connects_the_flash_of_the_icebreaker() -> None:
+    lines = set(flash_top_of("icebreaker").constraints.splitlines())
+    pins = {"cs": 16, "clk": 15, "copi": 14, "cipo": 17, "wp": 12, "hold": 13}
+    assert {f"set_io spi_flash_1x_0__{pin}__io {number}" for pin, number in pins.items()} < lines
+    assert not [line for line in top_of("icebreaker").constraints.splitlines() if "flash" in line]
+
+
+@pytest.mark.parametrize("name", ["ulx3s_25f", "ecpix5_85f", "colorlight_5a75b_r7_0"])
+def test_top_clocks_the_flash_of_an_ecp5_through_its_cell(name: str) -> None:
+    design = flash_top_of(name)
+    assert design.rtlil.count("cell \\USRMCLK ") == 1
+    assert "USRMCLK" not in top_of(name).rtlil
+    found = set(re.findall(r"^LOCATE COMP \"spi_flash\w*_0__(\w+)__io\"", design.constraints, re.MULTILINE))
+    assert {"cs", "copi", "cipo"} <= found <= {"cs", "copi", "cipo", "wp", "hold"}
+
+
+@pytest.mark.parametrize("board", [board for board in list_boards() if board.flash], ids=lambda board: board.name)
+def test_top_of_each_board_with_flash_has_its_pins(board: Board) -> None:
+    text = flash_top_of(board.name).constraints
+    found = re.findall(r"^(?:set_io|LOCATE COMP) \S*(cs|copi|cipo)__io", text, re.MULTILINE)
+    assert sorted(found) == ["cipo", "copi", "cs"]
+
+
+def test_load_platform_rejects_unknown_flash() -> None:
+    board = dataclasses.replace(load_board("icebreaker"), flash=Flash("flush", 0x20000))
+    with pytest.raises(BoardError) as caught:
+        load_platform(board)
+    assert str(caught.value) == "board 'icebreaker': field 'flash.resource': Resource flush#0 does not exist"
 
 
 @pytest.mark.parametrize("name", ["icebreaker", "hx8k", "ulx3s_25f"])

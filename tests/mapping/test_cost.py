@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Module, Value
 from amaranth.lib import wiring
 
-from benchmarks.lanes import Synthesized, pack
+from benchmarks.lanes import Synthesized, ecp5_cells, pack
 from nnhw.accelerator import EngineConfig
 from nnhw.boards import load_board
 from nnhw.engines.convert import ConvertConfig
@@ -21,15 +22,17 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
-from nnhw.engines.requantize import Thresholds
+from nnhw.engines.requantize import DoubleScaler, Thresholds
 from nnhw.engines.window import WindowConfig
-from nnhw.flow.synthesis import synthesize
+from nnhw.flow.synthesis import NETLIST, synthesize
 from nnhw.hdl.engine import HARDWARE
+from nnhw.hdl.requantize import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType
-from nnhw.mapping.constants import Rom
+from nnhw.mapping.constants import Rom, lut_rom_lc
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ECP5, ICE40
-from nnhw.mapping.resources import counter_bits, counter_lc, tree_widths
+from nnhw.mapping.requantizer_cost import requantizer_cost
+from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, tree_widths
 
 BOARD = load_board("icebreaker")
 U2, I4, I8 = IntType(0, 3), IntType(-8, 7), IntType(-128, 127)
@@ -64,6 +67,7 @@ ENGINES: dict[str, EngineConfig] = {
     "convert": ConvertConfig(8, 2, 3, 10),
     "concat": ConcatConfig(lanes=2, bits=4, chunks=(3, 2), pixels=9),
     "fifo": FifoConfig(depth=64, lanes=2, bits=4, beats=100),
+    "fifo large": FifoConfig(depth=300, lanes=5, bits=4, beats=1000, large=True),
     "fork": ForkConfig(2, 4, 4, 10),
     "matmul gate": matmul(BIPOLAR, I8),
     "matmul product": matmul(I4, I4, levels=3),
@@ -74,6 +78,7 @@ ENGINES: dict[str, EngineConfig] = {
     "pool": PoolConfig(4, 4, 2, U2, 9),
     "sum": SumConfig((I4, I4), (3, -5), 2, 3, 9, None),
     "window": WINDOW,
+    "window large": replace(WINDOW, large=True),
 }
 
 
@@ -104,8 +109,48 @@ def test_cost_is_what_synthesis_and_packing_give(name: str, tmp_path: Path) -> N
     component, estimated = Alone(ENGINES[name]), cost(ENGINES[name])
     text = rtlil.convert(component, name="top", platform=Synthesized("iCE40UP5K"), emit_src=False)
     taken = synthesize(text, BOARD, tmp_path, planned_ebr=estimated.ebr).resources
-    assert taken.dsp == estimated.dsp
+    assert (taken.dsp, taken.spram) == (estimated.dsp, estimated.spram)
     assert estimated.lc == pytest.approx(pack(tmp_path) - component.outputs, rel=0.12, abs=8)
+
+
+@pytest.mark.parametrize("name", ["fifo", "fork", "matmul product", "matmul ternary", "matmul xnor", "window"])
+def test_cost_is_what_synthesis_gives_on_ecp5(name: str, tmp_path: Path) -> None:
+    estimated = cost(ENGINES[name], ECP5)
+    text = rtlil.convert(Alone(ENGINES[name]), name="top", platform=Synthesized("LFE5U-25F"), emit_src=False)
+    synthesize(text, load_board("ulx3s_25f"), tmp_path, planned_ebr=estimated.ebr)
+    module = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
+    assert estimated.lc == pytest.approx(ecp5_cells(module), rel=0.12, abs=4)
+
+
+def double_scaler(outputs: int, in_dsp: bool, logic: bool) -> DoubleScaler:
+    rng = np.random.default_rng(outputs)
+    multiplier, exponent = rng.integers(1 << 30, 1 << 31, outputs), rng.integers(-8, -4, outputs)
+    bias, raw = rng.integers(-500, 500, outputs), IntType(-20000, 20000)
+    return replace(DoubleScaler.of(multiplier, exponent, bias, 3, I8, raw), dsp=in_dsp, logic=logic)
+
+
+@pytest.mark.parametrize(("in_dsp", "logic"), [(True, True), (True, False), (False, True)])
+def test_requantizer_cost_of_double_rounding_is_what_synthesis_and_packing_give(
+    in_dsp: bool, logic: bool, tmp_path: Path
+) -> None:
+    scaler = double_scaler(16, in_dsp, logic)
+    estimated = requantizer_cost(scaler, scaler.raw, 1)
+    unit = make_requantizer(scaler, (scaler.raw.low, scaler.raw.high), 1)
+    text = rtlil.convert(unit, name="top", platform=Synthesized("iCE40UP5K"), emit_src=False)
+    taken = synthesize(text, BOARD, tmp_path, planned_ebr=estimated.ebr, dsp=in_dsp).resources
+    assert taken.dsp == estimated.dsp
+    assert estimated.lc == pytest.approx(pack(tmp_path), rel=0.1)
+
+
+@pytest.mark.parametrize(("bits", "cells"), [(2, 2), (3, 6), (5, 10), (8, 12), (16, 20)])
+def test_adder_lc_on_ecp5_has_both_ends_of_its_carry_chain(bits: int, cells: int) -> None:
+    assert adder_lc(bits, ECP5) == cells
+    assert adder_lc(bits, ICE40) == bits
+
+
+@pytest.mark.parametrize(("depth", "luts"), [(16, 1.0), (17, 1.1), (32, 2.0), (40, 3.9), (100, 8.0), (144, 11.1)])
+def test_lut_rom_lc_on_ecp5_is_what_was_measured(depth: int, luts: float) -> None:
+    assert lut_rom_lc(depth, ECP5) == pytest.approx(luts, rel=0.2)
 
 
 def test_counter_lc_grows_with_its_count() -> None:

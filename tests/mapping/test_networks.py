@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from nnhw.boards import load_board
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.errors import MappingError
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.options import Options
 from nnhw.ir import IntType
-from nnhw.ir.ops import Linear, Pad
+from nnhw.ir.ops import Linear, MaxPool2d, Pad
 from nnhw.mapping.mapper import map_body
 from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
 from tests.mapping.test_mapper import LARGE, check_equal
@@ -25,6 +31,23 @@ def test_fifo_of_a_branch_is_as_deep_as_the_other_branch_is_long() -> None:
     depths = [stage.config.depth for stage in accelerator.stages if isinstance(stage.config, FifoConfig)]
     assert depths
     assert max(depths) > 8
+
+
+def test_large_ram_holds_what_block_ram_has_no_room_for() -> None:
+    net = Network((64, 7, 32), IntType(0, 255))
+    pooled = [net.input]
+    for _ in range(3):
+        pooled.append(net.add(MaxPool2d((3, 1), (1, 1)), pooled[-1]))
+    body, board = net.body(net.conv(pooled[-1], 1, (1, 1))), load_board("icebreaker")
+    mapped, facts = map_on_board(body, board, Options())
+    accelerator = mapped.accelerator
+    check_equal(body, accelerator)
+    assert any(isinstance(stage.config, WindowConfig) and stage.config.large for stage in accelerator.stages)
+    assert 0 < facts["resources"]["spram"] <= board.resources.spram
+    assert facts["resources"]["ebr"] <= board.resources.ebr
+    without = replace(board, resources=replace(board.resources, spram=0))
+    with pytest.raises(MappingError, match="the network does not fit"):
+        map_on_board(body, without, Options())
 
 
 def test_input_is_as_wide_as_the_fastest_engines_need() -> None:

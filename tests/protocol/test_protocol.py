@@ -14,11 +14,17 @@ from nnhw.protocol import (
     FRAME_LIMIT_BYTES,
     PAYLOAD_LIMIT_BYTES,
     PROTOCOL_VERSION,
+    REASON_TEXT,
+    REFUSAL_TEXT,
     WIRE_OVERHEAD_BYTES,
     Command,
     Counters,
     DeviceIdentity,
     Frame,
+    ProgramState,
+    ProgramStatus,
+    Reason,
+    Refusal,
 )
 
 IDENTITY = DeviceIdentity("00ff17a5b77e2d84cafe", 98, 20, 48_000_000)
@@ -77,9 +83,10 @@ def test_commands_answer_with_the_high_bit() -> None:
         ("RESET", "RESET_DONE"),
         ("STATUS", "COUNTERS"),
         ("DATA", "RESULT"),
+        ("PROGRAM", "PROGRAM_STATUS"),
     ):
         assert Command[answer] == Command[question] | ANSWER
-    assert len({*Command}) == 10
+    assert len({*Command}) == 13
 
 
 def test_identity_comes_back() -> None:
@@ -143,3 +150,37 @@ def test_counters_reject_another_size() -> None:
     assert str(caught.value) == (
         "the device's status has 16 bytes, not 15; build and load the accelerator again with this nnhw"
     )
+
+
+@given(st.sampled_from(ProgramState), st.sampled_from(Refusal), *[st.integers(0, 2**32 - 1)] * 3)
+def test_program_status_comes_back(
+    state: ProgramState, reason: Refusal, crc: int, output_bytes: int, array_id: int
+) -> None:
+    status = ProgramStatus(state, reason, crc, output_bytes, array_id)
+    assert ProgramStatus.unpack(status.pack()) == status
+    assert status.pack()[:2] == bytes([state, reason])
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        (bytes(13), f"the state of the device's program has 13 bytes, not 14; {BUILD_HINT}"),
+        (
+            b"\4" + bytes(13),
+            f"the device's program is in state 4 for reason 0, which this nnhw does not know; {BUILD_HINT}",
+        ),
+        (
+            b"\3\5" + bytes(12),
+            f"the device's program is in state 3 for reason 5, which this nnhw does not know; {BUILD_HINT}",
+        ),
+    ],
+)
+def test_program_status_rejects_nonsense(payload: bytes, message: str) -> None:
+    with pytest.raises(LinkError) as caught:
+        ProgramStatus.unpack(payload)
+    assert str(caught.value) == message
+
+
+def test_reasons_have_their_text() -> None:
+    assert set(REASON_TEXT) == set(Reason)
+    assert set(REFUSAL_TEXT) == set(Refusal)

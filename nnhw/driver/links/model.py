@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnhw.driver.framing import FrameReader, encode_frame
+from nnhw.driver.links.model_program import ProgramMemory
 from nnhw.protocol import ANSWER, PAYLOAD_LIMIT_BYTES, Command, Counters, DeviceIdentity, Frame, Reason
 
 Compute = Callable[[np.ndarray], np.ndarray]
@@ -22,10 +23,20 @@ class ModelBoard:
     ----------
     identity: what the device says about itself.
     compute: what it computes; takes as many images as are complete.
+    memory: of an engine that runs programs; None: it runs none.
+    image_bytes: of an input, where the identity does not say it.
     """
 
-    def __init__(self, identity: DeviceIdentity, compute: Compute) -> None:
+    def __init__(
+        self,
+        identity: DeviceIdentity,
+        compute: Compute,
+        memory: ProgramMemory | None = None,
+        image_bytes: int | None = None,
+    ) -> None:
         self.identity = identity
+        self.memory = memory
+        self._image_bytes = image_bytes or identity.input_bytes
         self._compute = compute
         self._reader = FrameReader()
         self._counters = Counters(0, 0, 0, 0, 0)
@@ -50,16 +61,26 @@ class ModelBoard:
             return before + self._answer(frame, self._counters.pack())
         if frame.command == Command.DATA:
             return self._take(frame)
+        if self.memory is not None and frame.command == Command.LOAD:
+            return self._take(frame)
+        if self.memory is not None and frame.command == Command.PROGRAM:
+            return self._answer(frame, self.memory.status.pack())
         return self._drop(Reason.COMMAND)
 
     def _answer(self, frame: Frame, payload: bytes = b"") -> bytes:
         return encode_frame(Frame(frame.command | ANSWER, frame.sequence, payload))
 
     def _take(self, frame: Frame) -> bytes:
+        is_load = frame.command == Command.LOAD
+        if self.memory is not None and not is_load and not self.memory.ready:
+            return self._drop(Reason.PROGRAM)
         if frame.sequence != self._taken % 256:
             return self._drop(Reason.SEQUENCE)
         self._taken += 1
-        self._input += frame.payload
+        if self.memory is not None and is_load:
+            self.memory.take(frame.payload)
+        else:
+            self._input += frame.payload
         return encode_frame(Frame(Command.TAKEN, self._taken % 256))
 
     def _drop(self, reason: Reason) -> bytes:
@@ -70,11 +91,13 @@ class ModelBoard:
     def _reset(self) -> None:
         self._taken = 0
         self._input.clear()
+        if self.memory is not None:
+            self.memory.reset()
         self._counters = Counters(0, 0, 0, 0, self._counters.bad_frames)
 
     def _results(self) -> bytes:
         """Compute all images that are complete."""
-        size = self.identity.input_bytes
+        size = self._image_bytes
         count = len(self._input) // size
         if not count:
             return b""

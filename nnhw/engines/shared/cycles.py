@@ -4,16 +4,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.program import SharedConfig
-from nnhw.engines.shared.records import Compute, Record, descriptor_words, encode_record
+from nnhw.engines.shared.records import Compute, Emit, Fill, Record, descriptor_words, encode_record
 
-FETCH_LATENCY = 3
-"""Cycles of a record beside the words that it reads from memory, before it starts to work."""
-START_LATENCY = 2
-"""Cycles from the end of the fetch to the first step of a position."""
-PIPELINE_LATENCY = 12
-"""Cycles from the last step of a record to the next record, the drain and what it stores apart."""
+FETCH_LATENCY = 2
+"""Cycles from the read of a word to its arrival."""
+POINT_CYCLES = 2
+"""Cycles to the first address of a record's work, and to the address of the next record."""
+STEP_LATENCY = 4
+"""Cycles from the schedule's step to the lanes: its address, the address's step, memory, word."""
+
+
+def lane_latency(array: ArrayConfig) -> int:
+    """Return the cycles from a word to the sums of its products: factors, products, adders."""
+    arithmetic = LaneArithmetic(array.activation, array.weight)
+    return arithmetic.dsp_levels(array.simd) if array.dsp else 1 + arithmetic.tree_levels(array.simd)
+
+
+def factor_digits(array: ArrayConfig) -> int:
+    """Return the radix-4 digits of the requantizer's factor, each in -1..2."""
+    return array.factor_bits // 2 + 1
+
+
+def factor_levels(array: ArrayConfig) -> int:
+    """Return the levels of adders that join the products of the digits."""
+    return (factor_digits(array) - 1).bit_length()
+
+
+def requantizer_latency(array: ArrayConfig) -> int:
+    """Return the cycles from a sum to its code: digits' products, levels, addend, shift, tie, clamp."""
+    return factor_levels(array) + 5
+
+
+def finish_latency(array: ArrayConfig) -> int:
+    """Return the cycles from the last step of a position to its sums in the drain."""
+    return STEP_LATENCY + lane_latency(array) + 2
+
+
+def tail_cycles(array: ArrayConfig) -> int:
+    """Return the cycles from the last step of a record to its last write.
+
+    Codes leave the drain, are collected, and go to the register in front of the memory.
+    """
+    return finish_latency(array) + array.drain_cycles - 1 + requantizer_latency(array) + 1 + array.parts
 
 
 @dataclass(frozen=True)
@@ -40,16 +75,32 @@ class RecordCycles:
 def record_cycles(record: Record, array: ArrayConfig) -> RecordCycles:
     """Return the cycles of a record."""
     if not isinstance(record, Compute):
-        return RecordCycles(descriptor_words(array) + FETCH_LATENCY, 0, transfer_cycles(record, array))
-    fetch = len(encode_record(record, False, array)) + FETCH_LATENCY
+        fetch = descriptor_words(array) + FETCH_LATENCY
+        return RecordCycles(fetch, 0, transfer_cycles(record, array) + 1 + 2 * POINT_CYCLES)
+    # One word more than there are tells that the weights are complete.
+    fetch = len(encode_record(record, False, array)) + FETCH_LATENCY + 1
     busy = record.positions * record.words * record.steps
-    tail = START_LATENCY + PIPELINE_LATENCY + array.drain_cycles
-    return RecordCycles(fetch, busy, record.positions * record.gap + tail)
+    other = record.positions * record.gap + 2 * POINT_CYCLES + tail_cycles(array)
+    return RecordCycles(fetch, busy, other + raw_cycles(record, array))
 
 
-def transfer_cycles(record: Record, array: ArrayConfig) -> int:
+def transfer_cycles(record: Fill | Emit, array: ArrayConfig) -> int:
     """Return the cycles of a transfer whose other side never waits."""
-    raise NotImplementedError
+    if isinstance(record, Fill):
+        return record.pixels * record.elements // array.i_lanes
+    return record.pixels * (record.elements + 2 * array.chunks(record.elements))
+
+
+def raw_cycles(record: Compute, array: ArrayConfig) -> int:
+    """Return the cycles in which a record waits for its raw results, which are taken as they leave.
+
+    A position ends when the results of the one before have left, and so does the record.
+    """
+    if not record.raw:
+        return 0
+    sent = finish_latency(array) + record.channels[1] * record.raw
+    wait = max(0, sent - record.period)
+    return (record.positions - 1) * wait + max(0, sent - tail_cycles(array))
 
 
 def needed_gap(words: int, steps: int, window: int, array: ArrayConfig) -> int:

@@ -145,10 +145,10 @@ def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
 
 def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, array: ArrayConfig) -> Stored:
     addresses = (record.target + record.target_step * np.arange(record.pixels)) % array.words
-    for part in range(array.parts):
-        first = array.lanes * record.target_slice if array.slices > 1 else 0
-        lanes = codes[:, part * array.codes_per_word : (part + 1) * array.codes_per_word]
-        memory[(addresses + part) % array.words, first : first + lanes.shape[1]] = lanes
+    # Pixel after pixel: granules may overlap, and then the later pixel counts.
+    first = array.lanes * record.target_slice if array.slices > 1 else 0
+    words = (addresses[:, None] + np.arange(array.parts)).reshape(-1) % array.words
+    memory[words, first : first + array.lanes // array.parts] = codes.reshape(len(words), -1)
     return Stored(index, codes, addresses, record.target_slice)
 
 

@@ -54,8 +54,11 @@ class SharedConfig:
 
     @cached_property
     def _encoded(self) -> list[list[int]]:
-        final = len(self.records) - 1
-        return [encode_record(record, index == final, self.array) for index, record in enumerate(self.records)]
+        final, place, found = len(self.records) - 1, 0, list[list[int]]()
+        for index, record in enumerate(self.records):
+            found.append(encode_record(record, index == final, self.array, place))
+            place += len(found[-1])
+        return found
 
     @cached_property
     def words(self) -> list[int]:

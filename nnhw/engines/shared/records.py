@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +21,12 @@ LOOPS = ("word", "kx", "ky", "wx", "wy", "x", "y")
 COUNT_BITS = 10
 EXTENT_BITS = 11
 SIZE_BITS = 16
+STEPS = (
+    *((f"{name}_address", f"{name}_row", f"{name}_column") for name in LOOPS),
+    ("start", "row", "column"),
+    ("next",),
+)
+"""Fields that are added to the address, row and column: by the step of a loop, at the start, and behind the record."""
 
 
 class Kind(enum.IntEnum):
@@ -196,38 +202,67 @@ Record = Fill | Compute | Emit
 def layout(array: ArrayConfig) -> dict[str, tuple[int, int]]:
     """Return (lowest bit, bits) of each field of a descriptor.
 
-    Counts, `steps` and `parts` are stored less one. `start` serves all kinds; `pixels` and `elements` are of transfers.
-    Fields of a loop are called `word_count`, `word_address`, `word_row`, `word_column`, and so on.
+    Counts, `steps`, `pixels` and `elements` are stored less one. `start` serves all kinds; `pixels` and `elements` are
+    of transfers; `next` is the address of the record that follows. Fields of a loop are called `word_count`,
+    `word_address`, `word_row`, `word_column`, and so on.
+
+    What is added to an address, in `STEPS`, begins with a word: hardware keeps these fields in a memory, from which a
+    step takes one. The other fields lie in the bits that this leaves, or behind; none crosses the end of a word.
     """
-    address, code = array.address_bits, array.activation_bits
-    sizes = {"kind": 2, "last": 1, "start": address, "pixels": SIZE_BITS, "elements": SIZE_BITS, "flip": 1}
-    sizes |= {"row": EXTENT_BITS, "column": EXTENT_BITS, "height": COUNT_BITS, "width": COUNT_BITS, "border": code}
-    for name in LOOPS:
-        sizes |= {f"{name}_count": COUNT_BITS, f"{name}_address": address}
-        sizes |= {f"{name}_row": EXTENT_BITS, f"{name}_column": EXTENT_BITS}
-    sizes |= {"channelwise": 1, "steps": 6, "source_slice": 5, "hold": 1, "gap": 8, "rows": 11, "outputs": 7}
-    sizes |= {"shift": 2, "even": 1, "parity": 1, "low": code, "high": code, "raw": 3}
-    sizes |= {"target": address, "target_step": address, "target_slice": 5}
-    places, place = {}, 0
+    address, code, word = array.address_bits, array.activation_bits, array.word_bits
+    places, holes = dict[str, tuple[int, int]](), list[tuple[int, int]]()
+    for index, names in enumerate(STEPS):
+        place, end = (number * step_words(array) * word for number in (index, index + 1))
+        for name, bits in zip(names, (address, EXTENT_BITS, EXTENT_BITS), strict=False):
+            places[name] = (place, bits)
+            place += bits
+        holes += [(max(low, place), low + word) for low in range(place // word * word, end, word)]
+    sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
+    sizes |= {f"{name}_count": COUNT_BITS for name in LOOPS}
+    sizes |= {"pixels": SIZE_BITS, "elements": SIZE_BITS, "height": COUNT_BITS, "width": COUNT_BITS}
+    sizes |= {"rows": 11, "gap": 8, "border": code, "low": code, "high": code, "outputs": 7, "steps": 6}
+    sizes |= {"source_slice": 5, "target_slice": 5, "shift": 2}
+    sizes |= dict.fromkeys(("flip", "channelwise", "hold", "even", "parity"), 1)
+    return places | _fill_holes(sizes, holes, word)
+
+
+def _fill_holes(sizes: dict[str, int], holes: list[tuple[int, int]], word: int) -> dict[str, tuple[int, int]]:
+    """Return places for fields in holes, each in the first that has room, and in words behind.
+
+    `target_step` lies in a word behind `target`: they go through the same register.
+    """
+    places: dict[str, tuple[int, int]] = {}
     for name, bits in sizes.items():
-        places[name] = (place, bits)
-        place += bits
+        least = places["target"][0] // word + 1 if name == "target_step" else 0
+        index = 0
+        while holes[index][1] - holes[index][0] < bits or holes[index][0] // word < least:
+            index += 1
+            if index == len(holes):
+                end = holes[-1][1]
+                holes.append((end, end + word))
+        low, high = holes[index]
+        places[name], holes[index] = (low, bits), (low + bits, high)
     return places
+
+
+def step_words(array: ArrayConfig) -> int:
+    """Return the words that what is added to address, row and column takes."""
+    return -(-(array.address_bits + 2 * EXTENT_BITS) // array.word_bits)
 
 
 def descriptor_words(array: ArrayConfig) -> int:
     """Return the memory words of a descriptor."""
-    return -(-sum(bits for _, bits in layout(array).values()) // array.word_bits)
+    return -(-max(place + bits for place, bits in layout(array).values()) // array.word_bits)
 
 
 def values(record: Record, last: bool) -> dict[str, int]:
     """Return the fields of a record's descriptor; those that are not there are 0."""
     if isinstance(record, Transfer):
         kind = Kind.FILL if isinstance(record, Fill) else Kind.EMIT
-        own = {field.name: getattr(record, field.name) for field in fields(record) if field.name != "node"}
-        return {"kind": kind, "last": last, **own}
+        sizes = {"pixels": record.pixels - 1, "elements": record.elements - 1}
+        return {"kind": kind, "last": last, "start": record.start, "flip": int(record.flip), **sizes}
     found = {"kind": Kind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
-    found |= {"steps": record.steps - 1, "rows": len(record.weights), "outputs": record.channels[1]}
+    found |= {"steps": record.steps - 1, "rows": len(record.weights), "outputs": record.channels[1] if record.raw else 0}
     for name, loop in zip(LOOPS, record.loops, strict=True):
         found |= {f"{name}_count": loop.count - 1, f"{name}_address": loop.address}
         found |= {f"{name}_row": loop.row, f"{name}_column": loop.column}
@@ -239,28 +274,32 @@ PLAIN = (
     *("even", "parity", "low", "high", "raw", "target", "target_step", "target_slice"),
 )
 """Fields of a `Compute` that are stored as they are."""
-MODULAR = ("start", "target", "target_step", *(f"{name}_address" for name in LOOPS))
+MODULAR = ("start", "next", "target", "target_step", *(f"{name}_address" for name in LOOPS))
 """Fields that count modulo the words of the memory."""
 SIGNED = ("row", "column", "border", "low", "high", *(f"{name}_{part}" for name in LOOPS for part in ("row", "column")))
 
 
-def encode_record(record: Record, last: bool, array: ArrayConfig) -> list[int]:
+def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0) -> list[int]:
     """Return the memory words of a record.
+
+    Parameters
+    ----------
+    place: address of its first word.
 
     Raises
     ------
     MappingError: it exceeds a limit of the array: which, and by how much.
     """
-    places, number = layout(array), 0
-    for name, value in values(record, last).items():
-        place, bits = places[name]
-        _check_field(record, name, value, bits, array)
-        number |= (value & ((1 << bits) - 1)) << place
-    mask = (1 << array.word_bits) - 1
-    words = [(number >> (array.word_bits * index)) & mask for index in range(descriptor_words(array))]
+    places, number, mask = layout(array), 0, (1 << array.word_bits) - 1
+    head, behind = descriptor_words(array), list[int]()
     if isinstance(record, Compute):
-        words += _constant_words(record, array) + _weight_words(record, array)
-    return words
+        behind = _constant_words(record, array) + _weight_words(record, array)
+    found = values(record, last) | {"next": 0 if last else place + head + len(behind)}
+    for name, value in found.items():
+        low, bits = places[name]
+        _check_field(record, name, value, bits, array)
+        number |= (value & ((1 << bits) - 1)) << low
+    return [*((number >> (array.word_bits * index)) & mask for index in range(head)), *behind]
 
 
 def _check_field(record: Record, name: str, value: int, bits: int, array: ArrayConfig) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, ResetInserter, unsigned
+from typing import Any
+
+from amaranth.hdl import Module, ResetInserter, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from nnhw.hdl.link.flash import FlashLoader
 from nnhw.hdl.link.processor import Link
+from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.link.uart import UartReceiver, UartTransmitter, clocks_per_bit
-from nnhw.protocol import DeviceIdentity
+from nnhw.protocol import DeviceIdentity, ProgramState
+
+
+def flash_pins(flash_offset: int | None) -> dict[str, Any]:
+    """Return the ports of a device for its flash."""
+    return {} if flash_offset is None else {"cs": Out(1), "clk": Out(1), "copi": Out(1), "cipo": In(1)}
 
 
 class Device(wiring.Component):
@@ -16,36 +25,72 @@ class Device(wiring.Component):
 
     Parameters
     ----------
-    engine: component with byte streams `i` and `o`, images in and outputs out, back to back.
+    engine: component with byte streams `i` and `o`, images in and outputs out, back to back. One that runs programs has
+        a stream of bytes `load` too, and the ports of `ProgramSignature`, its own or as `program`.
     identity: what the device says about itself.
+    array_id: of the array that programs must be made for; needed by an engine that runs them.
+    flash_offset: where in flash such an engine looks for a program when it starts; None: nowhere.
 
     Members
     -------
     i, o: streams of bytes from and to the host.
     overrun: In(1), strobe, a byte from the host was lost before `i`.
+    cs, clk, copi: Out(1), cipo: In(1), with a `flash_offset`: pins of the flash, see `FlashReader`.
     """
 
-    def __init__(self, engine: wiring.Component, identity: DeviceIdentity) -> None:
+    def __init__(
+        self,
+        engine: wiring.Component,
+        identity: DeviceIdentity,
+        array_id: int | None = None,
+        flash_offset: int | None = None,
+    ) -> None:
         self.engine = engine
         self.identity = identity
+        self.array_id = array_id
+        self.flash_offset = flash_offset
+        loadable = hasattr(engine, "load")
+        assert loadable == (array_id is not None), "a program is for an array, and an array is for programs"
+        assert loadable or flash_offset is None
         super().__init__(
             {
                 "i": In(stream.Signature(unsigned(8))),
                 "o": Out(stream.Signature(unsigned(8))),
                 "overrun": In(1),
+                **flash_pins(flash_offset),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.link = link = Link(self.identity)
-        m.submodules.engine = ResetInserter(link.reset_engine)(self.engine)
+        m.submodules.link = link = Link(self.identity, self.array_id)
+        reset_engine = link.reset_engine if self.array_id is None else self._connect_program(m, link)
+        m.submodules.engine = ResetInserter(reset_engine)(self.engine)
         wiring.connect(m, wiring.flipped(self.i), link.i)
         wiring.connect(m, link.o, wiring.flipped(self.o))
         wiring.connect(m, link.o_engine, self.engine.i)
         wiring.connect(m, self.engine.o, link.i_engine)
         m.d.comb += link.overrun.eq(self.overrun)
         return m
+
+    def _connect_program(self, m: Module, link: Link) -> Value:
+        """Connect what loads programs; return the engine's reset."""
+        load, program = self.engine.load, getattr(self.engine, "program", self.engine)  # type: ignore[attr-defined]
+        m.d.comb += [getattr(link.program, name).eq(getattr(program, name)) for name in ProgramSignature().members]
+        if self.flash_offset is None:
+            wiring.connect(m, link.o_load, load)
+            return link.reset_engine
+        m.submodules.flash = flash = FlashLoader(self.flash_offset, self.identity.clock_hz)
+        wiring.connect(m, link.o_load, flash.i)
+        wiring.connect(m, flash.o, load)
+        state = link.program.state
+        m.d.comb += [
+            flash.reset.eq(link.reset_engine),
+            flash.decided.eq((state == ProgramState.READY) | (state == ProgramState.REFUSED)),
+            flash.cipo.eq(self.cipo),
+            *(getattr(self, name).eq(getattr(flash, name)) for name in ("cs", "clk", "copi")),
+        ]
+        return link.reset_engine | flash.reset_engine
 
 
 class UartDevice(wiring.Component):
@@ -59,6 +104,7 @@ class UartDevice(wiring.Component):
     Members
     -------
     rx: In(1), not synchronous. tx: Out(1).
+    cs, clk, copi, cipo: those of the device, where it has them.
 
     Raises
     ------
@@ -72,6 +118,7 @@ class UartDevice(wiring.Component):
             {
                 "rx": In(1, init=1),
                 "tx": Out(1, init=1),
+                **flash_pins(device.flash_offset),
             }
         )
 
@@ -87,4 +134,7 @@ class UartDevice(wiring.Component):
             self.tx.eq(transmitter.tx),
             device.overrun.eq(receiver.overrun),
         ]
+        if device.flash_offset is not None:
+            m.d.comb += [getattr(self, name).eq(getattr(device, name)) for name in ("cs", "clk", "copi")]
+            m.d.comb += device.cipo.eq(self.cipo)
         return m

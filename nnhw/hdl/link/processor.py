@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.hdl.link.framing.receiver import FrameReceiver
 from nnhw.hdl.link.framing.transmitter import FrameTransmitter
-from nnhw.protocol import DeviceIdentity
+from nnhw.hdl.link.program import ProgramSignature
+from nnhw.protocol import DeviceIdentity, ProgramState
 
 
 class Link(wiring.Component):
@@ -17,6 +18,7 @@ class Link(wiring.Component):
     Parameters
     ----------
     identity: what the device says about itself; `output_bytes` cuts the engine's bytes into RESULT frames.
+    array_id: of the array whose programs the engine runs; None: it runs none, and the link knows nothing of programs.
 
     Members
     -------
@@ -25,14 +27,18 @@ class Link(wiring.Component):
     o_engine: stream of image bytes to the engine.
     i_engine: stream of output bytes from the engine.
     reset_engine: Out(1), empties the engine; set for at least 3 cycles.
+    o_load: stream of the bytes of a program to the engine; program: In(ProgramSignature), its state. Both only with
+        an `array_id`; the program's `output_bytes` then cuts the engine's bytes.
 
     Timing
     ------
     A byte per cycle on each stream, framing apart: for DATA frames of n bytes n bytes in n + 12 cycles.
     """
 
-    def __init__(self, identity: DeviceIdentity) -> None:
+    def __init__(self, identity: DeviceIdentity, array_id: int | None = None) -> None:
         self.identity = identity
+        self.array_id = array_id
+        loads = {"o_load": Out(stream.Signature(unsigned(8))), "program": In(ProgramSignature())}
         super().__init__(
             {
                 "i": In(stream.Signature(unsigned(8))),
@@ -41,15 +47,20 @@ class Link(wiring.Component):
                 "o_engine": Out(stream.Signature(unsigned(8))),
                 "i_engine": In(stream.Signature(unsigned(8))),
                 "reset_engine": Out(1),
+                **({} if array_id is None else loads),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.receiver = receiver = FrameReceiver()
-        m.submodules.transmitter = transmitter = FrameTransmitter(self.identity)
+        loadable = self.array_id is not None
+        m.submodules.receiver = receiver = FrameReceiver(loadable)
+        m.submodules.transmitter = transmitter = FrameTransmitter(self.identity, self.array_id)
         wiring.connect(m, wiring.flipped(self.i), receiver.i)
-        wiring.connect(m, receiver.o, wiring.flipped(self.o_engine))
+        if loadable:
+            self._connect_program(m, receiver, transmitter)
+        else:
+            wiring.connect(m, receiver.o, wiring.flipped(self.o_engine))
         wiring.connect(m, wiring.flipped(self.i_engine), transmitter.i)
         wiring.connect(m, transmitter.o, wiring.flipped(self.o))
         m.d.comb += [
@@ -77,3 +88,15 @@ class Link(wiring.Component):
             m.d.sync += resetting.eq(0)
         m.d.comb += self.reset_engine.eq(resetting)
         return m
+
+    def _connect_program(self, m: Module, receiver: FrameReceiver, transmitter: FrameTransmitter) -> None:
+        """Part the payloads of DATA and LOAD, and show the program's state to both sides."""
+        wiring.connect(m, wiring.flipped(self.program), transmitter.program)
+        m.d.comb += [
+            self.o_engine.payload.eq(receiver.o.payload),
+            self.o_engine.valid.eq(receiver.o.valid & ~receiver.load),
+            self.o_load.payload.eq(receiver.o.payload),
+            self.o_load.valid.eq(receiver.o.valid & receiver.load),
+            receiver.o.ready.eq(Mux(receiver.load, self.o_load.ready, self.o_engine.ready)),
+            receiver.runnable.eq(self.program.state == ProgramState.READY),
+        ]

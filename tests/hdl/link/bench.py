@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,13 +29,20 @@ class Talk:
     taken: int = 0
 
 
-def talk(component: Any, sent: Sequence[int], pattern: tuple[str, str] = ("none", "none"), quiet: int = 300) -> Talk:
+def talk(
+    component: Any,
+    sent: Sequence[int],
+    pattern: tuple[str, str] = ("none", "none"),
+    quiet: int = 300,
+    beside: Callable[[Any], Any] | None = None,
+) -> Talk:
     """Send bytes, return what comes, once all are taken and nothing has come for `quiet` cycles.
 
     Parameters
     ----------
     component: has byte streams `i` and `o`.
     pattern: stall patterns of the source and of the sink.
+    beside: a process that runs beside.
 
     Raises
     ------
@@ -70,6 +77,8 @@ def talk(component: Any, sent: Sequence[int], pattern: tuple[str, str] = ("none"
     simulator = Simulator(component)
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
+    if beside is not None:
+        simulator.add_testbench(beside, background=True)
     simulator.run()
     assert result.taken == len(sent), f"{len(sent) - result.taken} bytes were never taken"
     return result

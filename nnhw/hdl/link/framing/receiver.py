@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -13,6 +13,14 @@ from nnhw.protocol import CRC_BYTES, HEADER_BYTES, Command, Reason
 
 COMMAND_BITS = 3
 _KNOWN = (Command.IDENTIFY, Command.RESET, Command.DATA, Command.STATUS)
+_KNOWN_LOADABLE = (*_KNOWN, Command.LOAD, Command.PROGRAM)
+
+
+def reason_bits(loadable: bool) -> int:
+    """Return the width of a reason: a device without programs has one reason less."""
+    return 3 if loadable else 2
+
+
 _COMMAND_AT = CobsDecoder.FIRST + 1
 _SEQUENCE_AT = _COMMAND_AT + 1
 _PAYLOAD_AT = CobsDecoder.FIRST + 1 + HEADER_BYTES
@@ -26,19 +34,24 @@ class FrameReceiver(wiring.Component):
 
     One frame is received while the payload of the one before goes to the engine: two halves of one 512x8 memory.
 
+    Parameters
+    ----------
+    loadable: knows LOAD and PROGRAM, and takes DATA only with a program.
+
     Members
     -------
     i: stream of bytes from the host.
     overrun: In(1), a byte was lost before `i`.
-    o: stream of DATA payload bytes to the engine.
+    o: stream of DATA payload bytes to the engine, and of those of LOAD.
+    load: Out(1), those that come from `o` now are of LOAD; runnable: In(1), there is a program. Both when `loadable`.
     ask: Out(1), `command` wants an answer that carries `token`; held until `answered`.
     command: Out(3), low bits of the command.
     token: Out(8), sequence of the frame.
     answered: In(1), `command` and `token` have been used.
-    taken: Out(1), strobe, a DATA frame was taken; taken_count: Out(8), how many, one cycle later.
+    taken: Out(1), strobe, a DATA or LOAD frame was taken; taken_count: Out(8), how many, one cycle later.
     reset: Out(1), strobe, a RESET frame came: `o` is emptied, and everything behind it has to be.
     error: Out(1), strobe, a frame was dropped.
-    reason: Out(2), why.
+    reason: Out(2), or 3 when `loadable`: why.
 
     Timing
     ------
@@ -46,7 +59,8 @@ class FrameReceiver(wiring.Component):
     DATA until the payload before it has left, a question until `answered`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loadable: bool = False) -> None:
+        self._loadable = loadable
         super().__init__(
             {
                 "i": In(stream.Signature(unsigned(8))),
@@ -60,7 +74,8 @@ class FrameReceiver(wiring.Component):
                 "taken_count": Out(8),
                 "reset": Out(1),
                 "error": Out(1),
-                "reason": Out(2),
+                "reason": Out(reason_bits(loadable)),
+                **({"load": Out(1), "runnable": In(1)} if loadable else {}),
             }
         )
 
@@ -91,9 +106,13 @@ class FrameReceiver(wiring.Component):
         # The upper bits tell: the shortest frame ends at a power of two.
         assert shortest == 8
         m.d.comb += long_enough.eq(position[3:].any())
-        early = self._cobs.strobe & ~long_enough
+        # Where the two bytes come, this is the same a cycle later, and a register.
+        long_before = Signal()
+        m.d.sync += long_before.eq(long_enough)
+        early = self._cobs.strobe & ~long_before
+        commands = _KNOWN_LOADABLE if self._loadable else _KNOWN
         with m.If(early & (position[:3] == _COMMAND_AT)):
-            m.d.sync += [self.command.eq(decoded), known.eq(decoded.matches(*(f"{command:08b}" for command in _KNOWN)))]
+            m.d.sync += [self.command.eq(decoded), known.eq(decoded.matches(*(f"{one:08b}" for one in commands)))]
         with m.If(early & (position[:3] == _SEQUENCE_AT)):
             m.d.sync += self.token.eq(decoded)
         return long_enough, known
@@ -102,23 +121,44 @@ class FrameReceiver(wiring.Component):
         """Check a frame in step `check`; return: it may pass. A byte lost since then still stops it."""
         long_enough, known = self._note_header(m)
         whole, fits, in_order, lost = Signal(), Signal(), Signal(), self._lost
-        m.d.comb += in_order.eq((self.token == self.taken_count) | (self.command != Command.DATA))
+        bare: Value = self.command != Command.DATA
+        if self._loadable:
+            bare = bare & (self.command != Command.LOAD)
+        m.d.comb += in_order.eq((self.token == self.taken_count) | bare)
+        allowed, why_not = self._allow(m, known)
         with m.If(self._at.check):
             m.d.sync += [
                 whole.eq(self._crc.match & ~self._cobs.too_long & long_enough),
-                fits.eq(known & in_order),
+                fits.eq(allowed & in_order),
             ]
         with m.If(self._at.judge | self._at.wait):
-            why_not = Mux(known, Reason.SEQUENCE, Reason.COMMAND)
-            m.d.sync += self.reason.eq(Mux(lost, Reason.OVERRUN, Mux(whole, why_not, Reason.DAMAGED)))
+            m.d.sync += self.reason.eq(
+                Mux(lost, self._say(Reason.OVERRUN), Mux(whole, why_not, self._say(Reason.DAMAGED)))
+            )
         passes = Signal()
         m.d.comb += passes.eq(whole & fits & ~lost)
         return passes
+
+    def _allow(self, m: Module, known: Signal) -> tuple[Value, Value]:
+        """Return: the command may be given now; the reason if it may not, or is out of sequence."""
+        why_not = Mux(known, self._say(Reason.SEQUENCE), self._say(Reason.COMMAND))
+        if not self._loadable:
+            return known, why_not
+        missing = Signal()
+        with m.If(self._at.check):
+            m.d.sync += missing.eq((self.command == Command.DATA) & ~self.runnable)
+        allowed = known & ~((self.command == Command.DATA) & ~self.runnable)
+        return allowed, Mux(missing & known, self._say(Reason.PROGRAM), why_not)
+
+    def _say(self, reason: Reason) -> Const:
+        return Const(reason.value, reason_bits(self._loadable))
 
     def _walk(self, m: Module) -> None:
         """Go through the steps of a frame, one register each."""
         at, passes = self._at, self._judge(m)
         is_data, is_reset = self.command == Command.DATA, self.command == Command.RESET
+        if self._loadable:
+            is_data = is_data | (self.command == Command.LOAD)
         delimiter, inside, closes = self.i.payload == 0, Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(at.receive),
@@ -147,7 +187,7 @@ class FrameReceiver(wiring.Component):
             m.d.sync += self._lost.eq(0)
 
     def _count_taken(self, m: Module) -> None:
-        """Count the DATA frames taken."""
+        """Count the DATA and LOAD frames taken."""
         with m.If(self.taken):
             m.d.sync += self.taken_count.eq(self.taken_count + 1)
         with m.If(self.reset):
@@ -186,3 +226,10 @@ class FrameReceiver(wiring.Component):
             ]
         with m.If(self.reset):
             m.d.sync += [busy.eq(0), self.o.valid.eq(0)]
+        if self._loadable:
+            # The last byte of the payload before may wait in `o` still.
+            of_load = Signal()
+            with m.If(self.taken):
+                m.d.sync += of_load.eq(self.command == Command.LOAD)
+            with m.If(read.en):
+                m.d.sync += self.load.eq(of_load)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import C, Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -10,12 +10,15 @@ from amaranth.lib.wiring import In, Out
 from nnhw.hdl.link.cobs import CobsEncoder
 from nnhw.hdl.link.crc import Crc32
 from nnhw.hdl.link.framing.counters import PERIOD, StatusCounters
-from nnhw.hdl.link.framing.receiver import COMMAND_BITS
+from nnhw.hdl.link.framing.receiver import COMMAND_BITS, reason_bits
+from nnhw.hdl.link.program import ProgramSignature
 from nnhw.protocol import (
     ANSWER,
     CRC_BYTES,
     IDENTITY_FORMAT,
+    OUTPUT_LIMIT_BYTES,
     PAYLOAD_LIMIT_BYTES,
+    PROGRAM_FORMAT,
     STATUS_FORMAT,
     Command,
     DeviceIdentity,
@@ -26,7 +29,7 @@ ERROR = Command.ERROR & ~ANSWER
 TAKEN = Command.TAKEN & ~ANSWER
 # Payload bytes of the frames that have always as many; the other kinds have none.
 _LENGTHS = {"identify": IDENTITY_FORMAT.size, "status": STATUS_FORMAT.size, "error": 1}
-_KINDS = data.StructLayout(dict.fromkeys(("identify", "status", "error", "taken", "result"), 1))
+_KINDS = ("identify", "status", "error", "taken", "result")
 _STEPS = data.StructLayout(
     {
         "idle": 1,
@@ -54,13 +57,16 @@ class FrameTransmitter(wiring.Component):
     Parameters
     ----------
     identity: what the device says about itself; `output_bytes` ends the RESULT frames.
+    array_id: answers PROGRAM with it, and ends the RESULT frames where the program's output ends; None: neither.
 
     Members
     -------
+    program: In(ProgramSignature), with an `array_id`.
     i: stream of output bytes from the engine.
     o: stream of bytes to the host.
     ask, command, token, answered: a question of the receiver, as `FrameReceiver` gives it.
-    error: In(1), strobe; reason: In(2): an ERROR is due. A later one replaces it until it can be sent.
+    error: In(1), strobe; reason: In(2), or 3 with an `array_id`: an ERROR is due. A later one replaces it until it can
+        be sent.
     taken: In(1), strobe; taken_count: In(8): a TAKEN is due, for as many frames as there are when it is sent.
     reset: In(1), drops the frame that is being built and what is due.
     clear, input_waits, output_waits: In(1), for the counters, as `StatusCounters` takes them.
@@ -71,8 +77,10 @@ class FrameTransmitter(wiring.Component):
     at the same time as the next is built.
     """
 
-    def __init__(self, identity: DeviceIdentity) -> None:
+    def __init__(self, identity: DeviceIdentity, array_id: int | None = None) -> None:
         self._identity = identity
+        self._array_id = array_id
+        self._lengths = _LENGTHS if array_id is None else {**_LENGTHS, "program": PROGRAM_FORMAT.size}
         super().__init__(
             {
                 "i": In(stream.Signature(unsigned(8))),
@@ -82,13 +90,14 @@ class FrameTransmitter(wiring.Component):
                 "token": In(8),
                 "answered": Out(1),
                 "error": In(1),
-                "reason": In(2),
+                "reason": In(reason_bits(array_id is not None)),
                 "taken": In(1),
                 "taken_count": In(8),
                 "reset": In(1),
                 "clear": In(1),
                 "input_waits": In(1),
                 "output_waits": In(1),
+                **({} if array_id is None else {"program": In(ProgramSignature())}),
             }
         )
 
@@ -98,7 +107,8 @@ class FrameTransmitter(wiring.Component):
         m.submodules.crc = self._crc = Crc32()
         m.submodules.counters = self._counters = StatusCounters()
         self._at = Signal(_STEPS, init={"idle": 1})
-        self._number, self._kind = Signal(COMMAND_BITS), Signal(_KINDS)
+        kinds = _KINDS if self._array_id is None else (*_KINDS, "program")
+        self._number, self._kind = Signal(COMMAND_BITS), Signal(data.StructLayout(dict.fromkeys(kinds, 1)))
         # Counts bytes as they enter `_data`; they are written one cycle later, when it has moved on by one.
         self._index = Signal(8, init=CobsEncoder.FIRST)
         self._data, self._strobe = Signal(8), Signal()
@@ -124,7 +134,7 @@ class FrameTransmitter(wiring.Component):
 
     def _choose(self, m: Module) -> Signal:
         """Keep what is due, choose what to send next; return the reason of an ERROR."""
-        error_due, taken_due, reason = Signal(), Signal(), Signal(2)
+        error_due, taken_due, reason = Signal(), Signal(), Signal.like(self.reason)
         answering = Signal()
         m.d.comb += self.answered.eq(answering & self._at.sequence)
         # Answers wait for the counters' ring to come round.
@@ -142,6 +152,8 @@ class FrameTransmitter(wiring.Component):
                 self._kind.taken.eq(~self.ask & ~error_due & taken_due),
                 self._kind.result.eq(~self.ask & ~error_due & ~taken_due),
             ]
+            if self._array_id is not None:
+                m.d.sync += self._kind.program.eq(self.ask & (self.command == Command.PROGRAM))
             with m.If(~self.ask):
                 m.d.sync += error_due.eq(0)
             with m.If(~self.ask & ~error_due):
@@ -159,12 +171,16 @@ class FrameTransmitter(wiring.Component):
     def _last(self, m: Module) -> Signal:
         """Return: the payload is complete with `_index` bytes."""
         length, last = Signal(8), Signal()
-        lengths = {**_LENGTHS, "result": min(self._identity.output_bytes, PAYLOAD_LIMIT_BYTES)}
+        fixed = self._array_id is None
+        longest = min(self._identity.output_bytes, PAYLOAD_LIMIT_BYTES) if fixed else PAYLOAD_LIMIT_BYTES
+        lengths = {**self._lengths, "result": longest}
         for bit in range(len(length)):
             m.d.comb += length[bit].eq(
                 Cat(self._kind[kind] for kind, value in lengths.items() if value >> bit & 1).any()
             )
         m.d.comb += last.eq(self._index == length)
+        if not fixed:
+            return self._last_of_program(m, last)
         if self._identity.output_bytes <= PAYLOAD_LIMIT_BYTES:
             return last
         offset, last_or_end = Signal(range(self._identity.output_bytes)), Signal()
@@ -174,6 +190,23 @@ class FrameTransmitter(wiring.Component):
         with m.If(self.reset):
             m.d.sync += offset.eq(0)
         m.d.comb += last_or_end.eq(last | (self._at.result & at_end))
+        return last_or_end
+
+    def _last_of_program(self, m: Module, last: Signal) -> Signal:
+        """Return: the payload is complete, where the program says how long an output is.
+
+        Between two outputs, `left` follows the program. Whether the next byte is the last one is known a cycle before.
+        """
+        left, at_end, inside = Signal((OUTPUT_LIMIT_BYTES - 1).bit_length()), Signal(), Signal()
+        taken, last_or_end = Signal(), Signal()
+        m.d.comb += [taken.eq(self.i.valid & self.i.ready), last_or_end.eq(last | (self._at.result & at_end))]
+        m.d.sync += at_end.eq((left[2:] == 0) & (left[:2] == Mux(taken, 2, 1)))
+        with m.If(taken):
+            m.d.sync += [left.eq(left - 1), inside.eq(~at_end)]
+        with m.Elif(~inside):
+            m.d.sync += left.eq(self.program.output_bytes)
+        with m.If(self.reset):
+            m.d.sync += inside.eq(0)
         return last_or_end
 
     def _walk(self, m: Module, last: Signal) -> None:
@@ -232,8 +265,10 @@ class FrameTransmitter(wiring.Component):
             "bad_frames": self._counters.bad_frames,
             "ring": self._counters.ring,
             "reason": reason,
-            "identity": self._identity_byte(),
+            "identity": self._identity_byte(m),
         }
+        if self._array_id is not None:
+            sources["program"] = self._program_byte(self._array_id)
         table = Signal(8)
         selected: Value = Const(0, 8)
         for name, source in sources.items():
@@ -260,18 +295,34 @@ class FrameTransmitter(wiring.Component):
             "reason": body & kind.error,
             "identity": body & kind.identify,
         }
+        if self._array_id is not None:
+            chosen["program"] = body & kind.program
         gates = {name: Signal(name=f"gate_{name}") for name in chosen}
         m.d.sync += [gates[name].eq(value) for name, value in chosen.items()]
         return gates
 
-    def _identity_byte(self) -> Value:
-        """Return the byte of the identity that `_index` points at.
+    def _identity_byte(self, m: Module) -> Value:
+        """Return the byte of the identity that `_index` points at, looked up a cycle before, when it is one less.
 
         A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes.
         """
         content = self._identity.pack().ljust(32, b"\0")
+        content = content[1:] + content[:1]
         columns = [sum((value >> bit & 1) << number for number, value in enumerate(content)) for bit in range(8)]
-        return Cat(Const(column, 32).bit_select(self._index[:5], 1) for column in columns)
+        byte = Signal(8, name="identity_byte")
+        m.d.sync += byte.eq(Cat(Const(column, 32).bit_select(self._index[:5], 1) for column in columns))
+        return byte
+
+    def _program_byte(self, array_id: int) -> Value:
+        """Return the byte of the program's state that `_index` points at, in the order of `PROGRAM_FORMAT`.
+
+        The state comes first: when it is READY, what follows is that program's.
+        """
+        program = self.program
+        state, reason = Cat(program.state, C(0, 6)), Cat(program.reason, C(0, 5))
+        content = Cat(state, reason, program.crc, program.output_bytes, C(array_id, 32))
+        assert len(content) == 8 * PROGRAM_FORMAT.size
+        return content.word_select(self._index[:4], 8)
 
     def _send(self, m: Module) -> None:
         """Send one half of the memory, up to the delimiter, which is its only zero byte."""

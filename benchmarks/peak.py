@@ -1,0 +1,187 @@
+"""The most binary products a cycle that the matrix engine makes on a whole device, with its clock: place and route."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.boards import Board, load_board
+from nnhw.engines.matmul import MatmulConfig, Thresholds
+from nnhw.errors import InputError
+from nnhw.flow.cache import Cache
+from nnhw.flow.place import Placement, describe_path, place_seeds
+from nnhw.flow.synthesis import synthesize
+from nnhw.hdl.matmul import MatmulEngine
+from nnhw.hdl.pll import PllSettings, reachable_clocks
+from nnhw.hdl.top import make_top
+from nnhw.ir.types import BIPOLAR
+
+WORDS = 16
+"""Words of each lane's weights, as many as a LUT4 holds for a bit."""
+GIVES_UP = (
+    f"each lane has {WORDS} words of weights: those beyond the ports of the block RAMs are in logic, a LUT4 a lane; "
+    "where weights are deeper, the ports are the limit, because lanes of several pixels do not share a word"
+)
+SEED = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class Peak:
+    """An engine that fills a device.
+
+    Parameters
+    ----------
+    pe, simd, hop, drain: see `MatmulConfig`.
+    block_pe: cells whose weights are in block RAM, as many as its ports serve; the others' are in logic.
+    aim: products a cycle and clock in hertz that a bare array reached.
+    seeds: place-and-route runs.
+    by_default: run where no board is asked for.
+    """
+
+    pe: int
+    simd: int
+    hop: int
+    drain: int
+    block_pe: int
+    aim: tuple[int, int]
+    seeds: int = 2
+    by_default: bool = True
+
+    def config(self) -> MatmulConfig:
+        """Return the engine, with seeded weights and thresholds."""
+        rng = np.random.default_rng(1)
+        inputs = self.simd * WORDS
+        weights = 2 * rng.integers(0, 2, (self.pe, inputs)) - 1
+        steps = rng.integers(inputs * 3 // 8, inputs * 5 // 8, (self.pe, 1))
+        thresholds = Thresholds(steps, np.zeros(self.pe, bool), BIPOLAR)
+        return MatmulConfig(
+            *(self.pe, self.simd, self.hop, self.drain, weights, BIPOLAR, BIPOLAR, thresholds),
+            vectors=1,
+            logic_pe=self.pe - self.block_pe,
+        )
+
+
+PEAKS: dict[str, Peak] = {
+    "icebreaker": Peak(32, 32, 8, 4, 15, (1000, 70_000_000)),
+    "ice40_hx8k_b_evn": Peak(45, 32, 9, 9, 16, (1400, 170_000_000)),
+    "ulx3s_25f": Peak(56, 64, 7, 7, 30, (3400, 115_000_000), seeds=1),
+    "ulx3s_85f": Peak(112, 128, 14, 14, 58, (13_800, 100_000_000), seeds=1, by_default=False),
+}
+
+
+class Harness(wiring.Component):
+    """An engine between two pins: a shift register gives activations and both handshakes, registers fold the codes.
+
+    Members
+    -------
+    rx: in, is mixed into the activations. tx: out, the parity of all codes.
+    """
+
+    def __init__(self, config: MatmulConfig) -> None:
+        self.engine = MatmulEngine(config)
+        super().__init__({"rx": In(1), "tx": Out(1, init=1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.engine = engine = self.engine
+        lanes = len(engine.i.payload.as_value())
+        ring = Signal(lanes + 2, init=SEED % (1 << (lanes + 2)))
+        codes = Signal(len(engine.o.payload.as_value()))
+        m.d.sync += ring.eq(Cat(ring[-1] ^ ring[lanes // 2] ^ self.rx, ring[:-1]))
+        m.d.comb += [
+            engine.i.payload.as_value().eq(ring[:lanes]),
+            engine.i.valid.eq(ring[lanes]),
+            engine.o.ready.eq(ring[lanes + 1]),
+        ]
+        with m.If(engine.o.valid):
+            m.d.sync += codes.eq(engine.o.payload.as_value())
+        folded = Signal(-(-len(codes) // 4))
+        m.d.sync += [
+            folded.eq(Cat(codes[start : start + 4].xor() for start in range(0, len(codes), 4))),
+            self.tx.eq(folded.xor()),
+        ]
+        return m
+
+
+def run(board: str | None) -> dict[str, Any]:
+    """Place the largest engine of a board, or of the boards that take minutes.
+
+    Returns
+    -------
+    devices: a row for each, see `measure`. `gives_up`: what the number of products costs.
+
+    Raises
+    ------
+    InputError: there is no engine for the board.
+    """
+    names = [name for name, peak in PEAKS.items() if peak.by_default] if board is None else [load_board(board).name]
+    if unknown := [name for name in names if name not in PEAKS]:
+        raise InputError(f"benchmark peak: there is no engine for '{unknown[0]}'; boards are {', '.join(PEAKS)}")
+    return {"gives_up": GIVES_UP, "devices": [measure(load_board(name), PEAKS[name]) for name in names]}
+
+
+def measure(board: Board, peak: Peak) -> dict[str, Any]:
+    """Synthesize and place an engine for the clock of its aim.
+
+    Returns
+    -------
+    products: a cycle; `port_products`: those whose weights come from block RAM. `weight_words`: of each lane.
+    `fmax_hz`: of the best seed; `seeds`: of each. `slowest_path`: of the best. `aim`: what a bare array reached.
+    """
+    config, placements = peak.config(), list(place(board, peak))
+    best = max(placements, key=lambda placement: placement.fmax_hz)
+    products = config.pe * config.simd
+    taken = best.resources
+    return {
+        "board": {"name": board.name, "device": board.device},
+        "port_products": peak.block_pe * peak.simd,
+        "engine": {name: getattr(config, name) for name in ("pe", "simd", "hop", "drain", "logic_pe")},
+        "weight_words": config.folds * config.steps,
+        "products": products,
+        "resources": {
+            "lc": {"used": taken.lc, "available": board.resources.lc},
+            "ebr": {"used": taken.ebr, "available": board.resources.ebr},
+        },
+        "clock_hz": round(best.clock_hz),
+        "fmax_hz": round(best.fmax_hz),
+        "seeds": {str(placement.seed): round(placement.fmax_hz) for placement in placements},
+        "products_per_second": products * best.fmax_hz,
+        "slowest_path": describe_path(best.path),
+        "aim": {"products": peak.aim[0], "clock_hz": peak.aim[1]},
+    }
+
+
+def place(board: Board, peak: Peak) -> list[Placement]:
+    """Return a placement for each seed, made for the first clock of the PLL that is not below the aim."""
+    clocks = sorted(reachable_clocks(board), key=lambda settings: settings.output_hz)
+    settings: PllSettings = next((one for one in clocks if one.output_hz >= peak.aim[1]), clocks[-1])
+    design = make_top(lambda clock_hz: Harness(peak.config()), board, settings)
+    cache = Cache.default()
+    with tempfile.TemporaryDirectory() as scratch:
+        netlist = synthesize(design.rtlil, board, Path(scratch), cache=cache)
+        seeds = range(1, peak.seeds + 1)
+        return list(place_seeds(netlist, design.constraints, board, settings.output_hz, seeds, cache=cache))
+
+
+def show(row: Mapping[str, Any]) -> None:
+    """Print a row for people."""
+    columns = ("products", "aim", "LC", "EBR", "Fmax MHz", "aim", "Tproducts/s")
+    print(f"{'board':18}" + "".join(f"{name:>13}" for name in columns))
+    for one in row["devices"]:
+        taken, aim = one["resources"], one["aim"]
+        share = taken["lc"]["used"] / taken["lc"]["available"]
+        cells = (
+            *(str(one["products"]), str(aim["products"]), f"{taken['lc']['used']} {share:.0%}"),
+            *(str(taken["ebr"]["used"]), f"{one['fmax_hz'] / 1e6:.1f}", f"{aim['clock_hz'] / 1e6:g}"),
+            f"{one['products_per_second'] / 1e12:.3f}",
+        )
+        print(f"{one['board']['name']:18}" + "".join(f"{cell:>13}" for cell in cells))
+    print(row["gives_up"])

@@ -1,0 +1,80 @@
+"""The memory of an engine that runs programs, in Python: what a device in Python does with the bytes of a program."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+from nnhw.protocol import (
+    CRC_BYTES,
+    PROGRAM_HEADER,
+    PROGRAM_MAGIC,
+    PROGRAM_OVERHEAD_BYTES,
+    ProgramState,
+    ProgramStatus,
+    Refusal,
+)
+
+
+class ProgramMemory:
+    """Takes programs, and refuses them, as the gateware does.
+
+    Parameters
+    ----------
+    array_id: of the array that programs must be made for.
+    memory_bytes: that a body may have at most.
+
+    Members
+    -------
+    status: of the program.
+    """
+
+    def __init__(self, array_id: int, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
+        self._data = bytearray()
+        self._ended = False
+        self.status = ProgramStatus(ProgramState.EMPTY, Refusal.NONE, 0, 0, array_id)
+
+    @property
+    def ready(self) -> bool:
+        """Whether images can be taken."""
+        return self.status.state == ProgramState.READY
+
+    def reset(self) -> None:
+        """Let the next byte be the first of a program. A whole one stays until then, a part of one does not."""
+        self._data.clear()
+        self._ended = False
+        if self.status.state == ProgramState.LOADING:
+            self.status = replace(self.status, state=ProgramState.EMPTY)
+
+    def take(self, data: bytes) -> None:
+        """Take the next bytes of a program; those behind its end mean nothing."""
+        if self._ended or not data:
+            return
+        if not self._data:
+            self.status = replace(self.status, state=ProgramState.LOADING)
+        self._data += data
+        reason = self._refusal()
+        if reason is not None:
+            self._ended = True
+            state = ProgramState.REFUSED if reason else ProgramState.READY
+            self.status = replace(self.status, state=state, reason=reason)
+
+    def _refusal(self) -> Refusal | None:
+        """Return why the program is refused, NONE if it is good, and None as long as more bytes have to come."""
+        if len(self._data) < PROGRAM_HEADER.size:
+            return None
+        magic, array_id, size, output_bytes = PROGRAM_HEADER.unpack_from(self._data)
+        wrong = {
+            Refusal.NO_IMAGE: magic != PROGRAM_MAGIC,
+            Refusal.OTHER_ARRAY: array_id != self.status.array_id,
+            Refusal.LENGTH: not 0 < size <= self._memory_bytes,
+        }
+        if any(wrong.values()):
+            return next(reason for reason, is_wrong in wrong.items() if is_wrong)
+        if len(self._data) < PROGRAM_OVERHEAD_BYTES + size:
+            return None
+        image = self._data[: PROGRAM_OVERHEAD_BYTES + size]
+        crc = int.from_bytes(image[-CRC_BYTES:], "little")
+        self.status = replace(self.status, crc=crc, output_bytes=output_bytes)
+        return Refusal.NONE if zlib.crc32(image[:-CRC_BYTES]) == crc else Refusal.CHECKSUM

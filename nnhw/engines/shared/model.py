@@ -1,0 +1,119 @@
+"""The cycle model of a shared engine with its program, as a stage among others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.cycles import (
+    POINT_CYCLES,
+    finish_latency,
+    program_cycles,
+    record_cycles,
+    tail_cycles,
+)
+from nnhw.engines.shared.program import SharedConfig
+from nnhw.engines.shared.records import Compute, Emit, Fill, Record
+from nnhw.engines.timing import Schedule
+
+BUFFERED = 2
+"""Bytes of output that are taken ahead of whoever reads them."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """Cycles that are spent alike.
+
+    Parameters
+    ----------
+    kind: `wait` for nothing outside, `take` a beat of input in each, `give` a byte of output in each.
+    cycles: where neither input nor output keeps it waiting.
+    """
+
+    kind: str
+    cycles: int
+
+
+def actions(config: SharedConfig) -> Iterator[Action]:
+    """Yield what a program does with one frame."""
+    for record in config.records:
+        yield from _actions_of(record, config.array)
+
+
+def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
+    cycles = record_cycles(record, array)
+    if isinstance(record, Fill):
+        yield Action("wait", cycles.fetch + POINT_CYCLES)
+        yield Action("take", record.pixels * record.elements // array.i_lanes)
+        yield Action("wait", 1 + POINT_CYCLES)
+    elif isinstance(record, Emit):
+        yield Action("wait", cycles.fetch + POINT_CYCLES)
+        for _ in range(record.pixels):
+            for first in range(0, record.elements, array.codes_per_word):
+                yield Action("wait", 2)
+                yield Action("give", min(array.codes_per_word, record.elements - first))
+        yield Action("wait", 1 + POINT_CYCLES)
+    elif record.raw:
+        yield from _raw_actions(record, cycles.fetch, array)
+    else:
+        yield Action("wait", cycles.total)
+
+
+def _raw_actions(record: Compute, fetch: int, array: ArrayConfig) -> Iterator[Action]:
+    """Yield the actions of a record whose sums leave: those of a position while the next one is computed."""
+    count = record.channels[1] * record.raw
+    sent = finish_latency(array) + count
+    yield Action("wait", fetch + POINT_CYCLES + record.period + finish_latency(array))
+    yield Action("give", count)
+    for _ in range(record.positions - 1):
+        yield Action("wait", max(record.period, sent) - count)
+        yield Action("give", count)
+    yield Action("wait", POINT_CYCLES + max(0, tail_cycles(array) - sent))
+
+
+def lone_schedule(config: SharedConfig) -> Schedule:
+    """Return latency and interval of an engine without any other, whose input and output never wait."""
+    cycle, first, last = 0, None, 0
+    for action in actions(config):
+        if action.kind == "take" and first is None:
+            first = cycle
+        cycle += action.cycles
+        if action.kind == "give":
+            last = cycle
+    # The last byte passes through the buffer in one cycle more.
+    return Schedule(latency_cycles=last - (first or 0) + 1, interval_cycles=cycle)
+
+
+class SharedModel:
+    """Cycle model of a shared engine; see `nnhw.engines.timing.CycleModel`."""
+
+    def __init__(self, config: SharedConfig) -> None:
+        self._actions = tuple(actions(config))
+        assert sum(action.cycles for action in self._actions) == sum(one.total for one in program_cycles(config))
+        self._index, self._left = 0, self._actions[0].cycles
+        self._buffered = 0
+        self.o_valid = False
+
+    @property
+    def _kind(self) -> str:
+        return self._actions[self._index].kind
+
+    def ready(self, o_ready: bool) -> bool:
+        """Return whether a beat that is offered in this cycle is taken."""
+        return self._kind == "take"
+
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
+        """Pass one clock edge; return False only if nothing changed."""
+        kind = self._kind
+        gives = kind == "give" and self._buffered < BUFFERED
+        leaves = self.o_valid and o_ready
+        moves = gives or kind == "wait" or (kind == "take" and i_valid)
+        self._buffered += gives - leaves
+        self.o_valid = self._buffered > 0
+        if moves:
+            self._left -= 1
+            while not self._left:
+                self._index = (self._index + 1) % len(self._actions)
+                self._left = self._actions[self._index].cycles
+        return moves or leaves

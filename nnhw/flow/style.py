@@ -1,0 +1,106 @@
+"""An engine for each layer, or one for all: which of them a network gets, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nnhw.accelerator import Accelerator
+from nnhw.boards import Board
+from nnhw.errors import MappingError
+from nnhw.flow.options import Options
+from nnhw.ir import Graph
+from nnhw.mapping.family import Family
+from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.shared.accelerator import map_program, map_shared
+from nnhw.mapping.shared.compile import Compiled
+from nnhw.mapping.shared.search import least_cycles
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A mapped network.
+
+    Parameters
+    ----------
+    style: `streaming` or `shared`.
+    why: it was chosen.
+    compiled: the program of a shared engine, or None.
+    """
+
+    accelerator: Accelerator
+    style: str
+    why: str
+    compiled: Compiled | None = None
+
+    @property
+    def interval(self) -> int:
+        """Cycles from frame to frame."""
+        return self.accelerator.schedule.interval_cycles
+
+
+def map_in_style(
+    body: Graph, board: Board, budget: Budget, family: Family, options: Options, interval: int | None
+) -> Mapped:
+    """Map a network in the style that was asked for, or in the faster one.
+
+    Parameters
+    ----------
+    interval: cycles a frame that suffice; None: as few as possible.
+
+    Raises
+    ------
+    MappingError: it does not fit; with `auto`, in no style.
+    """
+    if options.array is not None:
+        accelerator, compiled = map_program(body, board.name, options.array)
+        return Mapped(accelerator, "shared", "the array of another build was asked for", compiled)
+    if options.style == "streaming":
+        return _streaming(body, board, budget, family, options, interval, "it was asked for")
+    if options.style == "shared":
+        return _shared(body, board, budget, family, "it was asked for")
+    try:
+        mapped = _streaming(body, board, budget, family, options, interval, "")
+    except MappingError as error:
+        return _instead(body, board, budget, family, error)
+    return _faster(mapped, body, board, budget, family, interval)
+
+
+def _streaming(
+    body: Graph, board: Board, budget: Budget, family: Family, options: Options, interval: int | None, why: str
+) -> Mapped:
+    accelerator = map_body(
+        body, board.name, budget, family=family, target_interval=interval, overrides=options.overrides
+    )
+    return Mapped(accelerator, "streaming", why)
+
+
+def _shared(body: Graph, board: Board, budget: Budget, family: Family, why: str) -> Mapped:
+    accelerator, compiled = map_shared(body, board.name, budget, family)
+    return Mapped(accelerator, "shared", why, compiled)
+
+
+def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: MappingError) -> Mapped:
+    """Return a network on a shared engine because its layers do not fit on engines of their own."""
+    try:
+        return _shared(body, board, budget, family, f"with an engine for each layer, {reason}")
+    except MappingError as error:
+        raise MappingError(f"{reason}. On a shared engine (--style shared): {error}") from None
+
+
+def _faster(
+    streaming: Mapped, body: Graph, board: Board, budget: Budget, family: Family, interval: int | None
+) -> Mapped:
+    """Return the faster style, or the one with an engine for each layer where that suffices."""
+    cycles = f"an engine for each layer takes {streaming.interval:,} cycles a frame"
+    products = sum(stage.products for stage in streaming.accelerator.stages)
+    least = least_cycles(products, budget, family)
+    enough = interval is not None and streaming.interval <= interval
+    if enough or streaming.interval <= least:
+        than = "as many as were asked for" if enough else f"a shared one could not take fewer than {least:,}"
+        return Mapped(streaming.accelerator, "streaming", f"{cycles}; {than}")
+    try:
+        shared = _shared(body, board, budget, family, "")
+    except MappingError as error:
+        return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {error}")
+    best = min(streaming, shared, key=lambda mapped: mapped.interval)
+    return Mapped(best.accelerator, best.style, f"{cycles}, a shared one {shared.interval:,}", best.compiled)

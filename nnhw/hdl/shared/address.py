@@ -1,0 +1,88 @@
+"""Where the memory is accessed: one adder for address, row and column, and a memory of what is added to them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.records import COUNT_BITS, EXTENT_BITS, LOOPS, step_words
+
+START, NEXT, ONE = len(LOOPS), len(LOOPS) + 1, len(LOOPS) + 2
+"""Entries of the table behind those of the loops: the first word, the next record, and the following word."""
+ENTRIES = ONE + 1
+
+
+class AddressWalker(wiring.Component):
+    """Address, row and column of the word that is read.
+
+    Members
+    -------
+    take: in, one bit for each word of an entry: it is the word in `word`, and belongs to the entry `group`.
+    entry: in, what `advance` adds in the next cycle.
+    clear, advance: in, set to zero; add.
+    height, width: in, of the tensor.
+    address: out.
+    border: out, the address of the cycle before was outside of the tensor.
+    """
+
+    def __init__(self, array: ArrayConfig) -> None:
+        self.array = array
+        super().__init__(
+            {
+                "take": In(step_words(array)),
+                "group": In(range(ENTRIES)),
+                "word": In(array.word_bits),
+                "entry": In(range(ENTRIES)),
+                "clear": In(1),
+                "advance": In(1),
+                "height": In(COUNT_BITS),
+                "width": In(COUNT_BITS),
+                "address": Out(array.address_bits),
+                "border": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        array = self.array
+        bits = array.address_bits + 2 * EXTENT_BITS
+        parts = []
+        for index, low in enumerate(range(0, bits, array.word_bits)):
+            size = min(array.word_bits, bits - low)
+            init = [0] * ONE + [int(low == 0)]
+            memory = Memory(shape=unsigned(size), depth=ENTRIES, init=init, attrs={"ram_style": "block"})
+            m.submodules[f"steps_{index}"] = memory
+            writer, reader = memory.write_port(), memory.read_port()
+            m.d.comb += [
+                writer.en.eq(self.take[index]),
+                writer.addr.eq(self.group),
+                writer.data.eq(self.word),
+                reader.en.eq(1),
+                reader.addr.eq(self.entry),
+            ]
+            parts.append(reader.data)
+        steps = Cat(*parts)
+        row, column = Signal(signed(EXTENT_BITS)), Signal(signed(EXTENT_BITS))
+        place = 0
+        for register in (self.address, row, column):
+            step = steps[place : place + len(register)]
+            place += len(register)
+            with m.If(self.clear):
+                m.d.sync += register.eq(0)
+            with m.Elif(self.advance):
+                m.d.sync += register.eq(register + step)
+        # A negative number is a large one without its sign.
+        outside = (row.as_unsigned() >= self.height) | (column.as_unsigned() >= self.width)
+        m.d.sync += self.border.eq(outside)
+        return m
+
+
+def entry_of_level(lasts: Signal) -> Mux:
+    """Return the entry of the innermost loop that is not in its last iteration."""
+    entry = len(LOOPS) - 1
+    for level in reversed(range(len(LOOPS) - 1)):
+        entry = Mux(lasts[level], entry, level)
+    return entry

@@ -1,0 +1,73 @@
+"""The registers of a descriptor: each takes its bits from the word that it lies in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from amaranth.hdl import Module, Shape, Signal, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.records import SIGNED, STEPS, descriptor_words, layout
+
+_TARGET = ("target", "target_step")
+
+
+def field_shapes(array: ArrayConfig) -> Mapping[str, Shape]:
+    """Return the shape of each field that is a register, no wider than the array needs it.
+
+    What is added to addresses is in a memory, and where results go in `Descriptor.target`.
+    """
+    table = {name for names in STEPS for name in names}
+    needed = {"rows": array.rows.bit_length(), "outputs": array.lanes.bit_length()}
+    needed |= {"steps": max((array.steps_per_word - 1).bit_length(), 1)}
+    shapes = {}
+    for name, (_, bits) in layout(array).items():
+        if name not in table and name not in _TARGET:
+            width = min(bits, needed.get(name, bits))
+            shapes[name] = signed(width) if name in SIGNED else unsigned(width)
+    return shapes
+
+
+class Descriptor(wiring.Component):
+    """All fields of the record that runs.
+
+    Members
+    -------
+    take: in, one bit for each word of a descriptor: it is the word in `word`.
+    word: in.
+    stored: in, strobe: a pixel is stored, its target was taken.
+    clear: in, strobe: a record begins.
+    target: out, where the next pixel is stored.
+    and one output for each of `field_shapes`.
+    """
+
+    def __init__(self, array: ArrayConfig) -> None:
+        self.array = array
+        members = {"take": In(descriptor_words(array)), "word": In(array.word_bits), "stored": In(1), "clear": In(1)}
+        fields = {name: Out(shape) for name, shape in field_shapes(array).items()}
+        super().__init__({**members, "target": Out(array.address_bits), **fields})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for name, shape in field_shapes(self.array).items():
+            self._load(m, name, getattr(self, name), shape.width)
+        # `target` goes through the register of `target_step`, and is added to zero: that saves a multiplexer.
+        step, first = Signal(self.array.address_bits), Signal()
+        for name in _TARGET:
+            self._load(m, name, step, len(step))
+        m.d.sync += first.eq(self.take[self._word(_TARGET[0])])
+        with m.If(self.clear):
+            m.d.sync += self.target.eq(0)
+        with m.Elif(first | self.stored):
+            m.d.sync += self.target.eq(self.target + step)
+        return m
+
+    def _word(self, name: str) -> int:
+        return layout(self.array)[name][0] // self.array.word_bits
+
+    def _load(self, m: Module, name: str, register: Signal, bits: int) -> None:
+        low = layout(self.array)[name][0] % self.array.word_bits
+        with m.If(self.take[self._word(name)]):
+            m.d.sync += register.eq(self.word[low : low + bits])

@@ -1,0 +1,273 @@
+"""Composition of the shared engine."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.shared import SharedConfig
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.cycles import STEP_LATENCY, factor_levels, finish_latency, requantizer_latency
+from nnhw.hdl.buffer import StreamBuffer
+from nnhw.hdl.shared.address import AddressWalker
+from nnhw.hdl.shared.constants import Constants
+from nnhw.hdl.shared.descriptor import Descriptor
+from nnhw.hdl.shared.drain import Drain
+from nnhw.hdl.shared.lanes import Lanes
+from nnhw.hdl.shared.loader import Loader, Refusal, Status
+from nnhw.hdl.shared.memory import WordMemory, WordRam
+from nnhw.hdl.shared.nest import Schedule
+from nnhw.hdl.shared.requantizer import Requantizer, low_bits
+from nnhw.hdl.shared.sequencer import Sequencer, delayed
+from nnhw.hdl.shared.store import Collector, WriteRegister
+from nnhw.hdl.shared.transfer import Transfers
+
+
+class SharedEngine(wiring.Component):
+    """An array that runs the program in its memory, again and again.
+
+    Parameters
+    ----------
+    array: the hardware.
+    preloaded: program that simulation finds in the memory.
+
+    Members
+    -------
+    i: stream of beats, taken only while there is a program. o: stream of bytes.
+    load: stream of the bytes of an image.
+    state, reason, crc, output_bytes: out, see `Loader`; they survive a reset.
+    busy: out, the array multiplies in this cycle. record: out, index of the record that runs.
+    tap_valid, tap_payload: out, a granule was stored: its bits, the address of its first word, its slice.
+
+    Timing: see `nnhw.engines.shared.cycles`.
+    """
+
+    def __init__(self, array: ArrayConfig, preloaded: SharedConfig | None = None) -> None:
+        self.array, self.preloaded = array, preloaded
+        tap = array.granule_bits + array.address_bits + max((array.slices - 1).bit_length(), 1)
+        beat = data.ArrayLayout(unsigned(array.activation_bits), array.i_lanes)
+        super().__init__(
+            {
+                "i": In(stream.Signature(beat)),
+                "o": Out(stream.Signature(8)),
+                "load": In(stream.Signature(8)),
+                "state": Out(Status),
+                "reason": Out(Refusal),
+                "crc": Out(32),
+                "output_bytes": Out(32),
+                "busy": Out(1),
+                "record": Out(16),
+                "tap_valid": Out(1),
+                "tap_payload": Out(tap),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._parts(m)
+        self._program(m)
+        self._memory(m)
+        self._fetch(m)
+        self._array(m)
+        self._results(m)
+        self._streams(m)
+        return m
+
+    def _parts(self, m: Module) -> None:
+        """Add all parts."""
+        array, program = self.array, self.preloaded
+        image = program.image if program else b""
+        status = (int.from_bytes(image[-4:], "little"), program.o_beats) if program else None
+        m.submodules.loader = self.loader = Loader(array, status)
+        m.submodules.memory = self.memory = WordMemory(
+            array.words, array.word_bits, array.slices, program.words if program else ()
+        )
+        m.submodules.sequencer = self.sequencer = Sequencer(array)
+        m.submodules.descriptor = self.descriptor = Descriptor(array)
+        m.submodules.walker = self.walker = AddressWalker(array)
+        m.submodules.schedule = self.schedule = Schedule(array)
+        m.submodules.weights = self.weights = WordRam(array.rows, array.products * array.weight_bits, array.word_bits)
+        m.submodules.lanes = self.lanes = Lanes(array)
+        self.drain, self.transfers = Drain(array), Transfers(array)
+        m.submodules.drain = ResetInserter(~self.loader.ready)(self.drain)
+        low = min(low_bits(array), array.addend_bits)
+        pieces = {"factor": (array.addend_bits, array.factor_bits), "addend_low": (0, low)}
+        if low < array.addend_bits:
+            pieces["addend_high"] = (low, array.addend_bits - low)
+        m.submodules.constants = self.constants = Constants(array, pieces)
+        m.submodules.collector = self.collector = Collector(array)
+        m.submodules.register = self.register = WriteRegister(array, array.i_lanes * array.activation_bits)
+        m.submodules.transfers = ResetInserter(~self.loader.ready)(self.transfers)
+        self.word = Signal(array.word_bits, reset_less=True)
+        self.read, self.load_word = Signal(), Signal()
+        self.outstanding = Signal()
+
+    def _program(self, m: Module) -> None:
+        """Connect loader, sequencer and descriptor."""
+        loader, sequencer, descriptor = self.loader, self.sequencer, self.descriptor
+        wiring.connect(m, wiring.flipped(self.load), loader.i)
+        m.d.comb += [
+            *(getattr(self, name).eq(getattr(loader, name)) for name in ("state", "reason", "crc", "output_bytes")),
+            self.record.eq(sequencer.record),
+            sequencer.enable.eq(loader.ready),
+            sequencer.waiting.eq(self.outstanding),
+            *(getattr(sequencer, name).eq(getattr(descriptor, name)) for name in ("kind", "raw", "rows", "last")),
+            descriptor.clear.eq(sequencer.begin),
+            descriptor.take.eq(sequencer.take_descriptor),
+            descriptor.word.eq(self.word),
+            descriptor.stored.eq(self.register.stored),
+        ]
+
+    def _memory(self, m: Module) -> None:
+        """Connect the memory's port and the addresses."""
+        array, walker, register, sequencer = self.array, self.walker, self.register, self.sequencer
+        memory, target = self.memory, self.descriptor.target
+        m.d.comb += [
+            walker.take.eq(sequencer.take_step),
+            walker.group.eq(sequencer.major),
+            walker.word.eq(self.word),
+            walker.height.eq(self.descriptor.height),
+            walker.width.eq(self.descriptor.width),
+            walker.clear.eq(sequencer.clear & ~self.loader.body & ~register.write_word),
+            walker.advance.eq(sequencer.advance | self.read | register.write_word),
+            memory.addr.eq(Mux(register.write_granule, target + register.part, walker.address)),
+            memory.write.eq(register.write_word | register.write_granule),
+            memory.mask.eq(-1),
+            memory.i_data.eq(register.word),
+        ]
+        if array.slices > 1:
+            with m.If(register.write_granule):
+                m.d.comb += memory.mask.eq(1 << self.descriptor.target_slice[: (array.slices - 1).bit_length()])
+        m.d.sync += self.load_word.eq(self.read | sequencer.read)
+
+    def _fetch(self, m: Module) -> None:
+        """Bring words to the block RAMs, and shift those that are used code by code."""
+        array, sequencer = self.array, self.sequencer
+        chunk = array.simd * array.activation_bits
+        with m.If(self.load_word):
+            m.d.sync += self.word.eq(self.memory.data)
+        with m.Elif(self.lanes.step | self.transfers.shift):
+            m.d.sync += self.word.eq(self.word >> chunk)
+        m.d.comb += [
+            self.weights.write.eq(sequencer.take_weight),
+            self.weights.i_addr.eq(sequencer.row),
+            self.weights.i_data.eq(self.word),
+            self.weights.addr.eq(sequencer.row),
+            self.constants.take.eq(sequencer.take_constant),
+            self.constants.lane.eq(sequencer.major),
+            self.constants.word.eq(self.word),
+        ]
+
+    def _array(self, m: Module) -> None:
+        """Connect schedule and lanes."""
+        array, schedule, descriptor, lanes = self.array, self.schedule, self.descriptor, self.lanes
+        sequencer, step = self.sequencer, self.schedule.step
+        for name in schedule.signature.members:
+            if name in descriptor.signature.members:
+                m.d.comb += getattr(schedule, name).eq(getattr(descriptor, name))
+        m.d.comb += [
+            schedule.run.eq(sequencer.run),
+            schedule.hold.eq(self.outstanding),
+            sequencer.done.eq(self.transfers.done | (step & schedule.position & schedule.done)),
+        ]
+        entry = Signal.like(schedule.entry)
+        m.d.sync += entry.eq(schedule.entry)
+        m.d.comb += self.walker.entry.eq(Mux(sequencer.run, entry, sequencer.entry))
+        rows = ~descriptor.hold & (schedule.tap | ~descriptor.channelwise)
+        flags = Cat(step, schedule.fresh, schedule.position, rows, schedule.tap) & step.replicate(5)
+        stages = delayed(m, "stage", flags, STEP_LATENCY)
+        weights = stages[STEP_LATENCY - 1 if array.dsp else STEP_LATENCY]
+        m.d.comb += [
+            self.read.eq(stages[2][1] | self.transfers.read),
+            sequencer.row_step.eq(weights[3]),
+            sequencer.row_clear.eq(weights[2]),
+            lanes.step.eq(stages[-1][0]),
+            lanes.position.eq(stages[-1][2]),
+            lanes.word.eq(self.word),
+            lanes.border.eq(descriptor.border),
+            lanes.channelwise.eq(descriptor.channelwise),
+            lanes.source_slice.eq(descriptor.source_slice),
+            lanes.weights.eq(self.weights.data),
+            self.busy.eq(lanes.step),
+        ]
+        with m.If(self.load_word):
+            m.d.sync += lanes.outside.eq(self.walker.border)
+        if array.parts > 1:
+            with m.If(lanes.step):
+                m.d.sync += lanes.part.eq(Mux(stages[-1][4], 0, lanes.part + 1))
+
+    def _results(self, m: Module) -> None:
+        """Connect drain, requantizers and the way to memory."""
+        array, drain, descriptor = self.array, self.drain, self.descriptor
+        collector, register, constants = self.collector, self.register, self.constants
+        levels = factor_levels(array)
+        positions = delayed(m, "position", drain.position, levels + 2)
+        busy = delayed(m, "draining", drain.busy, 2 + requantizer_latency(array))
+        store = delayed(
+            m, "store", self.schedule.store, finish_latency(array) + array.drain_cycles - 1 + requantizer_latency(array)
+        )
+        m.d.comb += [
+            drain.finish.eq(self.lanes.finish),
+            drain.sums.eq(self.lanes.sums),
+            drain.raw.eq(descriptor.raw),
+            drain.outputs.eq(descriptor.outputs),
+            constants.at_factor.eq(positions[0]),
+            constants.at_addend_low.eq(positions[levels + 1]),
+            collector.valid.eq(busy[-1]),
+            collector.store.eq(store[-1]),
+            collector.clear.eq(self.sequencer.begin),
+            register.granule.eq(collector.granule),
+            register.full.eq(collector.full),
+            register.free.eq(~self.read),
+            self.tap_valid.eq(register.tap),
+            self.tap_payload.eq(Cat(register.content, descriptor.target, descriptor.target_slice)),
+        ]
+        if "at_addend_high" in constants.signature.members:
+            m.d.comb += constants.at_addend_high.eq(positions[levels + 2])
+        for unit in range(array.drains):
+            self._requantizer(m, unit)
+        with m.If(self.schedule.step & self.schedule.position & (descriptor.raw != 0)):
+            m.d.sync += self.outstanding.eq(1)
+        with m.Elif(drain.sent | ~self.loader.ready):
+            m.d.sync += self.outstanding.eq(0)
+
+    def _requantizer(self, m: Module, unit: int) -> None:
+        m.submodules[f"requantizer_{unit}"] = requantizer = Requantizer(self.array)
+        for name in ("shift", "even", "parity", "low", "high"):
+            m.d.comb += getattr(requantizer, name).eq(getattr(self.descriptor, name))
+        for name, (_, bits) in self.constants.pieces.items():
+            m.d.comb += getattr(requantizer, name).eq(getattr(self.constants, name)[unit * bits : (unit + 1) * bits])
+        m.d.comb += [requantizer.sum.eq(self.drain.o_sums[unit]), self.collector.codes[unit].eq(requantizer.code)]
+
+    def _streams(self, m: Module) -> None:
+        """Connect input and output."""
+        transfers, drain, register, descriptor = self.transfers, self.drain, self.register, self.descriptor
+        loading = self.loader.take
+        wiring.connect(m, wiring.flipped(self.i), transfers.i)
+        m.submodules.buffer = buffer = StreamBuffer(unsigned(8))
+        wiring.connect(m, buffer.o, wiring.flipped(self.o))
+        m.d.comb += [
+            transfers.fill.eq(self.sequencer.fill),
+            transfers.emit.eq(self.sequencer.emit),
+            *(getattr(transfers, name).eq(getattr(descriptor, name)) for name in ("pixels", "elements", "flip")),
+            transfers.word.eq(self.word),
+            buffer.i.valid.eq(drain.o.valid | transfers.o.valid),
+            buffer.i.payload.eq(Mux(transfers.emit, transfers.o.payload, drain.o.payload)),
+            drain.o.ready.eq(buffer.i.ready),
+            transfers.o.ready.eq(buffer.i.ready),
+            register.by_bytes.eq(self.loader.body),
+            register.clear.eq(self.sequencer.begin & ~self.loader.body),
+            register.take.eq(loading | transfers.take),
+            register.flush.eq(transfers.flush & ~self.loader.body),
+            register.beat.eq(self._beat()),
+        ]
+
+    def _beat(self) -> Value:
+        """Return the beat for the register of words: bytes of the body, or input, repeated to the longer of them."""
+        bits = len(self.transfers.beat)
+        longer = max(bits, 8)
+        return Mux(
+            self.loader.body, Cat(*[self.load.payload] * (longer // 8)), Cat(*[self.transfers.beat] * (longer // bits))
+        )
+

@@ -1,0 +1,153 @@
+"""The array: what its lanes take, their products, and their accumulators."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.cycles import lane_latency
+from nnhw.hdl.arithmetic import dot_product
+from nnhw.hdl.carry import family_of
+from nnhw.hdl.dsp import DspProducts
+
+
+class Lanes(wiring.Component):
+    """All lanes.
+
+    Dense, all lanes take the lowest `simd` codes of the word; channelwise, lane k takes code k of a granule, and zeros
+    for its other products. Elsewhere than in DSP blocks factors are registered in front of the products.
+
+    Members
+    -------
+    word: in, the word of this step, its codes in the lowest bits. outside: in, it is border.
+    border, channelwise, source_slice: in, fields of the descriptor. part: in, of a granule that takes several words.
+    weights: in, one cycle behind the word without DSP blocks.
+    step, position: in, the lanes take the word; it is the last of a position.
+    finish: out, sums are complete after the next edge.
+    sums: out.
+    """
+
+    def __init__(self, array: ArrayConfig) -> None:
+        self.array = array
+        super().__init__(
+            {
+                "word": In(array.word_bits),
+                "outside": In(1),
+                "border": In(signed(array.activation_bits)),
+                "channelwise": In(1),
+                "source_slice": In(range(max(array.slices, 2))),
+                "part": In(range(max(array.parts, 2))),
+                "weights": In(array.products * array.weight_bits),
+                "step": In(1),
+                "position": In(1),
+                "finish": Out(1),
+                "sums": Out(data.ArrayLayout(signed(array.sum_bits), array.lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        array, latency = self.array, lane_latency(self.array)
+        totals = (self._dsp if array.dsp else self._logic)(m, self._activations(m), family_of(platform))
+        step, position = self.step, self.position
+        for stage in range(latency):
+            flags = Signal(2, name=f"flags_{stage}")
+            m.d.sync += flags.eq(Cat(step, step & position))
+            step, position = flags[0], flags[1]
+        first = Signal(init=1)
+        m.d.comb += self.finish.eq(position)
+        with m.If(step):
+            m.d.sync += first.eq(position)
+            for total, lane_sum in zip(totals, self.sums, strict=True):
+                m.d.sync += lane_sum.eq(Mux(first, total, lane_sum + total))
+        return m
+
+    def _activations(self, m: Module) -> list[list[Value]]:
+        """Return the codes [lanes][simd] that the lanes take."""
+        array, bits = self.array, self.array.activation_bits
+        common = []
+        for product in range(array.simd):
+            code = Mux(self.outside, self.border, self.word[product * bits : (product + 1) * bits])
+            # Channelwise a lane has one product.
+            common.append(self._register(m, f"common_{product}", code if not product else self._dense(code)))
+        taken = self._taken(m)
+        codes = []
+        for lane, own in enumerate(self._own()):
+            enabled = Const(1) if array.parts == 1 else taken[lane * bits // array.word_bits]
+            code = Mux(self.channelwise & ~self.outside, own, self._common_code())
+            first = self._register(m, f"first_{lane}", code & enabled.replicate(bits))
+            codes.append([first, *common[1:]])
+        return codes
+
+    def _common_code(self) -> Value:
+        return Mux(self.outside, self.border, self.word[: self.array.activation_bits])
+
+    def _dense(self, code: Value) -> Value:
+        return code & (~self.channelwise).replicate(len(code))
+
+    def _taken(self, m: Module) -> Signal:
+        """Return which part of the lanes takes a code."""
+        taken = Signal(self.array.parts)
+        for part in range(self.array.parts):
+            m.d.comb += taken[part].eq(~self.channelwise | (self.part == part))
+        return taken
+
+    def _own(self) -> list[Value]:
+        """Return the code of each lane, channelwise."""
+        array, bits = self.array, self.array.activation_bits
+        word: Value = self.word
+        if array.slices > 1:
+            word = word.word_select(self.source_slice, array.granule_bits)
+        return [word[lane * bits % len(word) :][:bits] for lane in range(array.lanes)]
+
+    def _register(self, m: Module, name: str, code: Value) -> Value:
+        """Return a code one cycle later; DSP blocks have a register for it."""
+        if self.array.dsp:
+            return code.as_signed()
+        register = Signal(signed(self.array.activation_bits), name=name, reset_less=True)
+        m.d.sync += register.eq(code)
+        return register
+
+    def _weight(self, lane: int) -> list[Value]:
+        bits, simd = self.array.weight_bits, self.array.simd
+        return [self.weights[(lane * simd + product) * bits :][:bits] for product in range(simd)]
+
+    def _dsp(self, m: Module, activations: list[list[Value]], family: str | None) -> list[Value]:
+        """Return the sum of each lane's products, made in DSP blocks: two neighbours share a block of the iCE40."""
+        array = self.array
+        a, b = signed(array.activation_bits), signed(array.weight_bits)
+        m.submodules.products = products = DspProducts(array.products, a, b)
+        m.d.comb += products.ce.eq(1)
+        totals = []
+        for lane, codes in enumerate(activations):
+            for product, (code, weight) in enumerate(zip(codes, self._weight(lane), strict=True)):
+                index = lane * array.simd + product
+                m.d.comb += [products.i_a[index].eq(code), products.i_b[index].eq(weight.as_signed())]
+            terms = [products.o[lane * array.simd + product] for product in range(array.simd)]
+            totals.append(_adders(m, f"total_{lane}", terms))
+        return totals
+
+    def _logic(self, m: Module, activations: list[list[Value]], family: str | None) -> list[Value]:
+        """Return the sum of each lane's products, made in logic."""
+        arithmetic = LaneArithmetic(self.array.activation, self.array.weight)
+        totals = []
+        for lane, codes in enumerate(activations):
+            m.submodules[f"lane_{lane}"] = inner = Module()
+            totals.append(dot_product(inner, arithmetic, codes, self._weight(lane), Const(1), family))
+        return totals
+
+
+def _adders(m: Module, name: str, terms: list[Value]) -> Value:
+    """Return the sum of terms, added in pairs, a register behind each adder."""
+    while len(terms) > 1:
+        sums = []
+        for index in range(0, len(terms), 2):
+            total = terms[index] + terms[index + 1]
+            register = Signal(total.shape(), name=f"{name}_{len(terms)}_{index}", reset_less=True)
+            m.d.sync += register.eq(total)
+            sums.append(register)
+        terms = sums
+    return terms[0]

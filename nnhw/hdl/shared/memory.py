@@ -1,0 +1,107 @@
+"""The memory that holds program, weights and activations, and the block RAMs that are filled from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Signal, Value, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.large_ram import LARGE_BITS, check_large
+from nnhw.hdl.carry import family_of
+from nnhw.hdl.memory import block_ram, large_rams
+
+
+class WordMemory(wiring.Component):
+    """A memory with one port: large RAMs where the device has them, else block RAM.
+
+    Parameters
+    ----------
+    words, bits: of the memory, and of a word.
+    granules: parts of a word that are written by themselves.
+    init: what simulation finds in it; hardware begins with anything.
+
+    Members
+    -------
+    addr: in, of the word.
+    write: in, the granules in `mask` become those of `i_data`; else the word is read.
+    data: out, the word that was read, after the next edge and for one cycle.
+    """
+
+    def __init__(self, words: int, bits: int, granules: int = 1, init: Sequence[int] = ()) -> None:
+        self.words, self.bits, self.granules, self.init = words, bits, granules, init
+        members = {"addr": In(range(words)), "write": In(1), "mask": In(granules), "i_data": In(bits)}
+        super().__init__({**members, "data": Out(bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        if family_of(platform) == "ice40" and "up5k" in str(getattr(platform, "device", "")).lower():
+            check_large("the memory of a shared engine", self.words)
+            nibbles = Cat(bit.replicate(self.bits // self.granules // 4) for bit in self.mask)
+            data = Signal(-(-self.bits // LARGE_BITS) * LARGE_BITS)
+            m.d.comb += data.eq(self.i_data)
+            m.d.comb += self.data.eq(large_rams(m, self.addr, data, self.write, Signal(init=1), nibbles))
+            return m
+        memory = Memory(shape=unsigned(self.bits), depth=self.words, init=self.init, attrs={"ram_style": "block"})
+        m.submodules.memory = memory
+        writer, reader = memory.write_port(granularity=self.bits // self.granules), memory.read_port()
+        m.d.comb += [
+            writer.en.eq(self.mask & self.write.replicate(self.granules)),
+            writer.addr.eq(self.addr),
+            writer.data.eq(self.i_data),
+            reader.en.eq(~self.write),
+            reader.addr.eq(self.addr),
+            self.data.eq(reader.data),
+        ]
+        return m
+
+
+class WordRam(wiring.Component):
+    """A block RAM of wide rows that is written a memory word at a time, and read a row at a time.
+
+    Parameters
+    ----------
+    rows, bits: of the RAM, and of a row.
+    word_bits: of what is written; the last word of a row has only the bits that are left.
+
+    Members
+    -------
+    write: in, one bit for each word of a row.
+    i_addr, i_data: in, row and word that are written.
+    addr: in, row that is read.
+    data: out, the row, after the next edge.
+    """
+
+    def __init__(self, rows: int, bits: int, word_bits: int) -> None:
+        self.rows, self.bits, self.word_bits = rows, bits, word_bits
+        members = {"write": In(-(-bits // word_bits)), "i_addr": In(range(rows)), "i_data": In(word_bits)}
+        super().__init__({**members, "addr": In(range(rows)), "data": Out(bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        parts = [
+            self._part(m, index, min(self.word_bits, self.bits - low))
+            for index, low in enumerate(range(0, self.bits, self.word_bits))
+        ]
+        m.d.comb += self.data.eq(Cat(*parts))
+        return m
+
+    def _part(self, m: Module, index: int, bits: int) -> Value:
+        """Add the RAM of one word of each row."""
+        if self.rows == 1:
+            row = Signal(bits, name=f"row_{index}", reset_less=True)
+            with m.If(self.write[index]):
+                m.d.sync += row.eq(self.i_data)
+            return row
+        m.submodules[f"part_{index}"] = memory = block_ram(self.rows, bits)
+        writer, reader = memory.write_port(), memory.read_port()
+        m.d.comb += [
+            writer.en.eq(self.write[index]),
+            writer.addr.eq(self.i_addr),
+            writer.data.eq(self.i_data),
+            reader.en.eq(1),
+            reader.addr.eq(self.addr),
+        ]
+        return reader.data

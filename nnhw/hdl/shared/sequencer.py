@@ -1,0 +1,185 @@
+"""The order of things: where a record is, and what the memory's port is used for."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.cycles import tail_cycles
+from nnhw.engines.shared.records import Kind, descriptor_words, step_words
+from nnhw.hdl.shared.address import ENTRIES, NEXT, ONE, START
+from nnhw.hdl.shared.descriptor import field_shapes
+
+
+class State(enum.Enum):
+    """Where a record is."""
+
+    BOOT = 0
+    FETCH = 1
+    POINT = 2
+    RUN = 3
+    TAIL = 4
+    SEEK = 5
+
+
+class Phase(enum.Enum):
+    """What the word is that was fetched."""
+
+    DESCRIPTOR = 0
+    CONSTANTS = 1
+    WEIGHTS = 2
+
+
+class Sequencer(wiring.Component):
+    """Fetch a record, run it, seek the next one.
+
+    Members
+    -------
+    enable: in, there is a program; without, the engine stays at its beginning.
+    kind, raw, rows, last: in, fields of the descriptor.
+    done: in, the record's last cycle of work. waiting: in, raw results have not left.
+    fill, emit, run: out, such a record runs; `begin`: out, strobe, a record begins.
+    read: out, fetch a word. entry, clear, advance: out, for the address.
+    take_descriptor, take_step, take_constant, take_weight: out, one bit for each word of such a thing: it has come.
+    major: out, the entry of steps, or the lane. row: out, of weights.
+    row_step, row_clear: in, while the record runs: go on to the next row of weights, or back to the first.
+    record: out, index of the record in the program.
+    """
+
+    def __init__(self, array: ArrayConfig) -> None:
+        self.array = array
+        shapes = field_shapes(array)
+        self._majors = max(-(-descriptor_words(array) // step_words(array)), array.lanes)
+        strobes_in = ("enable", "done", "waiting", "row_step", "row_clear")
+        strobes_out = ("fill", "emit", "run", "begin", "read", "clear", "advance")
+        super().__init__(
+            {name: In(1) for name in strobes_in}
+            | {name: Out(1) for name in strobes_out}
+            | {name: In(shapes[name]) for name in ("kind", "raw", "rows", "last")}
+            | {
+                "entry": Out(range(ENTRIES)),
+                "take_descriptor": Out(descriptor_words(array)),
+                "take_step": Out(step_words(array)),
+                "take_constant": Out(array.constant_words),
+                "take_weight": Out(array.row_words),
+                "major": Out(range(self._majors)),
+                "row": Out(range(array.rows + 1)),
+                "record": Out(16),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        state, second, fetched = Signal(State), Signal(), Signal()
+        tail = Signal(range(tail_cycles(self.array)))
+        m.d.comb += [
+            self.read.eq(state == State.FETCH),
+            self.begin.eq((state == State.SEEK) | (state == State.BOOT)),
+            self.clear.eq((state == State.BOOT) | (((state == State.POINT) | (state == State.SEEK)) & ~second)),
+            self.advance.eq(self.read | second),
+            self.entry.eq(ONE),
+        ]
+        with m.If(state == State.SEEK):
+            m.d.comb += self.entry.eq(Mux(second, ONE, NEXT))
+        with m.If((state == State.POINT) & ~second):
+            m.d.comb += self.entry.eq(START)
+        with m.Switch(state):
+            with m.Case(State.BOOT):
+                m.d.sync += self.record.eq(0)
+                with m.If(self.enable):
+                    m.d.sync += state.eq(State.FETCH)
+            with m.Case(State.FETCH):
+                with m.If(fetched):
+                    m.d.sync += state.eq(State.POINT)
+            with m.Case(State.POINT):
+                m.d.sync += second.eq(~second)
+                with m.If(second):
+                    m.d.sync += state.eq(State.RUN)
+                    m.d.sync += [
+                        self.fill.eq(self.kind == Kind.FILL),
+                        self.emit.eq(self.kind == Kind.EMIT),
+                        self.run.eq(self.kind == Kind.COMPUTE),
+                    ]
+            with m.Case(State.RUN):
+                m.d.sync += tail.eq(tail_cycles(self.array) - 1)
+                with m.If(self.done):
+                    m.d.sync += [self.fill.eq(0), self.emit.eq(0), self.run.eq(0), state.eq(State.TAIL)]
+            with m.Case(State.TAIL):
+                with m.If(tail != 0):
+                    m.d.sync += tail.eq(tail - 1)
+                with m.If(((tail == 0) | ~(self.kind == Kind.COMPUTE)) & ~self.waiting):
+                    m.d.sync += state.eq(State.SEEK)
+            with m.Case(State.SEEK):
+                m.d.sync += second.eq(~second)
+                with m.If(second):
+                    m.d.sync += [state.eq(State.FETCH), self.record.eq(Mux(self.last, 0, self.record + 1))]
+        with m.If(~self.enable):
+            m.d.sync += [state.eq(State.BOOT), second.eq(0), self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
+        self._arrivals(m, fetched)
+        return m
+
+    def _arrivals(self, m: Module, fetched: Signal) -> None:
+        """Say what each fetched word is: it comes two cycles behind its read."""
+        array, each = self.array, step_words(self.array)
+        phase, coming, came = Signal(Phase), Signal(), Signal()
+        most = max(each, array.constant_words, array.row_words)
+        word, end = Signal(range(max(most, 2))), Signal()
+        m.d.sync += [coming.eq(self.read), came.eq(coming & self.read)]
+        valid, full = came & self.read, self.row == self.rows
+        phases = {
+            Phase.DESCRIPTOR: each,
+            Phase.CONSTANTS: array.constant_words,
+            Phase.WEIGHTS: array.row_words,
+        }
+        takes = (self.take_step, self.take_constant, self.take_weight)
+        for (this, count), take in zip(phases.items(), takes, strict=True):
+            here = phase == this
+            if this is Phase.DESCRIPTOR and descriptor_words(array) > each * ONE:
+                here &= self.major < ONE
+            if this is Phase.WEIGHTS:
+                here &= ~full
+            for index in range(count):
+                m.d.comb += take[index].eq(valid & here & (word == index))
+            with m.If(phase == this):
+                m.d.comb += end.eq(word == count - 1)
+        for index in range(descriptor_words(array)):
+            here = (self.major == index // each) & (word == index % each)
+            m.d.comb += self.take_descriptor[index].eq(valid & (phase == Phase.DESCRIPTOR) & here)
+
+        descriptor_end = valid & (phase == Phase.DESCRIPTOR) & self.take_descriptor[-1]
+        constants_end = valid & (phase == Phase.CONSTANTS) & end & (self.major == array.lanes - 1)
+        m.d.comb += fetched.eq(
+            Mux(self.kind == Kind.COMPUTE, valid & (phase == Phase.WEIGHTS) & full, descriptor_end)
+        )
+        with m.If(~self.read):
+            m.d.sync += [phase.eq(Phase.DESCRIPTOR), self.major.eq(0), word.eq(0)]
+        with m.Elif(valid):
+            m.d.sync += word.eq(Mux(end, 0, word + 1))
+            with m.If(end):
+                m.d.sync += self.major.eq(self.major + 1)
+            with m.If(descriptor_end):
+                m.d.sync += [phase.eq(Mux(self.raw == 0, Phase.CONSTANTS, Phase.WEIGHTS)), word.eq(0)]
+                m.d.sync += self.major.eq(0)
+            with m.Elif(constants_end):
+                m.d.sync += phase.eq(Phase.WEIGHTS)
+        self._row(m, self.begin | fetched, valid & (phase == Phase.WEIGHTS) & end)
+
+    def _row(self, m: Module, anew: Value, filled: Value) -> None:
+        """Count rows of weights, while they are fetched and while they are used."""
+        with m.If(anew | self.row_clear):
+            m.d.sync += self.row.eq(0)
+        with m.Elif(filled | self.row_step):
+            m.d.sync += self.row.eq(self.row + 1)
+
+
+def delayed(m: Module, name: str, flags: Value, cycles: int) -> list[Value]:
+    """Return flags 0, 1, .. up to so many cycles ago."""
+    taps = [flags]
+    for index in range(cycles):
+        later = Signal(len(flags), name=f"{name}_{index + 1}")
+        m.d.sync += later.eq(taps[-1])
+        taps.append(later)
+    return taps
+

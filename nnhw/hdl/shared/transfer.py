@@ -1,0 +1,97 @@
+"""Tensors that come in and go out."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.records import SIZE_BITS
+
+
+class Transfers(wiring.Component):
+    """The counters of `Fill` and `Emit`, and the elements on their way.
+
+    Members
+    -------
+    fill, emit: in, such a record runs.
+    pixels, elements, flip: in, fields of the descriptor.
+    i: stream of beats. take, beat, flush: out, to the register of words that are written.
+    word: in, what was read, the next element in the lowest codes. read, shift: out, for the next word, the next codes.
+    o: stream of bytes.
+    done: out, in the last cycle of a record.
+
+    Timing: a beat a cycle; an element a cycle, two cycles more for each word.
+    """
+
+    def __init__(self, array: ArrayConfig) -> None:
+        self.array = array
+        beat = data.ArrayLayout(unsigned(array.activation_bits), array.i_lanes)
+        super().__init__(
+            {
+                "fill": In(1),
+                "emit": In(1),
+                "pixels": In(SIZE_BITS),
+                "elements": In(SIZE_BITS),
+                "flip": In(1),
+                "i": In(stream.Signature(beat)),
+                "take": Out(1),
+                "beat": Out(array.i_lanes * array.activation_bits),
+                "flush": Out(1),
+                "word": In(array.simd * array.activation_bits),
+                "read": Out(1),
+                "shift": Out(1),
+                "o": Out(stream.Signature(8)),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        sent = Signal()
+        flipped = [Cat(code[:-1], code[-1] ^ self.flip) for code in self.i.payload]
+        m.d.comb += [
+            self.i.ready.eq(self.fill),
+            self.take.eq(self.fill & self.i.valid),
+            self.beat.eq(Cat(*flipped)),
+        ]
+        self._count(m, self.take | sent)
+        self._emit(m, sent)
+        return m
+
+    def _count(self, m: Module, step: Value) -> None:
+        """Count elements and pixels; `flush` is high with the last element of a pixel."""
+        skipped = (self.array.i_lanes - 1).bit_length()
+        element, pixel = Signal(SIZE_BITS), Signal(SIZE_BITS)
+        same = element[skipped:] == self.elements[skipped:]
+        if skipped:
+            same &= self.fill | (element[:skipped] == self.elements[:skipped])
+        m.d.comb += [self.flush.eq(same), self.done.eq(step & same & (pixel == self.pixels))]
+        with m.If(~(self.fill | self.emit)):
+            m.d.sync += [element.eq(0), pixel.eq(0)]
+        with m.Elif(step):
+            m.d.sync += element.eq(Mux(same, 0, element + Mux(self.fill, self.array.i_lanes, 1)))
+            with m.If(same):
+                m.d.sync += pixel.eq(pixel + 1)
+
+    def _emit(self, m: Module, sent: Signal) -> None:
+        """Read a word, wait for it, send its elements."""
+        array, bits = self.array, self.array.activation_bits
+        place, waiting, sending = Signal(range(array.codes_per_word)), Signal(), Signal()
+        within = (array.simd - 1).bit_length()
+        code = self.word.word_select(place[:within], bits) if within else self.word
+        top = code[-1] ^ self.flip
+        fill = (top & ~self.flip).replicate(8 - bits)
+        m.d.comb += [
+            self.read.eq(self.emit & ~waiting & ~sending),
+            self.o.valid.eq(sending),
+            self.o.payload.eq(Cat(code[:-1], top, fill)),
+            sent.eq(sending & self.o.ready),
+            self.shift.eq(sent & place[:within].all() if within else sent),
+        ]
+        m.d.sync += waiting.eq(self.read)
+        with m.If(waiting):
+            m.d.sync += [sending.eq(1), place.eq(0)]
+        with m.Elif(sent):
+            m.d.sync += [sending.eq(~(self.flush | (place == array.codes_per_word - 1))), place.eq(place + 1)]

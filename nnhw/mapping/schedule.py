@@ -1,0 +1,216 @@
+"""The schedule of an accelerator, and FIFOs that are as deep as it asks for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nnhw.accelerator import Accelerator, EngineConfig, Stage
+from nnhw.engines.fifo import FifoConfig, FifoModel
+from nnhw.engines.shared import SharedConfig
+from nnhw.engines.shared.model import SharedModel, lone_schedule
+from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, run_network
+from nnhw.errors import MappingError
+from nnhw.mapping.cost import cost
+from nnhw.mapping.family import ICE40, Family
+
+FIFO_MIN_DEPTH = 3
+FRAMES = 5
+"""Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
+PATIENT_FRAMES = 2
+"""Frames that are stepped beat by beat: behind the first one, every engine is where it began."""
+MOST_TRIAL_CYCLES = 400_000
+"""Cycles that are stepped to find out whether FIFOs may be shallower, at most."""
+LEAST_SAVED_LC = 20
+"""Logic cells that a shallower FIFO must save, to be worth the trials."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Engines and what flows through them.
+
+    Parameters
+    ----------
+    stages: in stream order.
+    i_beats, o_beats: of one frame at either end.
+    """
+
+    stages: tuple[Stage, ...]
+    i_beats: int
+    o_beats: int
+
+    @property
+    def joining(self) -> tuple[int, ...]:
+        """Indices of the FIFOs in front of joins."""
+        indices = {index for stage in self.stages if len(stage.sources) > 1 for index, _ in stage.sources}
+        return tuple(sorted(index for index in indices if isinstance(self.stages[index].config, FifoConfig)))
+
+    def with_fifo(self, index: int, config: EngineConfig) -> Network:
+        """Return the network with another configuration of a stage."""
+        stages = list(self.stages)
+        stages[index] = replace(stages[index], config=config)
+        return replace(self, stages=tuple(stages))
+
+    def schedule(self) -> Schedule:
+        """Return latency and interval. Raises: MappingError where engines wait for each other for ever."""
+        if len(self.stages) == 1 and isinstance(self.stages[0].config, SharedConfig):
+            return lone_schedule(self.stages[0].config)
+        return self.run([model_of(stage.config) for stage in self.stages])
+
+    def run(self, models: Sequence[CycleModel | NetworkModel]) -> Schedule:
+        """Step models of the stages; see `schedule`."""
+        bounds = sum(cycle_bound(stage.config) for stage in self.stages)
+        limit = (FRAMES + 1) * (bounds + self.i_beats + self.o_beats) + 1000
+        start, ends = run_network(models, self._sources, self.i_beats, self.o_beats, FRAMES, limit)
+        return Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=ends[-1] - ends[-2])
+
+    def can_hang(self) -> bool:
+        """Return whether there are stalls under which engines wait for each other for ever.
+
+        What an engine takes and gives, and in which order, does not depend on when; so it does not depend on stalls
+        whether a network comes to a halt, but for one thing: how many beats are on their way in a pipeline when it
+        stands still. They are fewest where a beat comes in only when nothing moves any more.
+        """
+        try:
+            self.run_patiently([model_of(stage.config) for stage in self.stages])
+        except MappingError:
+            return True
+        return False
+
+    def run_patiently(self, models: Sequence[CycleModel | NetworkModel]) -> None:
+        """Step models of the stages, a beat at a time; see `can_hang`."""
+        bounds = sum(cycle_bound(stage.config) for stage in self.stages)
+        limit = PATIENT_FRAMES * (self.i_beats + 1) * bounds
+        run_network(models, self._sources, self.i_beats, self.o_beats, PATIENT_FRAMES, limit, patient=True)
+
+    @property
+    def _sources(self) -> list[tuple[tuple[int, int], ...]]:
+        return [stage.sources for stage in self.stages]
+
+
+def schedule_stages(
+    stages: Sequence[Stage], i_beats: int, o_beats: int, family: Family = ICE40
+) -> tuple[tuple[Stage, ...], Schedule]:
+    """Find latency, interval, and depths at which no FIFO of a join delays anything.
+
+    Each is first as deep as one without bounds was full, with an input that never pauses and with one that always does:
+    a join waits for its longer branch, whose engines need a fixed number of input beats for each output beat, and the
+    FIFO of the shorter one has held as many. Then each becomes shallower where that saves a block RAM or logic, as
+    long as neither latency nor interval change and the network cannot hang (`Network.can_hang`). Depths of the same
+    cost are not told apart, and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need
+    not stall.
+
+    Returns
+    -------
+    The stages with their FIFOs as deep as they have to be, and the schedule of these.
+    """
+    network = Network(tuple(stages), i_beats, o_beats)
+    joining = network.joining
+    models, patient = _endless(network), _endless(network)
+    schedule = network.run(models)
+    if joining:
+        network.run_patiently(patient)
+    for index in joining:
+        depth = max(model.high_water for model in (models[index], patient[index]) if isinstance(model, FifoModel))
+        network = network.with_fifo(index, replace(_fifo(network, index), depth=depth))
+    return _shallower(network, schedule, family).stages, schedule
+
+
+def _endless(network: Network) -> list[CycleModel | NetworkModel]:
+    """Return the models of a network, the FIFOs of joins without bounds."""
+    joining = network.joining
+    return [
+        FifoModel(None) if index in joining else model_of(stage.config) for index, stage in enumerate(network.stages)
+    ]
+
+
+def _fifo(network: Network, index: int) -> FifoConfig:
+    """Return the configuration of a stage that is a FIFO."""
+    config = network.stages[index].config
+    assert isinstance(config, FifoConfig)
+    return config
+
+
+def _shallower(network: Network, schedule: Schedule, family: Family) -> Network:
+    """Return the network with the shallowest FIFOs of joins that keep its schedule; see `schedule_stages`."""
+    trial = 2 * (schedule.latency_cycles + FRAMES * schedule.interval_cycles)
+    trials = MOST_TRIAL_CYCLES // trial
+
+    def weight(index: int) -> float:
+        taken = cost(network.stages[index].config, family)
+        return family.weight(taken.lc, taken.ebr, 0)
+
+    for index in sorted(network.joining, key=weight, reverse=True):
+        depths = cheaper_depths(_fifo(network, index), family)
+        if len(depths).bit_length() > trials:
+            depths = depths[len(depths) - (1 << trials) + 1 :] if trials else []
+        trials -= len(depths).bit_length()
+        config = _fifo(network, index)
+        fitting = [network.with_fifo(index, replace(config, depth=depth)) for depth in depths]
+        found = bisect_left(fitting, True, key=lambda shallow: _keeps(shallow, schedule))
+        network = [*fitting, network][found]
+    return network
+
+
+def _keeps(network: Network, schedule: Schedule) -> bool:
+    """Return whether a network has a schedule, and never hangs."""
+    try:
+        return network.schedule() == schedule and not network.can_hang()
+    except MappingError:
+        return False
+
+
+def cheaper_depths(config: FifoConfig, family: Family) -> list[int]:
+    """Return the depths at which a FIFO takes less than at its own, ascending; of those of one cost, the deepest."""
+    now = cost(config, family)
+    found: list[int] = []
+    before = now
+    for depth in range(config.depth - 1, FIFO_MIN_DEPTH - 1, -1):
+        taken = cost(replace(config, depth=depth), family)
+        if taken.ebr < before.ebr or (not taken.ebr and (now.ebr or now.lc - taken.lc >= LEAST_SAVED_LC)):
+            found.append(depth)
+        before = taken
+    return found[::-1]
+
+
+def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Family) -> Accelerator:
+    """Move FIFOs from block RAM into large RAM, those first that save most block RAMs for each.
+
+    Parameters
+    ----------
+    ebr: block RAMs to be saved.
+    spram: large RAMs that are left.
+
+    Returns
+    -------
+    The accelerator with the schedule that it then has; too few are saved where no more FIFOs can be moved.
+    """
+    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_bytes
+    network = Network(accelerator.stages, *formats)
+    moves = []
+    for index, stage in enumerate(accelerator.stages):
+        config = stage.config
+        if isinstance(config, FifoConfig) and config.in_block_ram:
+            columns = family.large_rams(config.words, config.width)
+            if columns is not None and 2 * config.beats <= accelerator.schedule.interval_cycles:
+                moves.append((-cost(config, family).ebr / columns, index, columns))
+    for _, index, columns in sorted(moves):
+        config = network.stages[index].config
+        if ebr > 0 and columns <= spram and isinstance(config, FifoConfig):
+            network = network.with_fifo(index, replace(config, large=True))
+            ebr, spram = ebr - cost(config, family).ebr, spram - columns
+    if network.stages == accelerator.stages:
+        return accelerator
+    return replace(accelerator, stages=network.stages, schedule=network.schedule())
+
+
+def model_of(config: EngineConfig) -> CycleModel | NetworkModel:
+    """Return the cycle model of an engine."""
+    return SharedModel(config) if isinstance(config, SharedConfig) else config.model()
+
+
+def cycle_bound(config: EngineConfig) -> int:
+    """Return cycles that a stage surely needs no more than, for one frame alone."""
+    i_beats = sum(config.i_beats) if isinstance(config.i_beats, tuple) else config.i_beats
+    return i_beats + config.o_beats + getattr(config, "latency", 0)

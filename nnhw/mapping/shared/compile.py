@@ -1,0 +1,147 @@
+"""From the layers of a network to the program of a shared engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnhw.engines.shared import ArrayConfig, Emit, Fill, SharedConfig
+from nnhw.engines.shared.cycles import program_cycles
+from nnhw.engines.shared.records import Record, descriptor_words
+from nnhw.errors import MappingError, raise_all
+from nnhw.ir import Graph
+from nnhw.mapping.layers import as_map
+from nnhw.mapping.reader import read_layers
+from nnhw.mapping.shared.memory import Plan, memory_map, plan_memory, too_large
+from nnhw.mapping.shared.network import Network, read_network
+from nnhw.mapping.shared.tasks import STREAMING
+from nnhw.mapping.shared.tensors import Tensor, lay_out
+from nnhw.mapping.shared.tiles import Tiler
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A network as a program.
+
+    Parameters
+    ----------
+    network: tasks and values.
+    config: array and records.
+    tensors: how each value lies in memory.
+    plan: of the memory behind the program.
+    offsets: int64 [channels]: what the sums that leave lack; None where codes leave.
+    """
+
+    network: Network
+    config: SharedConfig
+    tensors: dict[str, Tensor] = field(repr=False)
+    plan: Plan
+    offsets: np.ndarray | None = field(repr=False)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of a frame whose input and output never wait."""
+        return sum(record.total for record in program_cycles(self.config))
+
+    @property
+    def ideal_cycles(self) -> int:
+        """Cycles of an array that multiplies in each."""
+        return -(-self.network.products // self.config.array.products)
+
+    @property
+    def utilization(self) -> float:
+        """Share of the array's products that are the network's."""
+        return self.ideal_cycles / self.cycles
+
+    @property
+    def program_words(self) -> int:
+        """Words of descriptors, constants and weights."""
+        return len(self.config.words)
+
+    @property
+    def memory_map(self) -> str:
+        """For people: what lies where in memory, and from which layer to which."""
+        return memory_map(self.network, self.plan, self.program_words, self.config.array)
+
+
+def compile_body(body: Graph, array: ArrayConfig) -> Compiled:
+    """Return an integer graph as a program. Raises: MappingError."""
+    return compile_network(network_of(body), array)
+
+
+def network_of(body: Graph) -> Network:
+    """Return the tasks of an integer graph, which do not depend on the array.
+
+    Raises
+    ------
+    MappingError: what no array runs, all at once.
+    """
+    if len(body.inputs) != 1 or len(body.outputs) != 1:
+        raise MappingError(
+            f"model '{body.name}' has {len(body.inputs)} inputs and {len(body.outputs)} outputs, a shared engine has "
+            f"one of each; use {STREAMING}"
+        )
+    layers, source = read_layers(body), body.inputs[0]
+    shape = as_map(source.type.shape)
+    assert shape is not None  # the reader refuses others
+    return read_network(layers, (source.name, shape, source.type.int_dtype), layers[-1].node)
+
+
+def compile_network(network: Network, array: ArrayConfig) -> Compiled:
+    """Return a network as a program.
+
+    Raises
+    ------
+    MappingError: it exceeds a limit of the array: which, by how much, and what helps.
+    """
+    tensors = lay_out(network, array)
+    tilers = _tilers(network, tensors, array)
+    plan = plan_memory(network, tensors, tilers)
+    words = _program_words(network, tilers, array)
+    if words + plan.words > array.words:
+        raise too_large(plan, words, array)
+    places = {name: words + place for name, place in plan.places.items()}
+    records: list[Record] = [_fill(network, tensors, places)]
+    for tiler in tilers:
+        records += tiler.records(places)
+    if network.output in tensors:
+        records.append(_emit(network, tensors, places))
+    config = SharedConfig(array, tuple(records))
+    assert len(config.words) == words
+    last = tilers[-1]
+    offsets = np.broadcast_to(last.offset, last.task.channels) if last.target is None else None
+    return Compiled(network, config, tensors, plan, offsets)
+
+
+def _tilers(network: Network, tensors: Mapping[str, Tensor], array: ArrayConfig) -> tuple[Tiler, ...]:
+    """Return what makes the records of each task. Raises: MappingError, all at once."""
+    problems: list[MappingError] = []
+    found: list[Tiler] = []
+    for task in network.tasks:
+        try:
+            found.append(Tiler(task, tensors, array))
+        except MappingError as error:
+            problems.append(error)
+    raise_all(problems)
+    return tuple(found)
+
+
+def _program_words(network: Network, tilers: Sequence[Tiler], array: ArrayConfig) -> int:
+    """Return the words of a program: descriptors, constants, weights."""
+    transfers = 1 + (network.output in network.values)
+    own = sum(tiler.record_words(tile) for tiler in tilers for tile in tiler.tiles)
+    return transfers * descriptor_words(array) + own
+
+
+def _fill(network: Network, tensors: Mapping[str, Tensor], places: Mapping[str, int]) -> Fill:
+    tensor = tensors[network.source]
+    channels = tensor.value.shape[0]
+    return Fill(places[network.source], tensor.pixels, channels, tensor.zero != 0, network.source)
+
+
+def _emit(network: Network, tensors: Mapping[str, Tensor], places: Mapping[str, int]) -> Emit:
+    tensor = tensors[network.output]
+    channels = tensor.value.shape[0]
+    return Emit(places[network.output], tensor.pixels, channels, tensor.zero != 0, network.output)

@@ -1,0 +1,197 @@
+"""Step functions as one exact line for each channel: what the requantizer of a shared engine computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nnhw.engines.requantize import Thresholds
+from nnhw.errors import MappingError
+from nnhw.ir import IntType
+from nnhw.mapping.fit import MOST_SLOPE, Channel, occurring_steps, smallest_shift
+from nnhw.mapping.layers import StepFunction
+from nnhw.mapping.requantize import Function
+
+MOST_SHIFT = 50
+"""Fraction bits that are tried; sums of 20 bits and codes of 8 need about 36."""
+FURTHER = 2
+"""Fraction bits beyond the least that are tried too: there is more room for addends, which then end in zeros."""
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """code = clamp(floor((sum * factor + addend) / 2**shift), low, high), one less for ties that round down.
+
+    Parameters
+    ----------
+    factor, addend: int64 [channels].
+    slack: int64 [channels]: the addend may be larger by so much.
+    even, parity: a number without fraction whose sum with the parity is odd counts as one less.
+    low, high: clamp.
+    """
+
+    factor: np.ndarray = field(repr=False)
+    addend: np.ndarray = field(repr=False)
+    slack: np.ndarray = field(repr=False)
+    shift: int
+    low: int
+    high: int
+    even: bool = False
+    parity: int = 0
+
+    @property
+    def factor_bits(self) -> int:
+        """Two's complement width of the factors."""
+        return signed_bits(self.factor)
+
+    @property
+    def addend_bits(self) -> int:
+        """Two's complement width of the addends."""
+        return signed_bits(self.addend)
+
+    @property
+    def zeros(self) -> int:
+        """Lowest bits that are 0 in all addends, at most the shift."""
+        bits = int(np.bitwise_or.reduce(self.addend, axis=None))
+        return min((bits & -bits).bit_length() - 1, self.shift) if bits else self.shift
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all channels have the same line."""
+        return all(bool((values == values[0]).all()) for values in (self.factor, self.addend, self.slack))
+
+    def shifted(self, shift: int) -> Line:
+        """Return the same function with another shift, which must not be smaller."""
+        scale = 1 << (shift - self.shift)
+        constants = {name: getattr(self, name) * scale for name in ("factor", "addend", "slack")}
+        return replace(self, **constants, shift=shift)
+
+    def stored(self, offset: np.ndarray, zero: int, sign: int = 1) -> Line:
+        """Return the function of what the array adds to what it stores.
+
+        Parameters
+        ----------
+        offset: int64 [channels]: sum = sign * stored sum + offset.
+        zero: code = stored code + zero.
+        """
+        return replace(
+            self,
+            factor=sign * self.factor,
+            addend=self.addend + self.factor * offset - (zero << self.shift),
+            low=self.low - zero,
+            high=self.high - zero,
+            parity=(self.parity + zero) & 1 if self.even else 0,
+        )
+
+    def rounded(self) -> Line:
+        """Return the line with as many zeros at the end of all addends as their slack allows."""
+        for zeros in range(self.shift, 0, -1):
+            unit = 1 << zeros
+            addend = -(-self.addend // unit) * unit
+            if (addend <= self.addend + self.slack).all():
+                return replace(self, addend=addend, slack=np.zeros_like(addend))
+        return self
+
+    def golden(self, sums: np.ndarray) -> np.ndarray:
+        """Return the codes int64 [n, channels] of sums [n, channels]."""
+        number = sums * self.factor + self.addend
+        code = number >> self.shift
+        if self.even:
+            code = code - ((number & ((1 << self.shift) - 1) == 0) & ((code + self.parity) & 1 == 1))
+        return np.clip(code, self.low, self.high)
+
+
+def signed_bits(values: np.ndarray) -> int:
+    """Return the two's complement width that holds all values, at least 1."""
+    low, high = int(values.min()), int(values.max())
+    return max((-low - 1).bit_length() if low < 0 else 0, max(high, 0).bit_length()) + 1
+
+
+def at_shift(lines: Sequence[Line], shift: int) -> Line:
+    """Return the one of a function's lines that serves at a shift, its addends rounded."""
+    return max((line for line in lines if line.shift <= shift), key=lambda line: line.shift).shifted(shift).rounded()
+
+
+def identity(channels: int, code: IntType) -> Line:
+    """Return the line of sums that are codes already."""
+    none = np.zeros(channels, np.int64)
+    return Line(none + 1, none, none, 0, code.low, code.high)
+
+
+def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
+    """Return lines that are equal to a step function on all sums of a range, by ascending shift; none if none is.
+
+    Each is proved: compared on both sides of each step of the function, with the least and with the largest addends.
+    """
+    normal = Function.of(np.clip(function.thresholds, raw.low, raw.high + 1), function.codes, function.code, raw)
+    steps = normal.thresholds()
+    if steps is None:
+        return ()
+    if steps.code.bipolar:
+        found = [_steep(steps)]
+    else:
+        ties = [lines for parity in (None, 0, 1) if (lines := _lines(steps, raw, parity))]
+        found = min(ties, key=lambda lines: (lines[0].factor_bits, lines[0].shift), default=[])
+    for line in found:
+        _prove(line, normal)
+        _prove(replace(line, addend=line.addend + line.slack), normal)
+    return tuple(found)
+
+
+def _lines(function: Thresholds, raw: IntType, parity: int | None) -> list[Line]:
+    """Return the lines with the least shift and with those that follow, for one way to treat ties."""
+    steps, floor, ceiling = occurring_steps(function.steps, function.descending, raw)
+    channels = []
+    for row, falls in zip(steps.tolist(), function.descending, strict=True):
+        if falls:
+            channels.append(Channel(tuple(1 - step for step in reversed(row)), -raw.high, -raw.low, parity))
+        else:
+            channels.append(Channel(tuple(row), raw.low, raw.high, parity))
+    if any(channel.slopes(MOST_SHIFT) is None for channel in set(channels)):
+        return []
+    least, first = smallest_shift(set(channels)), floor + function.code.low
+    turn = np.where(function.descending, -1, 1)
+    found = []
+    for shift in range(least, least + FURTHER + 1):
+        known = {channel: _line(channel, least, shift) for channel in set(channels)}
+        factor, low, high = np.array([known[channel] for channel in channels], dtype=np.int64).T
+        odd = 0 if parity is None else (parity + first) & 1
+        addend = low + (first << shift)
+        bounds = first, ceiling + function.code.low
+        found.append(Line(turn * factor, addend, high - low, shift, *bounds, parity is not None, odd))
+    return found
+
+
+def _line(channel: Channel, least: int, shift: int) -> tuple[int, int, int]:
+    """Return factor, smallest and largest addend; beyond the least shift, of some factors that with the most room."""
+    nearest, slopes = channel.slope(least), channel.slopes(shift)
+    assert nearest is not None
+    assert slopes is not None
+    choices = [nearest << (shift - least)]
+    if shift > least and -MOST_SLOPE < slopes[0] and slopes[1] < MOST_SLOPE:
+        choices.append((slopes[0] + slopes[1]) // 2)
+    lines = [(factor, *channel.addends(factor, shift)) for factor in choices]
+    return max(lines, key=lambda line: line[2] - line[1])
+
+
+def _steep(steps: Thresholds) -> Line:
+    """Return the line of -1 and +1, which passes zero between two sums."""
+    turn, place = np.where(steps.descending, -1, 1), steps.steps[:, 0]
+    addend = np.where(steps.descending, 2 * place - 1, 1 - 2 * place)
+    return Line(2 * turn, addend, np.zeros_like(addend), 0, -1, 1)
+
+
+def _prove(line: Line, function: Function) -> None:
+    """Compare a line with its function where that decides; both are constant or go one way between these places.
+
+    Raises
+    ------
+    MappingError: they differ; this is a bug of nnhw.
+    """
+    steps, raw = function.padded()[0].T, function.raw
+    ends = np.array([[raw.low], [raw.high]]).repeat(function.outputs, axis=1)
+    points = np.concatenate([ends, steps - 1, steps]).clip(raw.low, raw.high)
+    if (line.golden(points) != function(points)).any():
+        raise MappingError("a line differs from its step function; this is a bug of nnhw, please report it")

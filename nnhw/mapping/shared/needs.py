@@ -1,0 +1,111 @@
+"""What a network asks of an array: widths of codes, weights, sums and constants, and the shifts that serve it best."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared.array import MOST_SHIFTS
+from nnhw.errors import MappingError
+from nnhw.ir import IntType
+from nnhw.mapping.family import Family
+from nnhw.mapping.shared.lines import Line, at_shift
+from nnhw.mapping.shared.network import Network
+from nnhw.mapping.shared.tasks import STREAMING
+from nnhw.mapping.shared.tensors import lay_out
+from nnhw.mapping.shared.tiles import Tiler
+
+WIDTHS = (2, 4, 8)
+"""Bits that weights and activations may have."""
+
+
+def activation_bits(network: Network) -> int:
+    """Return the bits of the widest codes. Raises: MappingError for codes of more than 8 bits."""
+    widths = {name: _width(*value.range) for name, value in network.values.items()}
+    name = max(widths, key=lambda name: widths[name])
+    if widths[name] > WIDTHS[-1]:
+        low, high = network.values[name].range
+        raise MappingError(
+            f"value '{name}' has the codes {low}..{high}, an array stores at most {WIDTHS[-1]} bits; put a quantizer "
+            f"behind the layer that makes it, or use {STREAMING}"
+        )
+    return widths[name]
+
+
+def weight_bits(network: Network) -> int:
+    """Return the bits of the widest weights. Raises: MappingError for weights of more than 8 bits."""
+    widths = {
+        task: IntType(int(min(task.weights.min(), 0)), int(max(task.weights.max(), 0))).bits + (task.weights.min() >= 0)
+        for task in network.tasks
+        if not task.is_sum
+    }
+    task = max(widths, key=lambda task: widths[task])
+    bits = next((bits for bits in WIDTHS if bits >= widths[task]), None)
+    if bits is None:
+        raise MappingError(
+            f"layer {task.where} has weights of {task.weights.min()}..{task.weights.max()}, an array takes at most "
+            f"{WIDTHS[-1]} signed bits; quantize them to fewer, or use {STREAMING}"
+        )
+    return bits
+
+
+def with_widths(network: Network, array: ArrayConfig) -> ArrayConfig:
+    """Return an array with the widths and shifts that a network needs; lanes and memory do not matter to them.
+
+    Parameters
+    ----------
+    array: large enough.
+    """
+    tensors = lay_out(network, array)
+    tilers = [Tiler(task, tensors, array) for task in network.tasks]
+    functions = [tiler.lines for tiler in tilers if tiler.lines]
+    shifts = choose_shifts(functions)
+    lines = [at_shift(own, min(shift for shift in shifts if shift >= own[0].shift)) for own in functions]
+    return replace(
+        array,
+        sum_bits=max(tiler.sum_bits for tiler in tilers),
+        factor_bits=max((line.factor_bits for line in lines), default=2),
+        addend_bits=max((line.addend_bits for line in lines), default=2),
+        shifts=shifts,
+    )
+
+
+def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
+    """Return an array whose weight cache has so many rows, and those that its block RAMs hold anyway."""
+    bits = min(array.products * array.weight_bits, array.word_bits)
+    taken, most = family.block_rams(rows, bits), rows
+    for words, _ in family.block_ram_modes:
+        full = -(-rows // words) * words
+        if family.block_rams(full, bits) == taken:
+            most = max(most, full)
+    return replace(array, rows=most)
+
+
+def choose_shifts(functions: Sequence[Sequence[Line]]) -> tuple[int, ...]:
+    """Return the shifts, ascending, with which the widest factor is narrowest; then the widest addend.
+
+    Parameters
+    ----------
+    functions: the lines of each, by ascending shift.
+    """
+    wanted = sorted({lines[0].shift for lines in functions})
+    if not wanted:
+        return (0,)
+    widths: dict[tuple[int, int], tuple[int, int]] = {}
+    for least, shift in itertools.combinations_with_replacement(wanted, 2):
+        lines = [at_shift(own, shift) for own in functions if own[0].shift == least]
+        widths[least, shift] = max(line.factor_bits for line in lines), max(line.addend_bits for line in lines)
+
+    def widest(shifts: tuple[int, ...]) -> tuple[int, int]:
+        chosen = [widths[least, min(shift for shift in shifts if shift >= least)] for least in wanted]
+        return max(factor for factor, _ in chosen), max(addend for _, addend in chosen)
+
+    count = min(MOST_SHIFTS, len(wanted))
+    return min(((*some, wanted[-1]) for some in itertools.combinations(wanted[:-1], count - 1)), key=widest)
+
+
+def _width(low: int, high: int) -> int:
+    """Return the least of the widths that tells numbers apart."""
+    return next((bits for bits in WIDTHS if high - low < 1 << bits), WIDTHS[-1] + 1)

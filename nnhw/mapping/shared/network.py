@@ -1,0 +1,170 @@
+"""A network as tasks: fused where one pass over the data does for two layers, each with its line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nnhw.errors import MappingError, raise_all
+from nnhw.ir import IntType
+from nnhw.mapping.layers import ConcatLayer, Layer, Shape, StepFunction
+from nnhw.mapping.shared.lines import fit_lines, identity
+from nnhw.mapping.shared.tasks import STREAMING, Task, read_task
+
+
+@dataclass(frozen=True)
+class Value:
+    """An IR value that lies in memory.
+
+    Parameters
+    ----------
+    shape: of the feature map.
+    element: type of its codes.
+    borders: values that surround it where windows read it.
+    """
+
+    shape: Shape
+    element: IntType
+    borders: tuple[int, ...] = ()
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """(lowest, highest) number that is to be told apart."""
+        return min(self.element.low, *self.borders, 1 << 62), max(self.element.high, *self.borders, -(1 << 62))
+
+
+@dataclass(frozen=True)
+class Network:
+    """Tasks in the order in which they run.
+
+    Parameters
+    ----------
+    source: the value that comes in.
+    output: the value that leaves: codes, or the sums of the last task.
+    tasks: each behind those that it reads.
+    concats: values that are others side by side, channel after channel.
+    values: all that lie in memory.
+    """
+
+    source: str
+    output: str
+    tasks: tuple[Task, ...]
+    concats: tuple[ConcatLayer, ...]
+    values: dict[str, Value]
+
+    @property
+    def products(self) -> int:
+        """Products of a frame."""
+        return sum(task.products for task in self.tasks)
+
+
+def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], output: str) -> Network:
+    """Return the tasks of layers, with their lines.
+
+    Parameters
+    ----------
+    source: name, shape and type of the value that comes into the first.
+    output: name of the value that leaves; where no function makes it, its sums do.
+
+    Raises
+    ------
+    MappingError: what no array runs, all at once.
+    """
+    problems: list[MappingError] = []
+    name, shape, element = source
+    elements = {name: element} | {layer.node: layer.element for layer in layers}
+    tasks: list[Task] = []
+    concats = tuple(layer for layer in layers if isinstance(layer, ConcatLayer))
+    for layer in layers:
+        if not isinstance(layer, ConcatLayer):
+            _try(problems, tasks, lambda layer=layer: read_task(layer, elements))
+    raise_all(problems)
+    lined: list[Task] = []
+    for task in _fuse(tasks, concats, output):
+        _try(problems, lined, lambda task=task: _with_lines(task, output))
+    raise_all(problems)
+    values = {name: Value(shape, element)}
+    values |= {task.node: Value(task.shape, task.element) for task in lined if task.lines}
+    values |= {layer.node: Value(layer.extent, layer.element) for layer in concats}
+    for task in lined:
+        if task.window.has_border:
+            value = values[task.sources[0]]
+            values[task.sources[0]] = replace(value, borders=(*value.borders, task.window.border))
+    return Network(name, output, tuple(lined), concats, values)
+
+
+def _try(problems: list[MappingError], found: list[Task], make: object) -> None:
+    try:
+        found.append(make())  # type: ignore[operator]
+    except MappingError as error:
+        problems.append(error)
+
+
+def _with_lines(task: Task, output: str) -> Task:
+    """Return a task with what its requantizer does."""
+    if task.function is None:
+        is_raw = task.node == output and not task.is_maximum
+        return task if is_raw else replace(task, lines=(identity(task.channels, task.element),))
+    lines = fit_lines(task.function, task.sums)
+    if not lines:
+        raise MappingError(
+            f"layer {task.where}: the function behind its sums is no single multiplication with addition and shift in "
+            f"each channel, which is what a shared engine has; use a quantizer with equal steps, or {STREAMING}"
+        )
+    return replace(task, lines=lines)
+
+
+def _fuse(tasks: Sequence[Task], concats: Sequence[ConcatLayer], output: str) -> list[Task]:
+    """Return the tasks with those joined that run as one: sums and a function, codes and a pooling that tiles them."""
+    readers = Counter(name for task in tasks for name in task.sources)
+    readers.update(name for layer in concats for name in layer.inputs)
+    found: dict[str, Task] = {}
+    for task in tasks:
+        before = found.get(task.sources[0]) if len(task.sources) == 1 else None
+        joined = None
+        if before is not None and readers[before.node] == 1 and before.node != output:
+            joined = _joined(before, task)
+        if joined is None or before is None:
+            found[task.node] = task
+        else:
+            found = {
+                joined.node if one is before else node: joined if one is before else one for node, one in found.items()
+            }
+    return list(found.values())
+
+
+def _joined(first: Task, second: Task) -> Task | None:
+    """Return two tasks as one, or None."""
+    if second.is_sum and first.function is None and not first.is_maximum:
+        if second.function is None:
+            return None
+        function = _behind(second.function, int(second.weights[0, 0, 0]))
+        return None if function is None else replace(first, node=second.node, element=second.element, function=function)
+    pools = second.is_maximum and second.window.tiles_source
+    codes = first.function is not None or first.is_maximum
+    if not pools or not codes or first.window.pool != (1, 1):
+        return None
+    step = first.window.step
+    window = replace(
+        first.window,
+        pool=second.window.pool,
+        stride=step,
+        blocks=second.window.blocks,
+        step=(step[0] * second.window.step[0], step[1] * second.window.step[1]),
+    )
+    return replace(first, node=second.node, element=second.element, window=window)
+
+
+def _behind(function: StepFunction, factor: int) -> StepFunction | None:
+    """Return a function of `factor` times a sum as one of the sum, or None for factor 0."""
+    if factor == 0:
+        return None
+    if factor == 1:
+        return function
+    if factor > 0:
+        return StepFunction(-(-function.thresholds // factor), function.codes, function.code)
+    steps = (function.thresholds // factor)[:, ::-1] + 1
+    return StepFunction(np.ascontiguousarray(steps), np.ascontiguousarray(function.codes[:, ::-1]), function.code)

@@ -1,0 +1,169 @@
+"""Choosing the array for a network: the one whose program takes fewest cycles, of those that fit a board."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared.cycles import FETCH_LATENCY, POINT_CYCLES, tail_cycles
+from nnhw.errors import MappingError
+from nnhw.mapping.family import Family
+from nnhw.mapping.mapper import Budget
+from nnhw.mapping.resources import Cost
+from nnhw.mapping.shared.compile import Compiled, compile_network
+from nnhw.mapping.shared.cost import array_cost
+from nnhw.mapping.shared.memory import ProgramTooLarge
+from nnhw.mapping.shared.needs import activation_bits, weight_bits, with_rows, with_widths
+from nnhw.mapping.shared.network import Network
+from nnhw.mapping.shared.tensors import lay_out
+from nnhw.mapping.shared.tiles import Tiler
+
+LANES = (4, 8, 16, 32, 64)
+SIMD = (1, 2, 4, 8, 16, 32)
+DRAINS = (1, 2, 4, 8)
+LARGE_WORD_BITS = 64
+"""Large RAMs that stand side by side make words of so many bits at most."""
+WORD_BITS = (32, 64, 128, 256)
+"""Words of a memory in block RAM."""
+MOST_LOGIC_BITS = 4
+"""Products whose narrower factor has more bits are made in DSP blocks, where there are any."""
+MOST_NARROW_PRODUCTS = 512
+"""Products of 2-bit numbers that an array makes in a cycle at most: rows of weights are no wider."""
+MOST_ROWS = 2047
+EXACT = 3
+"""Arrays that fit, of those with the shortest estimate, between which exact cycles decide."""
+ROOMY = {"rows": MOST_ROWS, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
+"""Limits that do not bind."""
+WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts")
+"""What does not depend on the shape of an array."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An array with a program.
+
+    Parameters
+    ----------
+    compiled: the program.
+    cost: of the hardware.
+    """
+
+    compiled: Compiled
+    cost: Cost
+
+
+def choose_array(network: Network, budget: Budget, family: Family) -> Choice:
+    """Return the array of a board on which a network takes fewest cycles.
+
+    Raises
+    ------
+    MappingError: none fits: what the smallest one needs.
+    """
+    reasons: list[tuple[Cost, ArrayConfig]] = []
+    refused: list[ProgramTooLarge] = []
+    found: list[Choice] = []
+    for array in _by_speed(network, budget, family):
+        # Without large RAM the words of the memory follow from the program.
+        least = array if budget.spram else replace(array, words=family.block_ram_modes[0][0])
+        cost = array_cost(least, family, budget.spram > 0)
+        if not _fits(cost, budget):
+            reasons.append((cost, array))
+            continue
+        try:
+            choice = _compiled(network, array, budget, family)
+        except ProgramTooLarge as error:
+            refused.append(error)
+            continue
+        if choice is not None:
+            found.append(choice)
+        if len(found) == EXACT:
+            break
+    if found:
+        return min(found, key=lambda choice: (choice.compiled.cycles, choice.cost.lc))
+    if refused:
+        raise min(refused, key=lambda error: error.words)
+    raise MappingError(_too_small(reasons, budget))
+
+
+def _compiled(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> Choice | None:
+    """Return an array with its program; a memory in block RAM as small as it may be, or None if that is too large."""
+    compiled = compile_network(network, array)
+    if budget.spram:
+        return Choice(compiled, array_cost(array, family, True))
+    unit = family.block_ram_modes[0][0]
+    need = compiled.program_words + compiled.plan.words
+    small = replace(array, words=-(-need // unit) * unit)
+    cost = array_cost(small, family, False)
+    return Choice(compile_network(network, small), cost) if _fits(cost, budget) else None
+
+
+def _by_speed(network: Network, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
+    """Yield arrays with just what a network needs, those with the fewest cycles first."""
+    arrays: list[tuple[int, ArrayConfig]] = []
+    widths: ArrayConfig | None = None
+    for shape in _arrays(network, budget, family):
+        try:
+            widths = with_widths(network, shape) if widths is None else widths
+            array = replace(shape, **{name: getattr(widths, name) for name in WIDTHS})
+            cycles, rows = _estimate(network, array)
+        except MappingError:
+            continue
+        arrays.append((cycles, with_rows(array, rows, family)))
+    yield from (array for _, array in sorted(arrays, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes)))
+
+
+def _arrays(network: Network, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
+    """Yield arrays of all sizes that a board's logic or DSP blocks may hold, with room in all other limits."""
+    activations, weights = activation_bits(network), weight_bits(network)
+    bits = {"activation_bits": activations, "weight_bits": weights}
+    blocks = budget.dsp * family.dsp.products if min(activations, weights) > MOST_LOGIC_BITS else 0
+    large = family.large_ram[0] if budget.spram and family.large_ram else 0
+    words = (min(LARGE_WORD_BITS, 16 * budget.spram),) if large else WORD_BITS
+    for lanes in LANES:
+        for simd in SIMD:
+            for word in words:
+                for drains in DRAINS:
+                    dsp = lanes * simd <= blocks
+                    if blocks and not dsp:
+                        continue
+                    own = {"lanes": lanes, "simd": simd, "word_bits": word, "drains": drains, "dsp": dsp}
+                    try:
+                        yield ArrayConfig(words=large or 1 << 16, **own, **bits, **ROOMY)  # type: ignore[arg-type]
+                    except MappingError:
+                        continue
+
+
+def _estimate(network: Network, array: ArrayConfig) -> tuple[int, int]:
+    """Return about the cycles of a frame, without input and output, and the rows of weights that are cached.
+
+    Raises: MappingError for what does not fit.
+    """
+    tensors, cycles, rows = lay_out(network, array), 0, 0
+    fixed = FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(array)
+    for task in network.tasks:
+        tiler = Tiler(task, tensors, array)
+        cycles += sum(fixed + tiler.record_words(tile) + tiler.cycles(tile) for tile in tiler.tiles)
+        rows = max(rows, tiler.rows)
+    return cycles, rows
+
+
+def _fits(cost: Cost, budget: Budget) -> bool:
+    within = cost.lc <= budget.lc and cost.ebr <= budget.ebr
+    return within and cost.dsp <= budget.dsp and cost.spram <= budget.spram
+
+
+def _too_small(reasons: list[tuple[Cost, ArrayConfig]], budget: Budget) -> str:
+    if not reasons:
+        return "no array runs this network; use --style streaming"
+    cost, array = min(reasons, key=lambda pair: (pair[0].ebr, pair[0].lc))
+    return (
+        f"the smallest array that runs this network, of {array.lanes} lanes and {array.products} products, takes about "
+        f"{cost.lc:.0f} logic cells, {cost.ebr} block RAMs, {cost.dsp} DSP blocks and {cost.spram} large RAMs; there "
+        f"are {budget.lc:.0f}, {budget.ebr}, {budget.dsp} and {budget.spram}; use a larger board, or --style streaming"
+    )
+
+
+def least_cycles(products: int, budget: Budget, family: Family) -> int:
+    """Return the cycles that so many products take on any array, however narrow its numbers."""
+    return -(-products // max(MOST_NARROW_PRODUCTS, budget.dsp * family.dsp.products))

@@ -1,0 +1,260 @@
+"""Layers as a shared engine sees them: weighted sums over windows, each with a function and perhaps a max pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nnhw.errors import MappingError
+from nnhw.ir import IntType
+from nnhw.mapping.layers import (
+    ChannelLayer,
+    Layer,
+    MatrixLayer,
+    Padding,
+    PadLayer,
+    Pair,
+    Shape,
+    StepFunction,
+    SumLayer,
+)
+from nnhw.mapping.shared.lines import Line
+
+STREAMING = "--style streaming"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which pixels of its source a task reads; pairs are (rows, columns).
+
+    Parameters
+    ----------
+    source: the feature map that comes in.
+    before: rows and columns of border above and to the left.
+    border: value of the border's elements.
+    kernel, dilation: taps of a position, and pixels from one to the next.
+    pool, stride: positions whose codes are joined by their maximum, and pixels from one to the next.
+    blocks, step: pixels that are stored, and pixels of the source from one to the next.
+    """
+
+    source: Shape
+    before: Pair = (0, 0)
+    border: int = 0
+    kernel: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    pool: Pair = (1, 1)
+    stride: Pair = (1, 1)
+    blocks: Pair = (1, 1)
+    step: Pair = (1, 1)
+
+    @property
+    def pixels(self) -> int:
+        """Pixels stored."""
+        return self.blocks[0] * self.blocks[1]
+
+    @property
+    def has_border(self) -> bool:
+        """Whether any tap lies outside of the source."""
+        axes = zip(self.kernel, self.dilation, self.pool, self.stride, self.blocks, self.step, strict=True)
+        ends = [(k - 1) * d + (p - 1) * s + (b - 1) * t for k, d, p, s, b, t in axes]
+        sizes = zip(ends, self.before, self.source[1:], strict=True)
+        return any(before > 0 or end - before >= size for end, before, size in sizes)
+
+    @property
+    def is_pixelwise(self) -> bool:
+        """Whether each pixel is made of the one in its place."""
+        alone = self.kernel == self.pool == self.step == (1, 1) and self.blocks == self.source[1:]
+        return alone and not self.has_border
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a single pixel is made, of one position without border."""
+        return self.blocks == self.pool == (1, 1) and not self.has_border
+
+    @property
+    def tiles_source(self) -> bool:
+        """Whether it only joins neighbouring pixels, each once."""
+        plain = self.kernel == self.stride == (1, 1) and self.pool == self.step
+        return plain and not self.has_border
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One layer, perhaps with a function or a max pooling that the graph has behind it.
+
+    Parameters
+    ----------
+    name, where: of the layer, for reports and for messages.
+    node: the IR value that is stored.
+    sources: the IR values that are read: one, or the summands of a sum.
+    window: which pixels are read.
+    weights: dense: int64 [outputs, channels / groups, rows, columns]; channelwise: [channels or 1, rows, columns]; of a
+        sum: [1, summands, 1].
+    channels: of the value that is stored.
+    element: its type.
+    sums: range of the sums, in values of the model.
+    channelwise: each channel by itself.
+    groups: of channels that do not mix; dense.
+    function: from sums to codes; None: the sums are codes, or leave as they are.
+    is_sum: several values are added, pixel by pixel, or one is taken as it is.
+    is_maximum: nothing is added up.
+    products: of the model in a frame.
+    lines: what the requantizer may do, with one shift or another; none: sums leave.
+    """
+
+    name: str
+    where: str
+    node: str
+    sources: tuple[str, ...]
+    window: Window
+    weights: np.ndarray = field(repr=False)
+    channels: int
+    element: IntType
+    sums: IntType
+    channelwise: bool = True
+    groups: int = 1
+    function: StepFunction | None = field(default=None, repr=False)
+    is_sum: bool = False
+    is_maximum: bool = False
+    products: int = 0
+    lines: tuple[Line, ...] = field(default=(), repr=False)
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return (self.channels, *self.window.blocks)
+
+
+def read_task(layer: Layer, elements: Mapping[str, IntType]) -> Task:
+    """Return the task of a layer, without its line.
+
+    Parameters
+    ----------
+    elements: types of the values that it reads.
+
+    Raises
+    ------
+    MappingError: no array runs it.
+    """
+    if isinstance(layer, MatrixLayer):
+        return _matrix(layer)
+    if isinstance(layer, ChannelLayer):
+        return _channelwise(layer)
+    if isinstance(layer, SumLayer):
+        return _sum(layer, elements)
+    if isinstance(layer, PadLayer):
+        return _pad(layer)
+    kind = type(layer).__name__.removesuffix("Layer").lower()
+    raise MappingError(f"layer {layer.where} ({kind}) does not run on a shared engine; use {STREAMING}")
+
+
+def weighted_range(weights: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[int, int]:
+    """Return the lowest and the highest sum of weights [outputs, n] times numbers between low and high [n]."""
+    ends = weights * low, weights * high
+    return int(np.minimum(*ends).sum(axis=1).min()), int(np.maximum(*ends).sum(axis=1).max())
+
+
+def _matrix(layer: MatrixLayer) -> Task:
+    padding = layer.padding or Padding((0, 0), (0, 0), 0)
+    window = Window(
+        source=layer.source,
+        before=padding.before,
+        border=padding.value,
+        kernel=layer.kernel,
+        dilation=layer.dilation,
+        pool=layer.pool,
+        stride=layer.stride,
+        blocks=layer.blocks,
+        step=(layer.stride[0] * layer.pool[0], layer.stride[1] * layer.pool[1]),
+    )
+    return Task(
+        **_common(layer),
+        window=window,
+        weights=layer.weights,
+        channels=len(layer.weights),
+        sums=_sums(layer.weights, layer.activation),
+        channelwise=False,
+        groups=layer.groups,
+        products=layer.products,
+    )
+
+
+def _channelwise(layer: ChannelLayer) -> Task:
+    maximum, padding = layer.op == "max", layer.padding or Padding((0, 0), (0, 0), 0)
+    if maximum and layer.function is not None:
+        raise MappingError(
+            f"layer {layer.where} has a function behind a maximum; put its quantizer in front of the pooling, or "
+            f"{STREAMING}"
+        )
+    weights = np.ones((1, *((1, 1) if maximum else layer.kernel)), np.int64) if layer.weights is None else layer.weights
+    window = Window(
+        source=layer.source,
+        before=padding.before,
+        border=padding.value,
+        kernel=(1, 1) if maximum else layer.kernel,
+        dilation=layer.dilation,
+        pool=layer.kernel if maximum else (1, 1),
+        stride=layer.dilation if maximum else layer.stride,
+        blocks=layer.positions,
+        step=layer.stride,
+    )
+    return Task(
+        **_common(layer),
+        window=window,
+        weights=weights,
+        channels=layer.source[0],
+        sums=_sums(weights, layer.activation),
+        is_maximum=maximum,
+        products=layer.products,
+    )
+
+
+def _sum(layer: SumLayer, elements: Mapping[str, IntType]) -> Task:
+    if len(layer.inputs) > 2:
+        raise MappingError(
+            f"layer {layer.where} adds {len(layer.inputs)} values, the array adds two at once; add two at a time with "
+            f"a quantizer behind each sum, or {STREAMING}"
+        )
+    factors = np.array(layer.factors, np.int64)
+    types = [elements[name] for name in layer.inputs]
+    low, high = (np.array([getattr(kind, end) for kind in types]) for end in ("low", "high"))
+    return Task(
+        **_common(layer),
+        window=Window(layer.extent, blocks=(layer.extent[1], layer.extent[2])),
+        weights=factors.reshape(1, -1, 1),
+        channels=layer.extent[0],
+        sums=IntType(*weighted_range(factors[None], low, high)),
+        is_sum=True,
+    )
+
+
+def _pad(layer: PadLayer) -> Task:
+    padding = layer.padding
+    blocks = padding.around(layer.source)[1:]
+    return Task(
+        **_common(layer),
+        window=Window(layer.source, padding.before, padding.value, blocks=blocks),
+        weights=np.ones((1, 1, 1), np.int64),
+        channels=layer.source[0],
+        sums=layer.element,
+        is_maximum=True,
+    )
+
+
+def _sums(weights: np.ndarray, activation: IntType) -> IntType:
+    taps = weights.reshape(len(weights), -1)
+    return IntType(*weighted_range(taps, np.array(activation.low), np.array(activation.high)))
+
+
+def _common(layer: Layer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "where": layer.where,
+        "node": layer.node,
+        "sources": layer.inputs,
+        "element": layer.element,
+        "function": layer.function,
+    }

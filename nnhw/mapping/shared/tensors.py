@@ -1,0 +1,111 @@
+"""How values lie in the memory of a shared engine: which number stands for zero, which words a channel is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nnhw.engines.shared import ArrayConfig
+from nnhw.errors import MappingError
+from nnhw.mapping.layers import ConcatLayer
+from nnhw.mapping.shared.network import Network, Value
+from nnhw.mapping.shared.tasks import STREAMING
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value in memory.
+
+    Parameters
+    ----------
+    value: shape and type.
+    zero: code = stored code + zero.
+    storage: name of the value whose words it is in: its own, or that of a concatenation.
+    first: channel of the storage that is its first.
+    step: words from one pixel to the next.
+    """
+
+    value: Value
+    zero: int
+    storage: str
+    first: int
+    step: int
+
+    @property
+    def stored_range(self) -> tuple[int, int]:
+        """(lowest, highest) stored code, borders included."""
+        low, high = self.value.range
+        return low - self.zero, high - self.zero
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the feature map."""
+        return self.value.shape[1] * self.value.shape[2]
+
+    def granule(self, number: int, array: ArrayConfig) -> tuple[int, int]:
+        """Return (word of a pixel, slice in it) where a granule of the value begins."""
+        bit = (self.first + number * array.lanes) * array.activation_bits
+        return bit // array.word_bits, bit % array.word_bits // array.granule_bits if array.slices > 1 else 0
+
+
+def lay_out(network: Network, array: ArrayConfig) -> dict[str, Tensor]:
+    """Return how each value of a network lies in memory.
+
+    Raises
+    ------
+    MappingError: codes are too wide, or a concatenation does not keep to the granules of the array.
+    """
+    homes = _homes(network, array)
+    outside = {network.source, network.output}
+    tensors = {}
+    for name, value in network.values.items():
+        storage, first = homes.get(name, (name, 0))
+        zero = _zero(name, network.values[storage], array, outside)
+        tensors[name] = Tensor(value, zero, storage, first, array.chunks(network.values[storage].shape[0]))
+    return tensors
+
+
+def _zero(name: str, value: Value, array: ArrayConfig, outside: set[str]) -> int:
+    """Return the code that is stored as zero."""
+    low, high = value.range
+    half = 1 << (array.activation_bits - 1)
+    choices = (0, half) if name in outside else (0, half, low + half)
+    for zero in choices:
+        if -half <= low - zero and high - zero < half:
+            return zero
+    raise MappingError(
+        f"value '{name}' has the codes {low}..{high}, the array stores {array.activation_bits} bits; quantize it to "
+        f"{array.activation_bits} bits, use an array with more, or {STREAMING} for the layers that read it"
+    )
+
+
+def _homes(network: Network, array: ArrayConfig) -> dict[str, tuple[str, int]]:
+    """Return the storage and first channel of each value that is a part of a concatenation."""
+    homes: dict[str, tuple[str, int]] = {}
+    made = {task.node: task for task in network.tasks}
+    summands = {name for task in network.tasks if len(task.sources) > 1 for name in task.sources}
+    for layer in network.concats:
+        first = 0
+        for name, channels in zip(layer.inputs, layer.parts, strict=True):
+            end = first + -(-channels // array.lanes) * array.lanes
+            aligned = first % array.lanes == 0
+            last = first + channels == layer.extent[0]
+            fits = end <= array.chunks(layer.extent[0]) * array.codes_per_word if last else end == first + channels
+            if name not in made or name in homes or name in summands or not aligned or not fits:
+                raise MappingError(_why(layer, name, channels, array))
+            homes[name] = (layer.node, first)
+            first += channels
+    return homes
+
+
+def _why(layer: ConcatLayer, name: str, channels: int, array: ArrayConfig) -> str:
+    return (
+        f"layer {layer.where} joins '{name}' of {channels} channels: the array joins results of layers whose channels "
+        f"are multiples of {array.lanes} and that no sum and no other concatenation reads; change the number of "
+        f"channels, or {STREAMING}"
+    )
+
+
+def storages(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors that have words of their own."""
+    return {name: tensor for name, tensor in tensors.items() if tensor.storage == name}

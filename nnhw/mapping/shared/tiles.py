@@ -1,0 +1,316 @@
+"""Tasks as records of a program: one for each group of as many output channels as the array has lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from nnhw.engines.shared import ArrayConfig, Compute, make_loops
+from nnhw.engines.shared.cycles import needed_gap
+from nnhw.engines.shared.records import COUNT_BITS, descriptor_words
+from nnhw.errors import MappingError
+from nnhw.mapping.shared.lines import Line, at_shift, signed_bits
+from nnhw.mapping.shared.rows import channelwise_rows, count_channelwise, dense_rows, split_factors
+from nnhw.mapping.shared.tasks import STREAMING, Task, weighted_range
+from nnhw.mapping.shared.tensors import Tensor
+
+Stride = tuple[int, int, int]
+MOST_COUNT = 1 << COUNT_BITS
+"""Of one loop."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A group of output channels of a task; or all groups, one after the other in each pixel, if all are alike.
+
+    Parameters
+    ----------
+    number: of the group.
+    first, channels: of the value that the task makes, in the first of its groups.
+    word, words: of a pixel of the source that are read.
+    source_slice: granule of that word, channelwise.
+    target_word, target_slice: where in a pixel it is stored.
+    granules: how many groups it is.
+    """
+
+    number: int
+    first: int
+    channels: int
+    word: int
+    words: int
+    source_slice: int
+    target_word: int
+    target_slice: int
+    granules: int = 1
+
+
+class Tiler:
+    """Makes the records of one task.
+
+    Parameters
+    ----------
+    tensors: of the network.
+    """
+
+    def __init__(self, task: Task, tensors: Mapping[str, Tensor], array: ArrayConfig) -> None:
+        self.task, self.array = task, array
+        self.sources = tuple(tensors[name] for name in task.sources)
+        self.target = tensors.get(task.node) if task.lines else None
+        self.weights, self.sign = split_factors(task, array) if task.is_sum else (task.weights, 1)
+        self.offset = self.sign * sum(
+            (
+                source.zero * weights.sum(axis=1)
+                for source, weights in zip(self.sources, self._by_source(), strict=True)
+            ),
+            start=np.zeros(1, np.int64),
+        )
+        self._check()
+
+    @cached_property
+    def tiles(self) -> tuple[Tile, ...]:
+        """All tiles, in the order in which they run.
+
+        What a granule has beyond its pixel overwrites the next one: the lower granules come last and put that right.
+        """
+        count = -(-self.task.channels // self.array.lanes)
+        if self._is_alike():
+            return (replace(self._tile(0), granules=count),)
+        tiles = [self._tile(number) for number in range(count)]
+        return tuple(tiles if self.target is None else tiles[::-1])
+
+    @property
+    def overflow(self) -> int:
+        """Words behind the last pixel of the target that are overwritten."""
+        if self.target is None:
+            return 0
+        ends = [tile.target_word + tile.granules * self.array.parts for tile in self.tiles]
+        return max(0, max(ends) - self.target.step)
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of weights that the cache must hold."""
+        return max(self._rows(tile) for tile in self.tiles)
+
+    @cached_property
+    def sum_bits(self) -> int:
+        """Bits of the widest sum."""
+        sums = [
+            weighted_range(weights, *(np.array(end) for end in source.stored_range))
+            for source, weights in zip(self.sources, self._by_source(), strict=True)
+        ]
+        return signed_bits(np.array([sum(low for low, _ in sums), sum(high for _, high in sums)]))
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """What the requantizer may do to sums of stored codes, by ascending shift; none where sums leave."""
+        zero = 0 if self.target is None else self.target.zero
+        return tuple(line.stored(self.offset, zero, self.sign) for line in self.task.lines)
+
+    def records(self, places: Mapping[str, int]) -> tuple[Compute, ...]:
+        """Return the records.
+
+        Parameters
+        ----------
+        places: address of each storage.
+
+        Raises
+        ------
+        MappingError: the array has no shift for the line.
+        """
+        shift, line = (0, None) if self.target is None else self._line()
+        raw = 0 if line is not None else -(-self.sum_bits // 8)
+        return tuple(self._record(tile, places, line, shift, raw) for tile in self.tiles)
+
+    def _record(self, tile: Tile, places: Mapping[str, int], line: Line | None, shift: int, raw: int) -> Compute:
+        task, window, source, target = self.task, self.task.window, self.sources[0], self.target
+        strides, counts = self._loops(tile, places)
+        loops = make_loops(counts, strides)
+        weights, steps = self._weights(tile), self._steps(tile)
+        words, positions = int(np.prod(counts[:3])), int(np.prod(counts[3:5]))
+        before = window.before[0] * window.source[2] + window.before[1]
+        outside = not task.is_sum and window.has_border
+        lanes = slice(tile.first, tile.first + tile.channels)
+        constants = {} if line is None else _constants(line, lanes, self.array.lanes)
+        return Compute(
+            layer=task.name,
+            node=task.node,
+            channels=(tile.first, tile.channels * tile.granules),
+            start=places[source.storage] + tile.word - before * source.step,
+            row=-window.before[0] if outside else 0,
+            column=-window.before[1] if outside else 0,
+            height=window.source[1],
+            width=window.source[2],
+            border=window.border - source.zero if outside else 0,
+            loops=loops,
+            weights=weights,
+            factor=constants.get("factor"),
+            addend=constants.get("addend"),
+            channelwise=task.channelwise,
+            steps=steps,
+            source_slice=tile.source_slice,
+            hold=task.channelwise and len(weights) == 1,
+            gap=needed_gap(words, steps, positions, self.array),
+            shift=shift,
+            even=line is not None and line.even,
+            parity=line.parity if line is not None else 0,
+            low=line.low if line is not None else 0,
+            high=line.high if line is not None else 0,
+            raw=raw,
+            target=0 if target is None else places[target.storage] + tile.target_word,
+            target_step=0 if target is None else self.array.parts if tile.granules > 1 else target.step,
+            target_slice=tile.target_slice,
+            zero=0 if target is None else target.zero,
+            products=task.products // task.channels * tile.channels,
+        )
+
+    def _loops(self, tile: Tile, places: Mapping[str, int]) -> tuple[list[Stride], list[int]]:
+        """Return strides and counts of the loops, innermost first."""
+        window, source = self.task.window, self.sources[0]
+        rows = window.source[2] * source.step
+        taps: list[tuple[int, Stride]]
+        if self.task.is_sum:
+            summands, repeats = self.weights.shape[1:]
+            places_of = [places[one.storage] + one.granule(tile.number, self.array)[0] for one in self.sources]
+            taps = [(repeats, (0, 0, 0)), (summands, (places_of[-1] - places_of[0], 0, 0))]
+        else:
+            down, right = window.dilation
+            taps = [(window.kernel[1], (right * source.step, 0, right)), (window.kernel[0], (down * rows, down, 0))]
+        loops = [(tile.words, (1, 0, 0)), *taps]
+        if tile.granules > 1:
+            none = (1, (0, 0, 0))
+            pixels = (window.pixels, (source.step, 0, 0))
+            loops += [none, none, (tile.granules, (self.array.parts, 0, 0)), pixels]
+            return [stride for _, stride in loops], [count for count, _ in loops]
+        for counts, (down, right) in ((window.pool, window.stride), (window.blocks, window.step)):
+            loops += [(counts[1], (right * source.step, 0, right)), (counts[0], (down * rows, down, 0))]
+        return [stride for _, stride in loops], [count for count, _ in loops]
+
+    def _is_alike(self) -> bool:
+        """Return whether one record may do all granules of each pixel: with one weight a tap and the same line."""
+        task, window, target = self.task, self.task.window, self.target
+        parts, several = self.array.parts, task.channels > self.array.lanes
+        if target is None or not several or self.array.slices > 1 or task.channels % self.array.lanes:
+            return False
+        pixelwise = window.is_pixelwise and window.pixels <= MOST_COUNT
+        alike = task.channelwise and len(self.weights) == 1 and all(line.is_uniform for line in task.lines)
+        return alike and target.step * self.array.lanes == task.channels * parts and (pixelwise or window.is_global)
+
+    def _tile(self, number: int) -> Tile:
+        task, array = self.task, self.array
+        first = number * array.lanes
+        channels = min(array.lanes, task.channels - first)
+        target = (0, 0) if self.target is None else self.target.granule(number, array)
+        if task.channelwise:
+            word, part = self.sources[0].granule(number, array)
+            return Tile(number, first, channels, word, array.parts, part, *target)
+        low, high = self._inputs(first, channels)
+        word = low // array.codes_per_word
+        return Tile(number, first, channels, word, -(-high // array.codes_per_word) - word, 0, *target)
+
+    def _inputs(self, first: int, channels: int) -> tuple[int, int]:
+        """Return the range of channels in a pixel of the source that some outputs of a dense task read."""
+        groups, inside = self.task.groups, self.weights.shape[1]
+        outputs = self.task.channels // groups
+        start = self.sources[0].first
+        return start + first // outputs * inside, start + ((first + channels - 1) // outputs + 1) * inside
+
+    def _steps(self, tile: Tile) -> int:
+        """Return the cycles that are spent on a word."""
+        if self.task.channelwise:
+            return 1
+        _, high = self._inputs(tile.first, tile.channels)
+        used = high - tile.word * self.array.codes_per_word
+        return min(self.array.steps_per_word, -(-used // self.array.simd))
+
+    def _rows(self, tile: Tile) -> int:
+        if not self.task.channelwise:
+            return self.task.window.kernel[0] * self.task.window.kernel[1] * tile.words * self._steps(tile)
+        return count_channelwise(self.weights, tile.first, tile.channels)
+
+    def record_words(self, tile: Tile) -> int:
+        """Return the memory words of a tile's record."""
+        array = self.array
+        constants = 0 if not self.task.lines else array.lanes * array.constant_words
+        return descriptor_words(array) + constants + self._rows(tile) * array.row_words
+
+    def cycles(self, tile: Tile) -> int:
+        """Return the cycles of a tile's positions."""
+        kernel = self.weights.shape[1:] if self.task.is_sum else self.task.window.kernel
+        pool = self.task.window.pool
+        words, steps, window = tile.words * kernel[0] * kernel[1], self._steps(tile), pool[0] * pool[1]
+        gap = needed_gap(words, steps, window, self.array)
+        return (gap + words * steps) * window * self.task.window.pixels * tile.granules
+
+    def _weights(self, tile: Tile) -> np.ndarray:
+        """Return the rows of weights [n, lanes, simd]."""
+        task, array = self.task, self.array
+        if task.channelwise:
+            return channelwise_rows(self.weights, tile.first, tile.channels, array)
+        outputs, inside = task.channels // task.groups, self.weights.shape[1]
+        start = self.sources[0].first - tile.word * array.codes_per_word
+        places = [start + number // outputs * inside for number in range(tile.first, tile.first + tile.channels)]
+        return dense_rows(self.weights, places, tile.first, tile.words, self._steps(tile), array)
+
+    def _by_source(self) -> list[np.ndarray]:
+        """Return the weights [outputs or 1, n] of each source."""
+        if self.task.is_sum:
+            return [self.weights[:, index] for index in range(self.weights.shape[1])]
+        return [self.weights.reshape(len(self.weights), -1)]
+
+    def _line(self) -> tuple[int, Line]:
+        """Return the index of the smallest of the array's shifts that serves, and the line with that shift."""
+        array, where, lines = self.array, self.task.where, self.lines
+        index = next((index for index, shift in enumerate(array.shifts) if shift >= lines[0].shift), None)
+        if index is None:
+            raise MappingError(
+                f"layer {where} needs a requantizer with a shift of {lines[0].shift}, the array has {array.shifts}; "
+                f"use an array with more, or {STREAMING}"
+            )
+        line = at_shift(lines, array.shifts[index])
+        for name, need, given in (
+            ("factors", line.factor_bits, array.factor_bits),
+            ("addends", line.addend_bits, array.addend_bits),
+        ):
+            if need > given:
+                raise MappingError(
+                    f"layer {where} needs a requantizer with {name} of {need} bits, the array has {given}; use an "
+                    f"array with more, or {STREAMING}"
+                )
+        return index, line
+
+    def _check(self) -> None:
+        """Raise MappingError for what the array has too little of."""
+        task, array = self.task, self.array
+        if not array.weight.holds(self.weights):
+            raise MappingError(
+                f"layer {task.where} has weights of {self.weights.min()}..{self.weights.max()}, the array takes "
+                f"{array.weight.low}..{array.weight.high}; use an array with more weight bits, or {STREAMING}"
+            )
+        if self.rows > array.rows:
+            raise MappingError(
+                f"layer {task.where} needs {self.rows} rows of weights at once, the cache has {array.rows}; use a "
+                f"smaller kernel or fewer input channels, an array with more rows or a larger simd, or {STREAMING}"
+            )
+        if self.sum_bits > array.sum_bits:
+            raise MappingError(
+                f"layer {task.where} needs sums of {self.sum_bits} bits, the array has {array.sum_bits}; use an array "
+                f"with more, or {STREAMING}"
+            )
+        if self.target is None and task.channels > array.lanes and task.window.pixels > 1:
+            raise MappingError(
+                f"layer {task.where} ends the network in sums of {task.channels} channels and {task.window.pixels} "
+                f"pixels, the array sends {array.lanes} channels after another; put a quantizer behind it, or "
+                f"{STREAMING}"
+            )
+
+
+def _constants(line: Line, lanes: slice, count: int) -> dict[str, np.ndarray]:
+    """Return factors and addends of a tile's lanes; those of lanes that are not there are 0."""
+    found = {}
+    for name, values in (("factor", line.factor), ("addend", line.addend)):
+        found[name] = np.zeros(count, np.int64)
+        found[name][: lanes.stop - lanes.start] = np.broadcast_to(values, max(len(values), lanes.stop))[lanes]
+    return found

@@ -1,0 +1,83 @@
+"""When a task is done with each word of its source, and when it writes each word of its result."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from nnhw.mapping.shared.tasks import Window
+from nnhw.mapping.shared.tensors import Tensor
+from nnhw.mapping.shared.tiles import Tiler
+
+
+def last_reads(tiler: Tiler, source: Tensor, size: int) -> np.ndarray:
+    """Return the time of the last read of each word of a storage, int64 [size], -1 for words that are not read.
+
+    Times count the stored pixels of all tiles.
+    """
+    pixels = _last_pixels(tiler.task.window) if not tiler.task.is_sum else np.arange(source.pixels)
+    times = np.full(size, -1, dtype=np.int64)
+    for order, tile in enumerate(tiler.tiles):
+        word = tile.word if not tiler.task.is_sum else source.granule(tile.number, tiler.array)[0]
+        start = order * tiler.task.window.pixels
+        for granule in range(tile.granules):
+            first = np.arange(len(pixels)) * source.step + word + granule * tiler.array.parts
+            time = np.where(pixels < 0, -1, (start + pixels) * tile.granules + granule)
+            for offset in range(tile.words):
+                times[first + offset] = np.maximum(times[first + offset], time)
+    return times
+
+
+def first_writes(tiler: Tiler, size: int) -> np.ndarray:
+    """Return the time of the first write of each word of the target's storage, those that spill over included."""
+    target, pixels = tiler.target, tiler.task.window.pixels
+    assert target is not None
+    times = np.full(size, np.iinfo(np.int64).max)
+    for order, tile in enumerate(tiler.tiles):
+        for granule in range(tile.granules):
+            first = np.arange(pixels) * target.step + tile.target_word + granule * tiler.array.parts
+            time = (order * pixels + np.arange(pixels)) * tile.granules + granule
+            for offset in range(tiler.array.parts):
+                times[first + offset] = np.minimum(times[first + offset], time)
+    return times
+
+
+def allows(reads: np.ndarray, writes: np.ndarray, distance: int) -> bool:
+    """Return whether a result may lie `distance` words behind its source: no word is written before its last read."""
+    low, high = max(0, -distance), min(len(writes), len(reads) - distance)
+    return low >= high or bool((reads[low + distance : high + distance] <= writes[low:high]).all())
+
+
+def distances(reads: np.ndarray, writes: np.ndarray) -> list[int]:
+    """Return the distances nearest to zero, down and up, at which a result may overlap its source."""
+    found = []
+    for candidates in (range(0, -len(writes), -1), range(1, len(reads))):
+        distance = next((one for one in candidates if allows(reads, writes, one)), None)
+        found += [] if distance is None else [distance]
+    return found
+
+
+def _last_pixels(window: Window) -> np.ndarray:
+    """Return the number of the last stored pixel that reads each pixel of the source, -1 where none does."""
+    _, height, width = window.source
+    last = np.full((height, width), -1, dtype=np.int64)
+    numbers = np.arange(window.pixels).reshape(window.blocks)
+    for down, right in itertools.product(_offsets(window, 0), _offsets(window, 1)):
+        rows = np.arange(window.blocks[0]) * window.step[0] + down
+        columns = np.arange(window.blocks[1]) * window.step[1] + right
+        inside = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
+        places = np.ix_(rows[inside[0]], columns[inside[1]])
+        np.maximum.at(last, places, numbers[np.ix_(*inside)])
+    return last.reshape(-1)
+
+
+def _offsets(window: Window, axis: int) -> Iterator[int]:
+    """Yield how far the taps of the first stored pixel are from the source's first row or column."""
+    found = {
+        tap * window.dilation[axis] + position * window.stride[axis] - window.before[axis]
+        for tap in range(window.kernel[axis])
+        for position in range(window.pool[axis])
+    }
+    yield from sorted(found)

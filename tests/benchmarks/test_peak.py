@@ -1,0 +1,63 @@
+"""The benchmark of peaks: engines that devices can hold, and a harness that leaves nothing of them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from amaranth.sim import Simulator
+
+from benchmarks import peak
+from nnhw.boards import load_board
+from nnhw.errors import InputError
+
+PORT_BITS = {"ice40": 16, "ecp5": 36}
+
+
+@pytest.mark.parametrize("name", peak.PEAKS)
+def test_peak_engine_reaches_its_aim_within_the_ports_of_the_block_rams(name: str) -> None:
+    one, board = peak.PEAKS[name], load_board(name)
+    config = one.config()
+    assert config.pe * config.simd >= one.aim[0]
+    assert config.folds * config.steps == peak.WORDS
+    assert 0 <= board.resources.ebr * PORT_BITS[board.family] - one.block_pe * one.simd < 2 * one.simd
+
+
+def test_harness_folds_codes_that_change() -> None:
+    harness = peak.Harness(peak.Peak(4, 8, 2, 2, 2, (1, 1)).config())
+    seen: list[int] = []
+
+    async def bench(ctx: Any) -> None:
+        for cycle in range(600):
+            ctx.set(harness.rx, cycle % 7 == 0)
+            await ctx.tick()
+            seen.append(int(ctx.get(harness.tx)))
+
+    simulator = Simulator(harness)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert 20 < sum(seen[100:]) < 480
+
+
+def test_peak_rejects_a_board_without_an_engine() -> None:
+    with pytest.raises(InputError) as error:
+        peak.run("ulx3s_45f")
+    names = "icebreaker, ice40_hx8k_b_evn, ulx3s_25f, ulx3s_85f"
+    assert str(error.value) == f"benchmark peak: there is no engine for 'ulx3s_45f'; boards are {names}"
+
+
+def test_show_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {
+        "board": {"name": "icebreaker", "device": "up5k"},
+        "products": 1024,
+        "resources": {"lc": {"used": 4224, "available": 5280}, "ebr": {"used": 30, "available": 30}},
+        "fmax_hz": 70_100_000,
+        "products_per_second": 71_782_400_000,
+        "aim": {"products": 1000, "clock_hz": 70_000_000},
+    }
+    peak.show({"devices": [row], "gives_up": "depth"})
+    header, line, last = capsys.readouterr().out.splitlines()
+    assert header.split() == ["board", "products", "aim", "LC", "EBR", "Fmax", "MHz", "aim", "Tproducts/s"]
+    assert line.split() == ["icebreaker", "1024", "1000", "4224", "80%", "30", "70.1", "70", "0.072"]
+    assert last == "depth"

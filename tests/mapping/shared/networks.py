@@ -1,0 +1,131 @@
+"""Integer networks whose functions are lines, as quantizers with equal steps make them, for shared engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nnhw.ir import BIPOLAR, BIT, Graph, IntType
+from nnhw.ir.ops import Concat, MaxPool2d, Pad, SumPool2d, Threshold, Upsample, WeightedSum
+from tests.mapping.networks import I4, U2, Network
+
+U4, U8, I8, I2 = IntType(0, 15), IntType(0, 255), IntType(-128, 127), IntType(-2, 1)
+Make = Callable[[int], Graph]
+
+
+class Lined(Network):
+    """Builds graphs with equal steps."""
+
+    def line(self, x: str, code: IntType = U4) -> str:
+        """Add equal steps over most of the range of sums, rising or falling; return the codes."""
+        dtype, channels, levels = self.builder.type_of(x).int_dtype, self._channels(x), self._levels(code)
+        span = dtype.high - dtype.low
+        size = span * self.rng.uniform(0.3, 0.8, (channels, 1)) / levels
+        start = dtype.low + span * self.rng.uniform(0.1, 0.3, (channels, 1))
+        steps = np.ceil(start + size * np.arange(levels)).astype(np.int64)
+        falls = self.rng.random(channels) < 0.5
+        op = Threshold(-1 if code.bipolar else code.low, code.bipolar)
+        steps_type = IntType(min(dtype.low, int(steps.min())), max(dtype.high, int(steps.max())) + 1)
+        return self.add(op, x, self.constant(steps, steps_type), self.constant(falls, BIT))
+
+    def pad(self, x: str, before: tuple[int, int] = (1, 1), after: tuple[int, int] = (1, 1), value: int = 0) -> str:
+        """Add a border; return the larger map."""
+        return self.add(Pad(before, after, value), x)
+
+
+def plain(seed: int) -> Graph:
+    """Convolutions with borders, strides, dilation and odd numbers of channels; sums leave."""
+    net = Lined((3, 9, 8), U4, seed)
+    x = net.line(net.conv(net.pad(net.input), 6, (3, 3)), I4)
+    x = net.line(net.conv(net.pad(x, (0, 1), (1, 0)), 20, (2, 3), stride=(2, 1)))
+    x = net.line(net.conv(net.pad(x), 5, (2, 2), dilation=(1, 2)))
+    return net.body(net.linear(x, 7))
+
+
+def depthwise(seed: int) -> Graph:
+    """Depthwise and pointwise layers, global pooling by sums, two tiles of outputs."""
+    net = Lined((5, 8, 7), I4, seed)
+    x = net.line(net.conv(net.pad(net.input), 12, (3, 3)))
+    x = net.line(net.conv(net.pad(x), 12, (3, 3), groups=12), I4)
+    x = net.line(net.conv(x, 18, (1, 1)))
+    x = net.line(net.conv(net.pad(x, value=1), 18, (3, 2), groups=18, stride=(2, 2)))
+    x = net.line(net.add(SumPool2d((4, 4), (4, 4)), x))
+    return net.body(net.linear(x, 11))
+
+
+def residual(seed: int) -> Graph:
+    """Branches that are added, with factors of either sign, some large."""
+    net = Lined((4, 8, 8), U4, seed)
+    a = net.line(net.conv(net.pad(net.input), 6, (3, 3)))
+    b = net.line(net.conv(net.pad(a), 6, (3, 3)), I4)
+    c = net.line(net.add(WeightedSum((3, -5)), a, b))
+    d = net.line(net.conv(c, 20, (1, 1), stride=(2, 2)), I4)
+    e = net.line(net.conv(net.pad(c), 20, (3, 3), stride=(2, 2)), I4)
+    f = net.line(net.add(WeightedSum((1, 19)), d, e))
+    return net.body(net.line(net.conv(f, 3, (1, 1)), I4))
+
+
+def pooled(seed: int) -> Graph:
+    """Pooling whose windows tile the map, overlap, or have a border; behind a convolution or behind nothing."""
+    net = Lined((4, 13, 12), I4, seed)
+    x = net.line(net.conv(net.input, 10, (2, 3)))
+    x = net.add(MaxPool2d((2, 2), (2, 2)), x)
+    x = net.add(MaxPool2d((3, 3), (2, 1), (1, 1), (1, 1)), x)
+    x = net.line(net.conv(net.pad(x), 10, (2, 2), groups=10))
+    x = net.add(MaxPool2d((1, 2), (1, 2)), x)
+    return net.body(x)
+
+
+def bipolar(seed: int) -> Graph:
+    """Codes of -1 and +1, with and without borders of 0."""
+    net = Lined((4, 6, 6), BIPOLAR, seed)
+    x = net.line(net.conv(net.pad(net.input), 9, (3, 3), BIPOLAR), BIPOLAR)
+    x = net.line(net.conv(x, 6, (3, 3), I2), I2)
+    return net.body(net.line(net.conv(net.pad(x), 4, (2, 2), BIPOLAR), BIPOLAR))
+
+
+def grouped(seed: int) -> Graph:
+    """Groups of channels smaller than a word, and a border that a layer leaves to one that is not a window."""
+    net = Lined((8, 5, 6), I4, seed)
+    x = net.line(net.conv(net.input, 12, (2, 2), groups=4))
+    x = net.line(net.conv(x, 24, (1, 1), groups=12), I4)
+    y = net.pad(x)
+    return net.body(net.line(net.add(WeightedSum((1, 1)), y, y)))
+
+
+def wide(seed: int) -> Graph:
+    """Codes of 8 bits, each layer with a requantizer that rounds as fixed-point code does."""
+    net = Lined((3, 6, 5), U8, seed)
+    x = net.rescale(net.conv(net.pad(net.input, (1, 0), (0, 1)), 17, (2, 2), I8), "single")
+    y = net.rescale(net.conv(x, 17, (1, 1), I8), "single")
+    z = net.line(net.add(WeightedSum((5, -3)), x, y), U8)
+    return net.body(net.linear(z, 3))
+
+
+def joined(seed: int) -> Graph:
+    """A concatenation whose parts keep to 8 and 16 lanes."""
+    net = Lined((4, 6, 6), U2, seed)
+    a = net.line(net.conv(net.input, 16, (1, 1)), I2)
+    b = net.line(net.conv(a, 16, (1, 1)), U2)
+    c = net.add(Concat(0), b, a)
+    return net.body(net.line(net.conv(net.pad(c), 6, (3, 3)), U2))
+
+
+NETWORKS: dict[str, Make] = {
+    make.__name__: make for make in (plain, depthwise, residual, pooled, bipolar, grouped, wide, joined)
+}
+
+
+def upsampled() -> Graph:
+    """What no array runs."""
+    net = Lined((2, 4, 3), U2)
+    x = net.add(Upsample((2, 3)), net.line(net.conv(net.input, 4, (1, 1)), U2))
+    return net.body(net.conv(net.pad(x), 2, (3, 3)))
+
+
+def three_summands() -> Graph:
+    """A sum of more values than the array adds at once."""
+    net = Lined((4, 4, 4), U4)
+    a, b = net.line(net.conv(net.input, 4, (1, 1))), net.line(net.conv(net.input, 4, (1, 1)))
+    return net.body(net.line(net.add(WeightedSum((1, 1, 1)), a, b, net.input)))

@@ -1,0 +1,72 @@
+"""Running programs beside the interpreter: every code that is stored, and every byte that leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnhw import ir
+from nnhw.accelerator import stream_order
+from nnhw.engines.shared import ArrayConfig, Compute
+from nnhw.engines.shared.golden import run_program, walk
+from nnhw.ir import Graph
+from nnhw.mapping.shared import Compiled
+from tests.mapping.bodies import codes_of
+
+
+def array_of(lanes: int, simd: int, bits: int, **others: int) -> ArrayConfig:
+    """Return an array whose other limits hardly bind."""
+    sizes = {"word_bits": 64, "words": 1 << 14, "rows": 1024, "sum_bits": 26, "factor_bits": 36, "addend_bits": 60}
+    return ArrayConfig(
+        lanes=lanes, simd=simd, weight_bits=bits, activation_bits=bits, shifts=(20, 36), **sizes | others
+    )
+
+
+def check_program(body: Graph, compiled: Compiled, seed: int = 0) -> None:
+    """Compare a program with the interpreter for one frame, at every layer."""
+    kind = body.inputs[0].type
+    frame = codes_of(kind.int_dtype, (1, *kind.shape), np.random.default_rng(seed))
+    values: dict[str, np.ndarray] = {}
+    (output,) = ir.run(body, frame, values.__setitem__)
+    trace = run_program(compiled.config, stream_order(frame)[0])
+    stored: dict[str, int] = {}
+    for one in trace.stored:
+        record = compiled.config.records[one.record]
+        assert isinstance(record, Compute)
+        first, count = record.channels
+        value = values[record.node][0].reshape(len(values[record.node][0]), -1)
+        codes = one.codes.reshape(value.shape[1], -1)[:, :count]
+        assert (codes.T + record.zero == value[first : first + count]).all(), record.layer
+        stored[record.node] = stored.get(record.node, 0) + count
+    assert all(count == len(values[name][0]) for name, count in stored.items())
+    assert (decode_output(compiled, trace.output) == stream_order(output)[0]).all()
+    check_order(compiled)
+
+
+def decode_output(compiled: Compiled, data: np.ndarray) -> np.ndarray:
+    """Return the values, in stream order, that the bytes of a frame stand for."""
+    if compiled.offsets is None:
+        low = compiled.network.values[compiled.network.output].element.low
+        return data.astype(np.int8).astype(np.int64) if low < 0 else data.astype(np.int64)
+    last = compiled.config.records[-1]
+    assert isinstance(last, Compute)
+    patterns = (data.reshape(-1, last.raw).astype(np.int64) << (8 * np.arange(last.raw))).sum(axis=1)
+    top = 1 << (8 * last.raw - 1)
+    sums = (patterns ^ top) - top
+    return (sums.reshape(-1, len(compiled.offsets)) + compiled.offsets).reshape(-1)
+
+
+def check_order(compiled: Compiled) -> None:
+    """Require that no record reads a word that it has written for an earlier pixel: golden reads all words first."""
+    array = compiled.config.array
+    for record in compiled.config.records:
+        if not isinstance(record, Compute) or record.raw:
+            continue
+        written = np.full(array.words, record.pixels)
+        pixels = np.arange(record.pixels)
+        for part in range(array.parts):
+            places = (record.target + part + record.target_step * pixels) % array.words
+            np.minimum.at(written, places, pixels)
+        address, row, column = (values.reshape(record.pixels, -1) for values in walk(record))
+        inside = (row >= 0) & (row < record.height) & (column >= 0) & (column < record.width)
+        early = written[address % array.words] < pixels[:, None]
+        assert not (inside & early).any(), record.layer

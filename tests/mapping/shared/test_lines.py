@@ -1,0 +1,100 @@
+"""Lines are equal to their step functions on every sum, with any addend that they allow, and at any larger shift."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nnhw.ir import BIPOLAR, IntType
+from nnhw.mapping.layers import StepFunction
+from nnhw.mapping.requantize import Function
+from nnhw.mapping.shared.lines import Line, at_shift, fit_lines, identity
+
+RAW = IntType(-700, 900)
+SUMS = np.arange(RAW.low, RAW.high + 1)
+
+
+def rounded(code: IntType, even: bool, seed: int = 0) -> StepFunction:
+    """Return a quantizer with equal steps, some of them falling, some of them far outside of the range."""
+    rng = np.random.default_rng(seed)
+    # Ties of other scales than powers of two do not lie on a line of the requantizer.
+    scale = rng.choice([0.125, 0.0625, -0.03125, 0.5] if even else [0.125, -0.03125, 0.1, -0.007], 12)
+    value = SUMS[:, None] * scale + rng.integers(-20, 20, 12) * 0.25
+    codes = np.rint(value) if even else np.floor(value + 0.5)
+    return of_codes(np.clip(codes, code.low, code.high).astype(np.int64), code)
+
+
+def of_codes(codes: np.ndarray, code: IntType) -> StepFunction:
+    """Return the function with the codes [sums, channels]."""
+    changes = [np.flatnonzero(np.diff(column)) for column in codes.T]
+    most = max(1, max(len(places) for places in changes))
+    steps = np.full((codes.shape[1], most), RAW.high + 1)
+    values = np.zeros((codes.shape[1], most + 1), dtype=np.int64)
+    for channel, places in enumerate(changes):
+        steps[channel, : len(places)] = SUMS[places] + 1
+        values[channel] = codes[-1, channel]
+        values[channel, : len(places)] = codes[places, channel]
+    return StepFunction(steps, values, code)
+
+
+def golden(function: StepFunction) -> np.ndarray:
+    normal = Function.of(function.thresholds, function.codes, function.code, RAW)
+    return normal(SUMS[:, None].repeat(normal.outputs, axis=1))
+
+
+def check(line: Line, function: StepFunction) -> None:
+    expected = golden(function)
+    for addend in (line.addend, line.addend + line.slack, line.rounded().addend):
+        same = replace(line, addend=addend).golden(SUMS[:, None].repeat(len(addend), axis=1)) == expected
+        assert same.all()
+
+
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("code", [IntType(0, 255), IntType(-8, 7), IntType(0, 3), IntType(3, 90)])
+def test_line_equals_its_function_on_every_sum(code: IntType, even: bool) -> None:
+    for seed in range(3):
+        function = rounded(code, even, seed)
+        lines = fit_lines(function, RAW)
+        assert [line.shift - lines[0].shift for line in lines] == [0, 1, 2]
+        for line in lines:
+            check(line, function)
+            check(line.shifted(line.shift + 5), function)
+        assert at_shift(lines, lines[0].shift + 9).shift == lines[0].shift + 9
+
+
+def test_bipolar_line_passes_zero_between_two_sums() -> None:
+    steps = np.array([[5], [-700], [901], [-3]])
+    codes = np.array([[-1, 1], [-1, 1], [-1, 1], [1, -1]])
+    function = StepFunction(steps, codes, BIPOLAR)
+    (line,) = fit_lines(function, RAW)
+    check(line, function)
+    check(line.shifted(7), function)
+
+
+def test_line_of_stored_codes_is_the_same_function() -> None:
+    function = rounded(IntType(0, 255), True)
+    line = fit_lines(function, RAW)[0]
+    offset = np.arange(12) * 3 - 10
+    stored = line.stored(offset, 128, -1)
+    sums = -(SUMS[:, None] - offset)
+    assert (stored.golden(sums) + 128 == golden(function)).all()
+    assert (stored.low, stored.high) == (line.low - 128, line.high - 128)
+
+
+def test_rounded_addends_end_in_zeros() -> None:
+    line = fit_lines(rounded(IntType(0, 255), False), RAW)[2]
+    assert line.rounded().zeros > line.zeros
+    assert line.rounded().zeros > line.shift // 3
+
+
+def test_function_that_turns_or_has_unequal_steps_has_no_line() -> None:
+    turns = StepFunction(np.array([[0, 10]]), np.array([[0, 3, 0]]), IntType(0, 3))
+    unequal = StepFunction(np.array([[0, 10, 100, 105, 400, 401]]), np.array([[0, 1, 2, 3, 4, 5, 6]]), IntType(0, 6))
+    assert fit_lines(turns, RAW) == fit_lines(unequal, RAW) == ()
+
+
+def test_identity_keeps_codes() -> None:
+    codes = np.arange(-8, 8)[:, None].repeat(3, axis=1)
+    assert (identity(3, IntType(-8, 7)).shifted(20).golden(codes) == codes).all()

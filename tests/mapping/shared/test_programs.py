@@ -1,0 +1,30 @@
+"""Programs for arrays of all shapes are equal to the interpreter at every layer."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnhw.mapping.shared import compile_body
+from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.programs import array_of, check_program
+
+ARRAYS = {
+    "16x1x8": array_of(16, 1, 8),
+    "8x2x8": array_of(8, 2, 8),
+    "4x8x8, narrow words": array_of(4, 2, 8, word_bits=16),
+    "32x2x8, wide words": array_of(32, 2, 8, word_bits=128, drains=2),
+    "16x4x4": array_of(16, 4, 4),
+    "4x2x4": array_of(4, 2, 4),
+    "16x8x2": array_of(16, 8, 2, drains=2),
+}
+BITS = {"plain": 4, "depthwise": 4, "residual": 4, "pooled": 4, "bipolar": 2, "grouped": 4, "wide": 8, "joined": 4}
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_program_equals_interpreter_at_every_layer(name: str, array: str) -> None:
+    if ARRAYS[array].activation_bits < BITS[name] or (name == "joined" and ARRAYS[array].lanes > 16):
+        pytest.skip("needs a larger array")
+    for seed in range(2):
+        body = NETWORKS[name](seed)
+        check_program(body, compile_body(body, ARRAYS[array]), seed)

@@ -1,0 +1,102 @@
+"""The array that is chosen: it fits, its limits are just what the network needs, and no other one is faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nnhw.errors import MappingError
+from nnhw.mapping.family import ECP5, ICE40
+from nnhw.mapping.mapper import Budget
+from nnhw.mapping.shared import choose_array, compile_network, network_of
+from nnhw.mapping.shared.cost import array_cost
+from nnhw.mapping.shared.lines import Line, at_shift
+from nnhw.mapping.shared.needs import activation_bits, choose_shifts, weight_bits, with_rows
+from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.programs import array_of, check_program
+
+UP5K = Budget(lc=3800, ebr=28, dsp=8, spram=4)
+"""About what the link leaves of the device."""
+
+
+@pytest.mark.parametrize("name", ["depthwise", "wide"])
+def test_chosen_array_fits_and_runs_the_network(name: str) -> None:
+    body = NETWORKS[name](0)
+    choice = choose_array(network_of(body), UP5K, ICE40)
+    cost = choice.cost
+    assert (cost.lc <= UP5K.lc, cost.ebr <= UP5K.ebr, cost.dsp <= UP5K.dsp, cost.spram) == (True, True, True, 4)
+    check_program(body, choice.compiled)
+
+
+def test_products_of_eight_bits_are_made_in_dsp_blocks() -> None:
+    array = choose_array(network_of(NETWORKS["wide"](0)), UP5K, ICE40).compiled.config.array
+    assert array.dsp
+    assert array.products <= 16
+    assert (array.weight_bits, array.activation_bits) == (8, 8)
+
+
+def test_no_limit_of_the_chosen_array_can_be_lower() -> None:
+    network = network_of(NETWORKS["plain"](0))
+    array = choose_array(network, UP5K, ICE40).compiled.config.array
+    for name in ("sum_bits", "factor_bits", "addend_bits"):
+        with pytest.raises(MappingError, match="use an array with more"):
+            compile_network(network, replace(array, **{name: getattr(array, name) - 1}))
+
+
+def test_chosen_array_is_faster_than_others_that_fit() -> None:
+    network = network_of(NETWORKS["depthwise"](0))
+    choice = choose_array(network, UP5K, ICE40)
+    array = choice.compiled.config.array
+    for lanes, simd in ((4, 4), (8, 1), (8, 4), (16, 1), (16, 2)):
+        other = replace(array, lanes=lanes, simd=simd, drains=1, dsp=False)
+        cost = array_cost(other, ICE40, True)
+        if cost.lc <= UP5K.lc and cost.ebr <= UP5K.ebr:
+            assert compile_network(network, replace(other, rows=1024)).cycles >= choice.compiled.cycles
+
+
+def test_memory_in_block_ram_is_as_large_as_the_program_needs() -> None:
+    body = NETWORKS["joined"](0)
+    budget = Budget(lc=20000, ebr=50, dsp=28)
+    choice = choose_array(network_of(body), budget, ECP5)
+    compiled = choice.compiled
+    need = compiled.program_words + compiled.plan.words
+    assert 0 <= compiled.config.array.words - need < 512
+    assert choice.cost.ebr <= budget.ebr
+    assert choice.cost.spram == 0
+    check_program(body, compiled)
+
+
+def test_board_without_room_says_what_the_smallest_array_takes() -> None:
+    network = network_of(NETWORKS["plain"](0))
+    with pytest.raises(MappingError, match=r"the smallest array .* there are 500, 28, 8 and 4; use a larger board"):
+        choose_array(network, replace(UP5K, lc=500), ICE40)
+
+
+def test_widths_follow_from_codes_and_weights() -> None:
+    for name, activations, weights in (("plain", 4, 4), ("bipolar", 2, 2), ("wide", 8, 8), ("joined", 4, 4)):
+        network = network_of(NETWORKS[name](0))
+        assert (activation_bits(network), weight_bits(network)) == (activations, weights), name
+
+
+def test_cache_has_the_rows_that_its_block_rams_hold_anyway() -> None:
+    array = array_of(16, 1, 8)
+    assert with_rows(array, 300, ICE40).rows == 512
+    assert with_rows(array, 576, ICE40).rows == 768
+    assert with_rows(array, 40, ICE40).rows == 256
+
+
+def test_shifts_keep_the_widest_factor_narrow() -> None:
+    def lines(shift: int, factor: int) -> tuple[Line, ...]:
+        none = np.zeros(1, np.int64)
+        return (Line(none + factor, none, none, shift, 0, 1),)
+
+    wide, others = lines(30, (1 << 20) - 1), [lines(shift, 1 << 17) for shift in (8, 13, 23, 25, 29)]
+    shifts = choose_shifts([wide, *others])
+    # 29 does with 30, and 23 with 25, without a factor wider than the widest; each other one has a shift of its own.
+    assert shifts == (8, 13, 25, 30)
+    widths = [at_shift(own, min(shift for shift in shifts if shift >= own[0].shift)).factor_bits for own in others]
+    assert max(widths) <= wide[0].factor_bits == 21
+    assert choose_shifts([wide]) == (30,)
+    assert choose_shifts([]) == (0,)

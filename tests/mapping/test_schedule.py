@@ -1,0 +1,171 @@
+"""Depths of FIFOs: enough for the schedule and for any stalls, and one less delays something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnhw.accelerator import Accelerator
+from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.timing import run_network
+from nnhw.errors import MappingError
+from nnhw.mapping.cost import cost
+from nnhw.mapping.family import ICE40
+from nnhw.mapping.mapper import map_body
+from nnhw.mapping.schedule import Network, cheaper_depths, cycle_bound, into_large_ram, model_of, schedule_stages
+from tests.mapping.networks import NETWORKS
+from tests.mapping.test_mapper import LARGE
+
+JOINED = ("concatenated", "rescaled", "residual", "residual_of_sums")
+
+
+@cache
+def mapped(name: str, interval: int | None = None) -> Accelerator:
+    return map_body(NETWORKS[name](), "test", LARGE, target_interval=interval)
+
+
+def network_of(accelerator: Accelerator) -> Network:
+    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_bytes
+    return Network(accelerator.stages, *formats)
+
+
+def with_depth(network: Network, index: int, depth: int) -> Network:
+    config = network.stages[index].config
+    assert isinstance(config, FifoConfig)
+    return network.with_fifo(index, replace(config, depth=depth))
+
+
+def deepest(network: Network) -> tuple[int, int]:
+    """Return index and depth of the deepest FIFO of a join."""
+    depths = {index: network.stages[index].config.depth for index in network.joining}  # type: ignore[union-attr]
+    return max(depths.items(), key=lambda item: item[1])
+
+
+class Stalling:
+    """A model of one stream in and one out that takes nothing in random cycles."""
+
+    def __init__(self, model: Any, rng: np.random.Generator, share: float) -> None:
+        self._model, self._rng, self._share = model, rng, share
+        self._stalls = False
+
+    @property
+    def o_valid(self) -> bool:
+        """Whether a beat is there."""
+        return bool(self._model.o_valid)
+
+    def ready(self, o_ready: bool) -> bool:
+        """Return whether a beat is taken, and decide whether this cycle stalls."""
+        self._stalls = bool(self._rng.random() < self._share)
+        return not self._stalls and bool(self._model.ready(o_ready))
+
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
+        """Pass one clock edge; it is never known that nothing changes."""
+        self._model.step(i_valid and not self._stalls, o_ready)
+        return True
+
+
+def run_stalled(network: Network, seed: int, limit: int = 60_000) -> int:
+    """Run frames with random stalls in front of every engine but joins and forks; return the cycles that it took."""
+    rng = np.random.default_rng(seed)
+    models = []
+    for stage in network.stages:
+        model: Any = model_of(stage.config)
+        models.append(model if hasattr(model, "o_valids") else Stalling(model, rng, rng.choice([0.0, 0.1, 0.5, 0.9])))
+    sources: Sequence[Any] = [stage.sources for stage in network.stages]
+    return run_network(models, sources, network.i_beats, network.o_beats, 3, limit)[1][-1]
+
+
+@pytest.mark.parametrize("interval", [None, 2000])
+@pytest.mark.parametrize("name", JOINED)
+def test_depths_never_hang_under_random_stalls(name: str, interval: int | None) -> None:
+    network = network_of(mapped(name, interval))
+    assert network.joining
+    assert not network.can_hang()
+    assert len({run_stalled(network, seed) for seed in range(6)}) > 1
+
+
+@pytest.mark.parametrize("interval", [None, 2000])
+@pytest.mark.parametrize("name", JOINED)
+def test_depths_keep_the_schedule_and_are_not_above_the_high_water(name: str, interval: int | None) -> None:
+    accelerator = mapped(name, interval)
+    network = network_of(accelerator)
+    assert network.schedule() == accelerator.schedule
+    endless = network
+    for index in network.joining:
+        endless = with_depth(endless, index, 10_000)
+    assert endless.schedule() == accelerator.schedule
+
+
+@pytest.mark.parametrize(("name", "interval"), [("residual_of_sums", None), ("concatenated", None), ("residual", 2000)])
+def test_one_less_stalls(name: str, interval: int | None) -> None:
+    accelerator = mapped(name, interval)
+    network = network_of(accelerator)
+    index, depth = deepest(network)
+    assert depth > 10
+    shallow = with_depth(network, index, depth - 1).schedule()
+    assert shallow.interval_cycles > accelerator.schedule.interval_cycles or (
+        shallow.latency_cycles > accelerator.schedule.latency_cycles
+    )
+
+
+def test_much_less_hangs() -> None:
+    network = network_of(mapped("residual_of_sums", 2000))
+    index, depth = deepest(network)
+    shallow = with_depth(network, index, depth // 2)
+    assert shallow.can_hang()
+    with pytest.raises(MappingError, match="its configuration is stuck"):
+        shallow.schedule()
+    with pytest.raises(MappingError, match="its configuration is stuck"):
+        run_stalled(shallow, seed=1)
+
+
+def test_depths_are_less_than_what_fills_up() -> None:
+    stages = mapped("concatenated").stages
+    joins = network_of(mapped("concatenated")).joining
+    assert sum(stages[index].config.depth for index in joins) < 50  # type: ignore[union-attr]
+
+
+def test_no_trials_leave_the_depths_of_the_high_water(monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = mapped("concatenated")
+    network = network_of(accelerator)
+    monkeypatch.setattr("nnhw.mapping.schedule.MOST_TRIAL_CYCLES", 0)
+    stages, schedule = schedule_stages(network.stages, network.i_beats, network.o_beats)
+    assert schedule == accelerator.schedule
+    depths = [stages[index].config.depth for index in network.joining]  # type: ignore[union-attr]
+    assert sum(depths) > 400
+
+
+def test_cheaper_depths_take_fewer_block_rams_or_logic() -> None:
+    deep = FifoConfig(600, lanes=2, bits=8, beats=1000)
+    depths = cheaper_depths(deep, ICE40)
+    assert depths[-2:] == [257, 513]
+    assert [cost(replace(deep, depth=depth)).ebr for depth in depths[-2:]] == [1, 2]
+    assert all(not replace(deep, depth=depth).in_block_ram for depth in depths[:-2])
+    assert cheaper_depths(FifoConfig(4, lanes=1, bits=1, beats=10), ICE40) == []
+
+
+def test_deepest_fifos_go_into_large_ram() -> None:
+    accelerator = mapped("residual", 2000)
+    stages = accelerator.stages
+    index, depth = deepest(network_of(accelerator))
+    before = cost(stages[index].config)
+    assert before.ebr
+    moved = into_large_ram(accelerator, before.ebr, 4, ICE40)
+    config = moved.stages[index].config
+    assert isinstance(config, FifoConfig)
+    assert (config.large, config.depth) == (True, depth)
+    assert cost(config).ebr == 0 < cost(config).spram
+    assert moved.schedule == network_of(moved).schedule()
+    assert not network_of(moved).can_hang()
+    assert into_large_ram(accelerator, before.ebr, 0, ICE40) == accelerator
+    assert into_large_ram(accelerator, 0, 4, ICE40) == accelerator
+
+
+def test_cycle_bound_counts_every_input() -> None:
+    join = next(stage.config for stage in mapped("concatenated").stages if isinstance(stage.config.i_beats, tuple))
+    assert cycle_bound(join) == sum(join.i_beats) + join.o_beats  # type: ignore[arg-type]
