@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import cmsis, estimates, lanes, mnist, peak, random_networks, speed, whole
+from benchmarks import cmsis, estimates, lanes, mnist, peak, random_networks, second_network, speed, whole
 from benchmarks.networks import NETWORKS
 from nnhw.errors import NnhwError
 
@@ -44,9 +44,20 @@ BENCHMARKS: dict[str, Benchmark] = {
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
-    "networks": Benchmark("all networks of the zoo, each on its own board", whole.network(*NETWORKS), whole.show, None),
+    "networks": Benchmark(
+        "all networks of the zoo, each on its own board", whole.network(*whole.STREAMING), whole.show, None
+    ),
     "mlp784": Benchmark("784-32-16-10, 8 and 4 bit", whole.network("mlp784_w8a8", "mlp784_w4a4"), whole.show, None),
-    **{name: Benchmark(one.about, whole.network(name), whole.show, None) for name, one in NETWORKS.items()},
+    **{name: Benchmark(NETWORKS[name].about, whole.network(name), whole.show, None) for name in whole.STREAMING},
+    **{
+        name: Benchmark(f"on a shared engine: {', '.join(cases)}", whole.network(*cases), whole.show_table, None)
+        for name, cases in whole.SHARED_GROUPS.items()
+    },
+    **{name: Benchmark("on a shared engine", whole.network(name), whole.show, None) for name in whole.SHARED},
+    "shared": Benchmark("all networks on shared engines", whole.network(*whole.SHARED), whole.show_table, None),
+    "second_network": Benchmark(
+        "a second network on the first one's hardware", second_network.run, second_network.show
+    ),
 }
 
 

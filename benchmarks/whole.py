@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks.mnist import join
 from benchmarks.networks import NETWORKS
@@ -16,7 +17,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import NnhwError
-from nnhw.flow.arrays import works
+from nnhw.flow.arrays import peak, works
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.progress import Progress, make_progress
@@ -78,7 +79,15 @@ CASES: dict[str, Case] = {
     "resnet8_w8a8_shared_85f": Case("ulx3s_85f", "resnet8_w8a8", "shared", frames=2, placed=False),
     "mobilenet_w8a8_shared_85f": Case("ulx3s_85f", "mobilenet_w8a8", "shared", frames=2, placed=False),
 }
+STREAMING = tuple(name for name, case in CASES.items() if case.style == "streaming")
 SHARED = tuple(name for name, case in CASES.items() if case.style == "shared")
+SHARED_GROUPS = {
+    "ds_cnn": tuple(name for name in SHARED if name.startswith("ds_cnn")),
+    "resnet8": tuple(name for name in SHARED if name.startswith("resnet8")),
+    "mobilenet": tuple(name for name in SHARED if name.startswith("mobilenet")),
+    "autoencoder": ("autoencoder_w2a8_shared",),
+    "cnv_half_up5k": ("cnv_half_w2a2_shared",),
+}
 
 
 def network(*names: str) -> Callable[[str | None], Row]:
@@ -130,6 +139,7 @@ def measure(name: str, board: str | None = None) -> Row:
             "style": case.style,
             **with_equality(build.report, equalities),
             "target_clock_hz": found.target_clock_hz,
+            "ideal_cycles": ideal_cycles(build.accelerator),
             "slowest": slowest_engine(build.accelerator),
             "stalls": [equality.row() for equality in equalities],
             "stopped_at": stop_at,
@@ -182,6 +192,12 @@ def slowest_engine(accelerator: Accelerator) -> Row:
     }
 
 
+def ideal_cycles(accelerator: Accelerator) -> int:
+    """Return the cycles of a frame in which every lane of every array would make a product that is needed."""
+    products = sum(work.products for work in works(accelerator))
+    return -(-products * accelerator.schedule.interval_cycles // peak(accelerator))
+
+
 def is_clean(row: Mapping[str, Any]) -> bool:
     """Return whether nothing differs from the reference to the RTL, and the cycles are those predicted.
 
@@ -202,6 +218,32 @@ def show(row: Mapping[str, Any]) -> None:
         return
     console.print(render_report(row))
     console.print(line(row), highlight=False)
+
+
+def show_table(row: Mapping[str, Any]) -> None:
+    """Print a table, a row for each network."""
+    table = Table("network", "board", "style", "cycles", "ideal", "use", "MHz", "ms", "LC", "EBR", "SPRAM", "DSP", "")
+    for one in row["networks"] if "networks" in row else [row]:
+        name, board = one["network"], one["board"]["name"]
+        if "refused" in one:
+            table.add_row(name, board, *[""] * 10, one["refused"])
+            continue
+        cycles, taken = one["cycles"]["interval"]["predicted"], one["resources"]
+        clock_hz = one["clock_hz"] or one["target_clock_hz"]
+        used = [f"{taken[key]['used'] or taken[key]['estimated']:,}" for key in ("lc", "ebr", "spram", "dsp")]
+        table.add_row(
+            name,
+            board,
+            one["style"],
+            f"{cycles:,}",
+            f"{one['ideal_cycles']:,}",
+            f"{one['ideal_cycles'] / cycles:.1%}",
+            f"{clock_hz / 1e6:g}{'' if one['clock_hz'] else ' (not placed)'}",
+            f"{1e3 * cycles / clock_hz:.2f}",
+            *used,
+            "equal" if is_clean(one) else "DIFFERS",
+        )
+    Console().print(table)
 
 
 def line(row: Mapping[str, Any]) -> str:

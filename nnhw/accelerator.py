@@ -277,7 +277,7 @@ class StreamBoundary:
 class StoreBoundary:
     """What a record of a shared engine stores: the codes of some channels of a value, pixel by pixel.
 
-    A beat is the codes of a pixel, and the address of its first word.
+    A beat is the codes that are stored at once, of a pixel, and the address of their first word.
 
     Parameters
     ----------
@@ -321,7 +321,8 @@ class StoreBoundary:
     @property
     def widths(self) -> tuple[int, ...]:
         """Bits of each element of a beat."""
-        return (self.array.activation_bits,) * self.record.channels[1] + (self.array.address_bits,)
+        lanes = min(self.record.channels[1], self.array.lanes)
+        return (self.array.activation_bits,) * lanes + (self.array.address_bits,)
 
     def patterns(self, values: np.ndarray) -> np.ndarray:
         """Return the bit patterns [N * beats, elements] of a value [N, *shape]; the bits of an element are `widths`."""
@@ -330,7 +331,8 @@ class StoreBoundary:
         codes = encode(np.moveaxis(channels, 1, 2) - record.zero, self.array.activation)
         addresses = (record.target + record.target_step * np.arange(record.pixels)) % self.array.words
         places = np.broadcast_to(addresses[None, :, None], (len(values), record.pixels, 1))
-        return np.concatenate([codes, places], axis=2).reshape(-1, count + 1)
+        codes = codes.reshape(len(values), record.pixels, -1)
+        return np.concatenate([codes, places], axis=2).reshape(-1, len(self.widths))
 
 
 Boundary = StreamBoundary | StoreBoundary

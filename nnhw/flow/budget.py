@@ -20,6 +20,8 @@ from nnhw.mapping.shared.cost import array_cost
 
 LINK_COST = {"ice40": Cost(lc=710, ebr=2), "ecp5": Cost(lc=570, ebr=2)}
 """UART, framing, CRC, identity, counters, reset, by family: measured, see `benchmarks/`."""
+PROGRAM_LC = 215
+"""What a link that loads programs, from the host and from flash, takes beside: measured on the UP5K."""
 
 
 def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, dict[str, Any]]:

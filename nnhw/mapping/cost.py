@@ -99,7 +99,7 @@ def _rows_chains_lc(config: WindowConfig, family: Family) -> float:
     """Return the same of ECP5."""
     freed = max(config.rows_left, config.rows_step)
     rows = (config.rows + config.block_rows + freed).bit_length() + 1
-    return adder_lc(config.address_bits + 3, family) + adder_lc(rows, family) + 18
+    return adder_lc(config.address_bits + 3, family) + adder_lc(rows, family) + (12 if freed > 1 else 6)
 
 
 def _memory_cost(depth: int, bits: int, large: bool, family: Family) -> Cost:

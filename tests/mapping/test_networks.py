@@ -10,11 +10,12 @@ from nnhw.boards import load_board
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
-from nnhw.flow.budget import map_on_board
-from nnhw.flow.options import Options
 from nnhw.ir import IntType
 from nnhw.ir.ops import Linear, MaxPool2d, Pad
-from nnhw.mapping.mapper import map_body
+from nnhw.mapping.cost import cost
+from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.plans import cycle_share
+from nnhw.mapping.resources import Cost
 from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
 from tests.mapping.test_mapper import LARGE, check_equal
 
@@ -38,16 +39,16 @@ def test_large_ram_holds_what_block_ram_has_no_room_for() -> None:
     pooled = [net.input]
     for _ in range(3):
         pooled.append(net.add(MaxPool2d((3, 1), (1, 1)), pooled[-1]))
-    body, board = net.body(net.conv(pooled[-1], 1, (1, 1))), load_board("icebreaker")
-    mapped, facts = map_on_board(body, board, Options())
-    accelerator = mapped.accelerator
+    body, has = net.body(net.conv(pooled[-1], 1, (1, 1))), load_board("icebreaker").resources
+    budget = Budget(has.lc, has.ebr, has.dsp, has.spram)
+    accelerator = map_body(body, "icebreaker", budget)
     check_equal(body, accelerator)
     assert any(isinstance(stage.config, WindowConfig) and stage.config.large for stage in accelerator.stages)
-    assert 0 < facts["resources"]["spram"] <= board.resources.spram
-    assert facts["resources"]["ebr"] <= board.resources.ebr
-    without = replace(board, resources=replace(board.resources, spram=0))
+    taken = sum((cost(stage.config) for stage in accelerator.stages), Cost())
+    assert 0 < taken.spram <= has.spram
+    assert taken.ebr <= has.ebr
     with pytest.raises(MappingError, match="the network does not fit"):
-        map_on_board(body, without, Options())
+        map_body(body, "icebreaker", replace(budget, spram=0))
 
 
 def test_input_is_as_wide_as_the_fastest_engines_need() -> None:
@@ -90,3 +91,20 @@ def test_line_buffer_of_a_busy_layer_takes_the_next_frame() -> None:
     windows = [stage.config for stage in stages if isinstance(stage.config, WindowConfig)]
     assert len(windows) == 2
     assert all(window.rows >= window.block_rows + window.rows_left for window in windows)
+
+
+def test_line_buffers_grow_where_engines_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Network((1, 13, 13), IntType(0, 255))
+    x = net.code(net.conv(net.input, 16, (3, 3), stride=(2, 2)), IntType(0, 255))
+    # The linear layer reads a map again and again; its block RAMs hold less than the next map beside it.
+    body, one = net.body(net.linear(x, 10)), {"channel_lanes": 1, "row_lanes": 1}
+    overrides = {"conv2d1": {**one, "pe": 2}, "linear4": {**one, "channel_lanes": 2, "pe": 1}}
+    monkeypatch.setattr("nnhw.mapping.mapper.BUSY", (2.0,))  # no layer is as busy as that
+    budget = Budget(lc=100_000, ebr=22)
+    grown = map_body(body, "test", budget, overrides=overrides)
+    check_equal(body, grown)
+    monkeypatch.setattr("nnhw.mapping.mapper.MOST_TRIALS", 0)
+    waiting = map_body(body, "test", budget, overrides=overrides)
+    slowest = max(cycle_share(stage.config) for stage in grown.stages)
+    assert grown.schedule.interval_cycles == slowest == 10 * 288
+    assert waiting.schedule.interval_cycles > 1.1 * slowest

@@ -35,7 +35,7 @@ def factor_levels(array: ArrayConfig) -> int:
 
 def requantizer_latency(array: ArrayConfig) -> int:
     """Return the cycles from a sum to its code: digits' products, levels, addend, shift, tie, clamp."""
-    return factor_levels(array) + 5
+    return factor_levels(array) + 6
 
 
 def finish_latency(array: ArrayConfig) -> int:
@@ -75,12 +75,12 @@ class RecordCycles:
 def record_cycles(record: Record, array: ArrayConfig) -> RecordCycles:
     """Return the cycles of a record."""
     if not isinstance(record, Compute):
-        fetch = descriptor_words(array) + FETCH_LATENCY
+        fetch = descriptor_words(array) + FETCH_LATENCY + 1
         return RecordCycles(fetch, 0, transfer_cycles(record, array) + 1 + 2 * POINT_CYCLES)
-    # One word more than there are tells that the weights are complete.
     fetch = len(encode_record(record, False, array)) + FETCH_LATENCY + 1
     busy = record.positions * record.words * record.steps
-    other = record.positions * record.gap + 2 * POINT_CYCLES + tail_cycles(array)
+    lead = int(record.gap == 0)  # the first position has one idle cycle in front at least
+    other = record.positions * record.gap + lead + 2 * POINT_CYCLES + tail_cycles(array)
     return RecordCycles(fetch, busy, other + raw_cycles(record, array))
 
 
@@ -94,13 +94,15 @@ def transfer_cycles(record: Fill | Emit, array: ArrayConfig) -> int:
 def raw_cycles(record: Compute, array: ArrayConfig) -> int:
     """Return the cycles in which a record waits for its raw results, which are taken as they leave.
 
-    A position ends when the results of the one before have left, and so does the record.
+    A position begins, behind one idle cycle at least, when the results of the one before have left, and so does the
+    next record.
     """
     if not record.raw:
         return 0
     sent = finish_latency(array) + record.channels[1] * record.raw
-    wait = max(0, sent - record.period)
-    return (record.positions - 1) * wait + max(0, sent - tail_cycles(array))
+    gap = max(record.gap, 1)
+    waits = (record.positions - 1) * max(0, sent - gap)
+    return (record.positions - 1) * (gap - record.gap) + waits + max(0, sent - tail_cycles(array))
 
 
 def needed_gap(words: int, steps: int, window: int, array: ArrayConfig) -> int:
@@ -113,7 +115,7 @@ def needed_gap(words: int, steps: int, window: int, array: ArrayConfig) -> int:
     """
     drain = array.drain_cycles - words * steps
     free = -(-array.parts // window) - words * (steps - 1)
-    return max(0, drain, free)
+    return max(0, drain, free, 2 - words * steps)
 
 
 def program_cycles(config: SharedConfig) -> tuple[RecordCycles, ...]:

@@ -19,6 +19,8 @@ from nnhw.errors import MappingError
 LOOPS = ("word", "kx", "ky", "wx", "wy", "x", "y")
 """Innermost first."""
 COUNT_BITS = 10
+WINDOW_BITS = 7
+"""Of the counts of kernels and pooling windows."""
 EXTENT_BITS = 11
 SIZE_BITS = 16
 STEPS = (
@@ -107,7 +109,7 @@ class Compute:
     Parameters
     ----------
     layer, node: of the model, and the IR value of which this is a part.
-    channels: (first, number) of the value's channels, in order.
+    channels: (first, number) of the value's channels, in order; of several granules, all in each pixel.
     start: address of the first word read; it, and every address, counts modulo the words of the memory.
     row, column: of the first word read, as the border sees them.
     height, width: a word outside 0 <= row < height, 0 <= column < width is border.
@@ -202,9 +204,9 @@ Record = Fill | Compute | Emit
 def layout(array: ArrayConfig) -> dict[str, tuple[int, int]]:
     """Return (lowest bit, bits) of each field of a descriptor.
 
-    Counts, `steps`, `pixels` and `elements` are stored less one. `start` serves all kinds; `pixels` and `elements` are
-    of transfers; `next` is the address of the record that follows. Fields of a loop are called `word_count`,
-    `word_address`, `word_row`, `word_column`, and so on.
+    Counts, `steps`, `pixels`, `elements` and `outputs` are stored less one, `rows` less two, modulo its bits. `start`
+    serves all kinds; `pixels` and `elements` are of transfers; `next` is the address of the record that follows.
+    Fields of a loop are called `word_count`, `word_address`, `word_row`, `word_column`, and so on.
 
     What is added to an address, in `STEPS`, begins with a word: hardware keeps these fields in a memory, from which a
     step takes one. The other fields lie in the bits that this leaves, or behind; none crosses the end of a word.
@@ -218,7 +220,7 @@ def layout(array: ArrayConfig) -> dict[str, tuple[int, int]]:
             place += bits
         holes += [(max(low, place), low + word) for low in range(place // word * word, end, word)]
     sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
-    sizes |= {f"{name}_count": COUNT_BITS for name in LOOPS}
+    sizes |= {f"{name}_count": WINDOW_BITS if name in LOOPS[1:5] else COUNT_BITS for name in LOOPS}
     sizes |= {"pixels": SIZE_BITS, "elements": SIZE_BITS, "height": COUNT_BITS, "width": COUNT_BITS}
     sizes |= {"rows": 11, "gap": 8, "border": code, "low": code, "high": code, "outputs": 7, "steps": 6}
     sizes |= {"source_slice": 5, "target_slice": 5, "shift": 2}
@@ -262,7 +264,8 @@ def values(record: Record, last: bool) -> dict[str, int]:
         sizes = {"pixels": record.pixels - 1, "elements": record.elements - 1}
         return {"kind": kind, "last": last, "start": record.start, "flip": int(record.flip), **sizes}
     found = {"kind": Kind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
-    found |= {"steps": record.steps - 1, "rows": len(record.weights), "outputs": record.channels[1] if record.raw else 0}
+    found |= {"steps": record.steps - 1, "rows": len(record.weights)}
+    found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     for name, loop in zip(LOOPS, record.loops, strict=True):
         found |= {f"{name}_count": loop.count - 1, f"{name}_address": loop.address}
         found |= {f"{name}_row": loop.row, f"{name}_column": loop.column}
@@ -298,7 +301,7 @@ def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0
     for name, value in found.items():
         low, bits = places[name]
         _check_field(record, name, value, bits, array)
-        number |= (value & ((1 << bits) - 1)) << low
+        number |= ((value - 2 * (name == "rows")) & ((1 << bits) - 1)) << low
     return [*((number >> (array.word_bits * index)) & mask for index in range(head)), *behind]
 
 

@@ -56,10 +56,11 @@ class CobsDecoder(wiring.Component):
         is_code = Signal()
         m.d.comb += [is_code.eq(position == code_position), self.position.eq(position)]
         m.d.sync += [self.strobe.eq(self.enable), self.decoded.eq(Mux(is_code, 0, self.data))]
+        # The carry behind the highest bit says it: it costs one cell, a comparison with 255 costs three.
+        following = Signal(9)
+        m.d.comb += following.eq(position + 1)
         with m.If(self.enable):
-            m.d.sync += position.eq(position + 1)
-            with m.If(position.all()):
-                m.d.sync += self.too_long.eq(1)
+            m.d.sync += [position.eq(following), self.too_long.eq(self.too_long | following[-1])]
             with m.If(is_code):
                 m.d.sync += code_position.eq(position + self.data)
         with m.If(self.clear):

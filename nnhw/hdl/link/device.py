@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, ResetInserter, Value, unsigned
+from amaranth.hdl import Module, ResetInserter, Signal, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -77,9 +77,12 @@ class Device(wiring.Component):
         """Connect what loads programs; return the engine's reset."""
         load, program = self.engine.load, getattr(self.engine, "program", self.engine)  # type: ignore[attr-defined]
         m.d.comb += [getattr(link.program, name).eq(getattr(program, name)) for name in ProgramSignature().members]
+        # A register in front of what the reset has to reach; the link waits long enough.
+        reset = Signal()
+        m.d.sync += reset.eq(link.reset_engine)
         if self.flash_offset is None:
             wiring.connect(m, link.o_load, load)
-            return link.reset_engine
+            return reset
         m.submodules.flash = flash = FlashLoader(self.flash_offset, self.identity.clock_hz)
         wiring.connect(m, link.o_load, flash.i)
         wiring.connect(m, flash.o, load)
@@ -90,7 +93,8 @@ class Device(wiring.Component):
             flash.cipo.eq(self.cipo),
             *(getattr(self, name).eq(getattr(flash, name)) for name in ("cs", "clk", "copi")),
         ]
-        return link.reset_engine | flash.reset_engine
+        m.d.sync += reset.eq(link.reset_engine | flash.reset_engine)
+        return reset
 
 
 class UartDevice(wiring.Component):

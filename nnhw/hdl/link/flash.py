@@ -16,7 +16,7 @@ PAUSE_S = 50e-6
 MOST_HZ = 12_500_000
 """Of the flash's clock: half a period, 40 ns, is enough for both pads, the flash (8 ns) and the board."""
 ADDRESS_BITS = 24
-_HOLD_CYCLES = 3
+_HOLD_CYCLES = 4
 
 
 class _Phase(enum.IntEnum):
@@ -153,7 +153,7 @@ class FlashLoader(wiring.Component):
     -------
     i: stream of bytes from the link; o: to the engine.
     reset: In(1), the engine is being reset.
-    reset_engine: Out(1), resets it too.
+    reset_engine: Out(1), resets it too, at once or a cycle later.
     decided: In(1), the program is READY or REFUSED.
     cs, clk, copi, cipo: as of `FlashReader`.
     """
@@ -186,7 +186,7 @@ class FlashLoader(wiring.Component):
             self.cs.eq(reader.cs),
             self.clk.eq(reader.clk),
             self.copi.eq(reader.copi),
-            self.reset_engine.eq(hold.any()),
+            self.reset_engine.eq(hold[1:].any()),
             self.o.payload.eq(Mux(reader.busy, reader.o.payload, self.i.payload)),
             self.o.valid.eq(Mux(reader.busy, reader.o.valid, self.i.valid & ~hold.any())),
             reader.o.ready.eq(self.o.ready),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -78,11 +78,3 @@ class AddressWalker(wiring.Component):
         outside = (row.as_unsigned() >= self.height) | (column.as_unsigned() >= self.width)
         m.d.sync += self.border.eq(outside)
         return m
-
-
-def entry_of_level(lasts: Signal) -> Mux:
-    """Return the entry of the innermost loop that is not in its last iteration."""
-    entry = len(LOOPS) - 1
-    for level in reversed(range(len(LOOPS) - 1)):
-        entry = Mux(lasts[level], entry, level)
-    return entry

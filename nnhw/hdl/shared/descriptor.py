@@ -20,7 +20,7 @@ def field_shapes(array: ArrayConfig) -> Mapping[str, Shape]:
     What is added to addresses is in a memory, and where results go in `Descriptor.target`.
     """
     table = {name for names in STEPS for name in names}
-    needed = {"rows": array.rows.bit_length(), "outputs": array.lanes.bit_length()}
+    needed = {"rows": (array.rows - 1).bit_length() + 1, "outputs": max((array.lanes - 1).bit_length(), 1)}
     needed |= {"steps": max((array.steps_per_word - 1).bit_length(), 1)}
     shapes = {}
     for name, (_, bits) in layout(array).items():

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.hdl.shared.descriptor import field_shapes
+from nnhw.hdl.shared.nest import iterations
 
 
 class Drain(wiring.Component):
@@ -68,7 +69,7 @@ class Drain(wiring.Component):
     def _raw(self, m: Module, load: Value, shift: Signal) -> None:
         """Send the sums of the first lanes, byte by byte."""
         drains, sending = self.array.drains, Signal()
-        byte, lane, unit = Signal(2), Signal.like(self.outputs), Signal(range(max(drains, 2)))
+        byte, unit = Signal(2), Signal(range(max(drains, 2)))
         lane_end, taken = Signal(), Signal()
         bits = Cat(self.o_sums[0] if drains == 1 else Array(self.o_sums)[unit])
         pieces = [Cat(bits[min(place, len(bits) - 1)] for place in range(low, low + 8)) for low in range(0, 32, 8)]
@@ -76,15 +77,15 @@ class Drain(wiring.Component):
             self.o.payload.eq(Array(pieces)[byte]),
             self.o.valid.eq(sending),
             taken.eq(sending & self.o.ready),
-            lane_end.eq(taken & (byte == (self.raw - 1)[:2])),
+            lane_end.eq(taken & iterations(m, "bytes", (self.raw - 1)[:2], taken, ~sending)),
             shift.eq(lane_end & (unit == drains - 1)),
-            self.sent.eq(lane_end & (lane == self.outputs)),
+            self.sent.eq(lane_end & iterations(m, "lanes", self.outputs, lane_end, ~sending)),
         ]
         with m.If(taken):
             m.d.sync += byte.eq(Mux(lane_end, 0, byte + 1))
         with m.If(lane_end):
-            m.d.sync += [lane.eq(lane + 1), unit.eq(Mux(unit == drains - 1, 0, unit + 1))]
+            m.d.sync += unit.eq(Mux(unit == drains - 1, 0, unit + 1))
         with m.If(self.sent):
             m.d.sync += sending.eq(0)
         with m.Elif(load):
-            m.d.sync += [sending.eq(1), lane.eq(1), unit.eq(0)]
+            m.d.sync += [sending.eq(1), unit.eq(0)]

@@ -168,12 +168,11 @@ class SharedEngine(wiring.Component):
                 m.d.comb += getattr(schedule, name).eq(getattr(descriptor, name))
         m.d.comb += [
             schedule.run.eq(sequencer.run),
-            schedule.hold.eq(self.outstanding),
-            sequencer.done.eq(self.transfers.done | (step & schedule.position & schedule.done)),
+            schedule.spaced.eq(descriptor.raw != 0),
+            schedule.held.eq(self.outstanding),
+            sequencer.done.eq(self.transfers.done | schedule.done),
         ]
-        entry = Signal.like(schedule.entry)
-        m.d.sync += entry.eq(schedule.entry)
-        m.d.comb += self.walker.entry.eq(Mux(sequencer.run, entry, sequencer.entry))
+        m.d.comb += self.walker.entry.eq(Mux(sequencer.run, schedule.entry, sequencer.entry))
         rows = ~descriptor.hold & (schedule.tap | ~descriptor.channelwise)
         flags = Cat(step, schedule.fresh, schedule.position, rows, schedule.tap) & step.replicate(5)
         stages = delayed(m, "stage", flags, STEP_LATENCY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -35,7 +35,8 @@ class _Phase(enum.Enum):
     HEADER = 1
     BODY = 2
     TRAILER = 3
-    DONE = 4
+    VERDICT = 4
+    DONE = 5
 
 
 class Loader(wiring.Component):
@@ -88,8 +89,8 @@ class Loader(wiring.Component):
             self.take.eq(self.body & self.i.valid),
         ]
         heading = (phase == _Phase.IDLE) | (phase == _Phase.HEADER)
-        wrong, left_end, too_long = self._header(m, heading, count, output_bytes)
-        differs = self._checksum(m, phase, heading & (count == 0), crc)
+        wrong, left_end, unfit = self._header(m, heading, count, output_bytes)
+        differs = self._checksum(m, phase, phase == _Phase.IDLE, crc)
         failed = Signal()
         with m.If(self.i.valid):
             m.d.sync += count.eq(count + 1)
@@ -100,7 +101,7 @@ class Loader(wiring.Component):
                         m.d.sync += [count.eq(0), phase.eq(_Phase.BODY)]
                         found = Mux(wrong[0], Refusal.MAGIC, Mux(wrong[1], Refusal.ARRAY, Refusal.LENGTH))
                         m.d.sync += reason.eq(found)
-                        with m.If(wrong.any() | too_long):
+                        with m.If(wrong.any() | unfit):
                             m.d.sync += [stored.eq(Status.REFUSED), phase.eq(_Phase.DONE)]
                 with m.Case(_Phase.BODY):
                     with m.If(left_end):
@@ -108,12 +109,13 @@ class Loader(wiring.Component):
                 with m.Case(_Phase.TRAILER):
                     m.d.sync += failed.eq(failed | differs)
                     with m.If(count == TRAILER.size - 1):
-                        bad = failed | differs
-                        m.d.sync += [
-                            phase.eq(_Phase.DONE),
-                            stored.eq(Mux(bad, Status.REFUSED, Status.READY)),
-                            reason.eq(Mux(bad, Refusal.CHECKSUM, Refusal.NONE)),
-                        ]
+                        m.d.sync += phase.eq(_Phase.VERDICT)
+        with m.If(phase == _Phase.VERDICT):
+            m.d.sync += [
+                phase.eq(_Phase.DONE),
+                stored.eq(Mux(failed, Status.REFUSED, Status.READY)),
+                reason.eq(Mux(failed, Refusal.CHECKSUM, Refusal.NONE)),
+            ]
         return m
 
     def _header(self, m: Module, heading: Value, count: Signal, output_bytes: int) -> tuple[Signal, Value, Value]:
@@ -121,7 +123,7 @@ class Loader(wiring.Component):
 
         Returns
         -------
-        Whether magic and id are wrong, whether a byte is the last of the body, whether the body is too long or empty.
+        Whether magic and id are wrong, whether a byte is the last of the body, whether the body has no fitting length.
         """
         array, valid = self.array, self.i.valid & heading
         word_bytes = array.word_bits // 8
@@ -144,20 +146,19 @@ class Loader(wiring.Component):
     def _length(self, m: Module, valid: Value, place: Value, word_bytes: int) -> tuple[Value, Value]:
         """Keep the body's length, and count its bytes; see `_header`."""
         most = self.array.words * word_bytes
-        left, beyond = Signal(range(most + 1)), Signal()
-        padded = C(0, 32)
+        left, beyond, unfit, last = Signal(range(most + 1)), Signal(), Signal(), Signal()
         for index in range(4):
             low, high = 8 * index, min(8 * index + 8, len(left))
             with m.If(valid & (place == index)):
                 if low < high:
                     m.d.sync += left[low:high].eq(self.i.payload)
                 rest = self.i.payload[max(high - low, 0) :]
-                m.d.sync += beyond.eq((beyond if index else 0) | (rest != 0))
+                m.d.sync += [beyond.eq((beyond if index else 0) | (rest != 0)), last.eq(0)]
         with m.If(self.take):
-            m.d.sync += left.eq(left - 1)
-        del padded
-        partial = (left[: (word_bytes - 1).bit_length()] != 0) if word_bytes > 1 else Const(0, 1)
-        return left == 1, beyond | partial | (left == 0) | (left > most)
+            m.d.sync += [left.eq(left - 1), last.eq(left == 2)]
+        partial = left[: (word_bytes - 1).bit_length()] != 0
+        m.d.sync += unfit.eq(beyond | partial | (left == 0) | (left > most))
+        return last, unfit
 
     def _checksum(self, m: Module, phase: Signal, first: Value, crc: int) -> Value:
         """Add the CRC-32 register; return whether a byte of the trailer differs from it.
@@ -166,20 +167,22 @@ class Loader(wiring.Component):
         """
         state = Signal(32, reset_less=True, init=crc ^ 0xFFFFFFFF)
         mixed, trailer = Signal(8), Signal()
-        before = Mux(first, INITIAL, state)
         m.d.comb += [
             trailer.eq(phase == _Phase.TRAILER),
-            mixed.eq(before[:8] ^ self.i.payload),
+            mixed.eq(Mux(trailer, 0, state[:8] ^ self.i.payload)),
             self.crc.eq(~state),
         ]
         columns = [step(0, 1 << bit) for bit in range(8)]
         following = []
         for bit in range(32):
-            term: Value = before[bit + 8] if bit < 24 else Const(0, 1)
+            term: Value = state[bit + 8] if bit < 24 else state[bit - 24] & trailer
             for column, source in zip(columns, mixed, strict=True):
                 if column >> bit & 1:
                     term = term ^ source
-            following.append(Mux(trailer, state[(bit + 8) % 32], term))
-        with m.If(self.i.valid & (phase != _Phase.DONE)):
+            following.append(term)
+        with m.If(self.i.valid & (phase != _Phase.DONE) & (phase != _Phase.VERDICT)):
             m.d.sync += state.eq(Cat(*following))
+        # An image that begins with another byte is refused anyway.
+        with m.If(self.i.valid & first):
+            m.d.sync += state.eq(step(INITIAL, MAGIC[0]))
         return ~state[:8] != self.i.payload

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.records import LOOPS
-from nnhw.hdl.shared.address import ENTRIES, entry_of_level
+from nnhw.hdl.shared.address import ENTRIES
 from nnhw.hdl.shared.descriptor import field_shapes
 
 _TAPS, _WINDOW = LOOPS[:3], LOOPS[3:5]
@@ -19,13 +19,14 @@ class Schedule(wiring.Component):
 
     Members
     -------
-    run: in, the record runs; while it does not, the loops start anew. hold: in, no position ends.
+    run: in, the record runs; while it does not, the loops start anew.
+    spaced: in, a position begins when the one before is no more `held`, behind one idle cycle at least. held: in.
     <loop>_count, steps, gap: in, fields of the descriptor.
     step: out, the array makes a step in this cycle.
-    fresh: out, it is the first of its word. entry: out, what leads to the next word's address.
+    fresh: out, it is the first of its word. entry: out, a cycle later, what leads to the next word's address.
     tap: out, it is the last of all words of a tap.
     position: out, it is the last of a position. store: out, and of all that are joined.
-    done: out, and of all.
+    done: out, strobe, a cycle later: it was the last of all.
     """
 
     def __init__(self, array: ArrayConfig) -> None:
@@ -34,47 +35,77 @@ class Schedule(wiring.Component):
         names = (*(f"{name}_count" for name in LOOPS), "steps", "gap")
         outputs = {name: Out(1) for name in ("step", "fresh", "tap", "position", "store", "done")}
         super().__init__(
-            {"run": In(1), "hold": In(1), **{name: In(shapes[name]) for name in names}, **outputs}
+            {"run": In(1), "spaced": In(1), "held": In(1), **{name: In(shapes[name]) for name in names}, **outputs}
             | {"entry": Out(range(ENTRIES))}
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lasts = Signal(len(LOOPS))
-        word_end = self._counter(m, "steps", self.steps, self.step)
+        active, ended = Signal(), Signal()
+        lasts, anew = Signal(len(LOOPS)), ~self.run
+        word_end = iterations(m, "steps", self.steps, self.step, anew)
         ends: Value = self.step & word_end
         for level, name in enumerate(LOOPS):
-            m.d.comb += lasts[level].eq(self._counter(m, name, getattr(self, f"{name}_count"), ends))
+            if level == len(_TAPS):
+                # The outer loops hear of it one cycle late; a position takes two cycles or more.
+                ends = ended
+            m.d.comb += lasts[level].eq(iterations(m, name, getattr(self, f"{name}_count"), ends, anew))
             ends = ends & lasts[level]
+        everything = self.position & lasts[len(_TAPS) :].all()
         m.d.comb += [
-            self.entry.eq(entry_of_level(lasts)),
+            self.step.eq(active),
             self.tap.eq(word_end & lasts[0]),
             self.position.eq(word_end & lasts[: len(_TAPS)].all()),
             self.store.eq(lasts[len(_TAPS) : len(_TAPS + _WINDOW)].all()),
-            self.done.eq(lasts[len(_TAPS) :].all()),
         ]
-        with m.If(~self.run):
+        m.d.sync += [ended.eq(self.step & self.position), self.done.eq(self.step & everything)]
+        with m.If(anew):
             m.d.sync += self.fresh.eq(1)
         with m.Elif(self.step):
             m.d.sync += self.fresh.eq(word_end)
-        self._idle(m)
+        self._entry(m, lasts)
+        self._idle(m, active, everything)
         return m
 
-    def _counter(self, m: Module, name: str, limit: Value, advance: Value) -> Signal:
-        """Count iterations, `limit` of them behind the first; return the registered flag "last iteration"."""
-        count, last = Signal(len(limit), name=f"count_{name}", init=1), Signal(name=f"last_{name}")
-        anew = ~self.run | (advance & last)
-        with m.If(anew):
-            m.d.sync += [count.eq(1), last.eq(limit == 0)]
-        with m.Elif(advance):
-            m.d.sync += [count.eq(count + 1), last.eq(count == limit)]
-        return last
+    def _entry(self, m: Module, lasts: Signal) -> None:
+        """Find the innermost loop that is not in its last iteration: the outer ones a cycle later."""
+        count = len(_TAPS)
+        inner, outer = Signal(range(ENTRIES)), Signal()
+        m.d.sync += [inner.eq(_first(lasts[:count], 0)), outer.eq(lasts[:count].all())]
+        m.d.comb += self.entry.eq(Mux(outer, _first(lasts[count:], count), inner))
 
-    def _idle(self, m: Module) -> None:
-        """Add the gap in front of each position."""
-        count, idle = Signal.like(self.gap, init=1), Signal()
-        m.d.comb += self.step.eq(self.run & ~idle & ~(self.hold & self.position))
-        with m.If(~self.run | (self.step & self.position)):
-            m.d.sync += [count.eq(1), idle.eq(self.gap != 0)]
-        with m.Elif(idle):
-            m.d.sync += [count.eq(count + 1), idle.eq(count != self.gap)]
+    def _idle(self, m: Module, active: Signal, everything: Value) -> None:
+        """Add the gap in front of each position; in front of the first one there is a cycle at least."""
+        count = Signal.like(self.gap, init=1)
+        with m.If(~self.run | self.done):
+            m.d.sync += [count.eq(1), active.eq(0)]
+        with m.Elif(~active):
+            with m.If((count == self.gap) | (self.gap == 0)):
+                m.d.sync += active.eq(~self.held)
+            with m.Else():
+                m.d.sync += count.eq(count + 1)
+        with m.Elif(self.position):
+            m.d.sync += [count.eq(1), active.eq((self.gap == 0) & ~self.spaced & ~everything)]
+
+
+def _first(lasts: Value, number: int) -> Value:
+    """Return the number of the first loop that is not in its last iteration, or of the last loop."""
+    entry: Value = Const(number + len(lasts) - 1)
+    for index in reversed(range(len(lasts) - 1)):
+        entry = Mux(lasts[index], entry, number + index)
+    return entry
+
+
+def iterations(m: Module, name: str, limit: Value, advance: Value, anew: Value) -> Signal:
+    """Count iterations, `limit` of them behind the first; return the registered flag "last iteration".
+
+    Parameters
+    ----------
+    anew: begin with the first one.
+    """
+    count, last = Signal(len(limit), name=f"count_{name}", init=1), Signal(name=f"last_{name}")
+    with m.If(anew | (advance & last)):
+        m.d.sync += [count.eq(1), last.eq(limit == 0)]
+    with m.Elif(advance):
+        m.d.sync += [count.eq(count + 1), last.eq(count == limit)]
+    return last

@@ -131,7 +131,7 @@ class Requantizer(wiring.Component):
         return self._register(m, "number", Cat(rest[:-1], total).as_signed(), signed(bits))
 
     def _finish(self, m: Module, number: Value) -> None:
-        """Shift, round and clamp: three registers, and the choice of the code behind them."""
+        """Shift, round and clamp: four registers, and the choice of the code behind them."""
         array, shifts = self.array, self.array.shifts
         bits, last = array.activation_bits, len(number) - 1
         windows = [Cat(number[min(shift + k, last)] for k in range(bits)) for shift in shifts]
@@ -153,7 +153,9 @@ class Requantizer(wiring.Component):
         quotient = self._register(m, "quotient", taken.as_signed())
         negative = self._register(m, "negative_later", negative)
 
-        rounded = (quotient - tie)[: bits + 1].as_signed()
+        rounded = self._register(m, "rounded", (quotient - tie)[: bits + 1].as_signed())
+        fits = self._register(m, "fits_later", fits)
+        negative = self._register(m, "negative_last", negative)
         below = self._register(m, "below", Mux(fits, rounded < self.low, negative))
         above = self._register(m, "above", Mux(fits, rounded > self.high, ~negative))
         kept = self._register(m, "kept", rounded[:bits])

@@ -13,23 +13,13 @@ from nnhw.hdl.shared.address import ENTRIES, NEXT, ONE, START
 from nnhw.hdl.shared.descriptor import field_shapes
 
 
-class State(enum.Enum):
-    """Where a record is."""
-
-    BOOT = 0
-    FETCH = 1
-    POINT = 2
-    RUN = 3
-    TAIL = 4
-    SEEK = 5
-
-
 class Phase(enum.Enum):
     """What the word is that was fetched."""
 
     DESCRIPTOR = 0
     CONSTANTS = 1
     WEIGHTS = 2
+    NOTHING = 3
 
 
 class Sequencer(wiring.Component):
@@ -39,7 +29,7 @@ class Sequencer(wiring.Component):
     -------
     enable: in, there is a program; without, the engine stays at its beginning.
     kind, raw, rows, last: in, fields of the descriptor.
-    done: in, the record's last cycle of work. waiting: in, raw results have not left.
+    done: in, strobe, behind the record's last cycle of work. waiting: in, raw results have not left.
     fill, emit, run: out, such a record runs; `begin`: out, strobe, a record begins.
     read: out, fetch a word. entry, clear, advance: out, for the address.
     take_descriptor, take_step, take_constant, take_weight: out, one bit for each word of such a thing: it has come.
@@ -65,58 +55,46 @@ class Sequencer(wiring.Component):
                 "take_constant": Out(array.constant_words),
                 "take_weight": Out(array.row_words),
                 "major": Out(range(self._majors)),
-                "row": Out(range(array.rows + 1)),
+                "row": Out(range(array.rows)),
                 "record": Out(16),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        state, second, fetched = Signal(State), Signal(), Signal()
-        tail = Signal(range(tail_cycles(self.array)))
+        boot, fetch, point, work, tail, seek = states = Signal(6, init=1)
+        second, fetched = Signal(), Signal()
+        left = Signal(range(tail_cycles(self.array)))
         m.d.comb += [
-            self.read.eq(state == State.FETCH),
-            self.begin.eq((state == State.SEEK) | (state == State.BOOT)),
-            self.clear.eq((state == State.BOOT) | (((state == State.POINT) | (state == State.SEEK)) & ~second)),
-            self.advance.eq(self.read | second),
-            self.entry.eq(ONE),
+            self.read.eq(fetch),
+            self.begin.eq(seek | boot),
+            self.clear.eq(boot | ((point | seek) & ~second)),
+            self.advance.eq(fetch | second),
+            self.entry.eq(Mux((point | seek) & ~second, Mux(point, START, NEXT), ONE)),
         ]
-        with m.If(state == State.SEEK):
-            m.d.comb += self.entry.eq(Mux(second, ONE, NEXT))
-        with m.If((state == State.POINT) & ~second):
-            m.d.comb += self.entry.eq(START)
-        with m.Switch(state):
-            with m.Case(State.BOOT):
-                m.d.sync += self.record.eq(0)
-                with m.If(self.enable):
-                    m.d.sync += state.eq(State.FETCH)
-            with m.Case(State.FETCH):
-                with m.If(fetched):
-                    m.d.sync += state.eq(State.POINT)
-            with m.Case(State.POINT):
-                m.d.sync += second.eq(~second)
-                with m.If(second):
-                    m.d.sync += state.eq(State.RUN)
-                    m.d.sync += [
-                        self.fill.eq(self.kind == Kind.FILL),
-                        self.emit.eq(self.kind == Kind.EMIT),
-                        self.run.eq(self.kind == Kind.COMPUTE),
-                    ]
-            with m.Case(State.RUN):
-                m.d.sync += tail.eq(tail_cycles(self.array) - 1)
-                with m.If(self.done):
-                    m.d.sync += [self.fill.eq(0), self.emit.eq(0), self.run.eq(0), state.eq(State.TAIL)]
-            with m.Case(State.TAIL):
-                with m.If(tail != 0):
-                    m.d.sync += tail.eq(tail - 1)
-                with m.If(((tail == 0) | ~(self.kind == Kind.COMPUTE)) & ~self.waiting):
-                    m.d.sync += state.eq(State.SEEK)
-            with m.Case(State.SEEK):
-                m.d.sync += second.eq(~second)
-                with m.If(second):
-                    m.d.sync += [state.eq(State.FETCH), self.record.eq(Mux(self.last, 0, self.record + 1))]
+        is_compute = self.kind == Kind.COMPUTE
+        with m.If(boot):
+            m.d.sync += [fetch.eq(1), boot.eq(0), self.record.eq(0)]
+        with m.If(fetch & fetched):
+            m.d.sync += [fetch.eq(0), point.eq(1)]
+        with m.If(point | seek):
+            m.d.sync += second.eq(~second)
+        with m.If(point & second):
+            m.d.sync += [point.eq(0), work.eq(1), self.run.eq(is_compute)]
+            m.d.sync += [self.fill.eq(self.kind == Kind.FILL), self.emit.eq(self.kind == Kind.EMIT)]
+        with m.If(work & self.done):
+            m.d.sync += [work.eq(0), tail.eq(is_compute), seek.eq(~is_compute)]
+            m.d.sync += [self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
+        with m.If(work):
+            m.d.sync += left.eq(tail_cycles(self.array) - 2)  # `done` comes one cycle late
+        with m.Elif(left != 0):
+            m.d.sync += left.eq(left - 1)
+        with m.If(tail & (left == 0) & ~self.waiting):
+            m.d.sync += [tail.eq(0), seek.eq(1)]
+        with m.If(seek & second):
+            m.d.sync += [seek.eq(0), fetch.eq(1), self.record.eq(Mux(self.last, 0, self.record + 1))]
         with m.If(~self.enable):
-            m.d.sync += [state.eq(State.BOOT), second.eq(0), self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
+            m.d.sync += [states.eq(1), second.eq(0), self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
         self._arrivals(m, fetched)
         return m
 
@@ -125,9 +103,9 @@ class Sequencer(wiring.Component):
         array, each = self.array, step_words(self.array)
         phase, coming, came = Signal(Phase), Signal(), Signal()
         most = max(each, array.constant_words, array.row_words)
-        word, end = Signal(range(max(most, 2))), Signal()
-        m.d.sync += [coming.eq(self.read), came.eq(coming & self.read)]
-        valid, full = came & self.read, self.row == self.rows
+        word, end, last = Signal(range(max(most, 2))), Signal(), Signal()
+        m.d.sync += [coming.eq(self.read), came.eq(coming)]
+        valid = came
         phases = {
             Phase.DESCRIPTOR: each,
             Phase.CONSTANTS: array.constant_words,
@@ -138,8 +116,6 @@ class Sequencer(wiring.Component):
             here = phase == this
             if this is Phase.DESCRIPTOR and descriptor_words(array) > each * ONE:
                 here &= self.major < ONE
-            if this is Phase.WEIGHTS:
-                here &= ~full
             for index in range(count):
                 m.d.comb += take[index].eq(valid & here & (word == index))
             with m.If(phase == this):
@@ -150,28 +126,36 @@ class Sequencer(wiring.Component):
 
         descriptor_end = valid & (phase == Phase.DESCRIPTOR) & self.take_descriptor[-1]
         constants_end = valid & (phase == Phase.CONSTANTS) & end & (self.major == array.lanes - 1)
-        m.d.comb += fetched.eq(
-            Mux(self.kind == Kind.COMPUTE, valid & (phase == Phase.WEIGHTS) & full, descriptor_end)
-        )
-        with m.If(~self.read):
+        filled = valid & (phase == Phase.WEIGHTS) & end
+        m.d.comb += fetched.eq(phase == Phase.NOTHING)
+        with m.If(self.begin):
             m.d.sync += [phase.eq(Phase.DESCRIPTOR), self.major.eq(0), word.eq(0)]
         with m.Elif(valid):
             m.d.sync += word.eq(Mux(end, 0, word + 1))
             with m.If(end):
                 m.d.sync += self.major.eq(self.major + 1)
             with m.If(descriptor_end):
-                m.d.sync += [phase.eq(Mux(self.raw == 0, Phase.CONSTANTS, Phase.WEIGHTS)), word.eq(0)]
-                m.d.sync += self.major.eq(0)
+                m.d.sync += [word.eq(0), self.major.eq(0), phase.eq(Phase.NOTHING)]
+                with m.If(self.kind == Kind.COMPUTE):
+                    m.d.sync += phase.eq(Mux(self.raw == 0, Phase.CONSTANTS, Phase.WEIGHTS))
             with m.Elif(constants_end):
                 m.d.sync += phase.eq(Phase.WEIGHTS)
-        self._row(m, self.begin | fetched, valid & (phase == Phase.WEIGHTS) & end)
+            with m.If(filled & last):
+                m.d.sync += phase.eq(Phase.NOTHING)
+        m.d.comb += last.eq(self._row(m, self.begin | (fetched & self.read), filled, phase != Phase.WEIGHTS))
 
-    def _row(self, m: Module, anew: Value, filled: Value) -> None:
-        """Count rows of weights, while they are fetched and while they are used."""
+    def _row(self, m: Module, anew: Value, filled: Value, before: Value) -> Signal:
+        """Count rows of weights, while they are fetched and while they are used; return whether it is the last one."""
+        last = Signal()
+        with m.If(before):
+            m.d.sync += last.eq(self.rows.all())
+        with m.Elif(filled):
+            m.d.sync += last.eq(self.row == self.rows)
         with m.If(anew | self.row_clear):
             m.d.sync += self.row.eq(0)
         with m.Elif(filled | self.row_step):
             m.d.sync += self.row.eq(self.row + 1)
+        return last
 
 
 def delayed(m: Module, name: str, flags: Value, cycles: int) -> list[Value]:

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.records import SIZE_BITS
+from nnhw.hdl.shared.nest import iterations
 
 
 class Transfers(wiring.Component):
@@ -20,7 +21,7 @@ class Transfers(wiring.Component):
     i: stream of beats. take, beat, flush: out, to the register of words that are written.
     word: in, what was read, the next element in the lowest codes. read, shift: out, for the next word, the next codes.
     o: stream of bytes.
-    done: out, in the last cycle of a record.
+    done: out, strobe, behind the last cycle of a record.
 
     Timing: a beat a cycle; an element a cycle, two cycles more for each word.
     """
@@ -52,8 +53,8 @@ class Transfers(wiring.Component):
         sent = Signal()
         flipped = [Cat(code[:-1], code[-1] ^ self.flip) for code in self.i.payload]
         m.d.comb += [
-            self.i.ready.eq(self.fill),
-            self.take.eq(self.fill & self.i.valid),
+            self.i.ready.eq(self.fill & ~self.done),
+            self.take.eq(self.i.ready & self.i.valid),
             self.beat.eq(Cat(*flipped)),
         ]
         self._count(m, self.take | sent)
@@ -61,19 +62,13 @@ class Transfers(wiring.Component):
         return m
 
     def _count(self, m: Module, step: Value) -> None:
-        """Count elements and pixels; `flush` is high with the last element of a pixel."""
-        skipped = (self.array.i_lanes - 1).bit_length()
-        element, pixel = Signal(SIZE_BITS), Signal(SIZE_BITS)
-        same = element[skipped:] == self.elements[skipped:]
+        """Count beats or elements, and pixels; `flush` is high with the last element of a pixel."""
+        skipped, anew = (self.array.i_lanes - 1).bit_length(), ~(self.fill | self.emit)
+        limit: Value = self.elements
         if skipped:
-            same &= self.fill | (element[:skipped] == self.elements[:skipped])
-        m.d.comb += [self.flush.eq(same), self.done.eq(step & same & (pixel == self.pixels))]
-        with m.If(~(self.fill | self.emit)):
-            m.d.sync += [element.eq(0), pixel.eq(0)]
-        with m.Elif(step):
-            m.d.sync += element.eq(Mux(same, 0, element + Mux(self.fill, self.array.i_lanes, 1)))
-            with m.If(same):
-                m.d.sync += pixel.eq(pixel + 1)
+            limit = Mux(self.fill, self.elements[skipped:], self.elements)
+        m.d.comb += self.flush.eq(iterations(m, "element", limit, step, anew))
+        m.d.sync += self.done.eq(step & self.flush & iterations(m, "pixel", self.pixels, step & self.flush, anew))
 
     def _emit(self, m: Module, sent: Signal) -> None:
         """Read a word, wait for it, send its elements."""
@@ -84,7 +79,7 @@ class Transfers(wiring.Component):
         top = code[-1] ^ self.flip
         fill = (top & ~self.flip).replicate(8 - bits)
         m.d.comb += [
-            self.read.eq(self.emit & ~waiting & ~sending),
+            self.read.eq(self.emit & ~waiting & ~sending & ~self.done),
             self.o.valid.eq(sending),
             self.o.payload.eq(Cat(code[:-1], top, fill)),
             sent.eq(sending & self.o.ready),

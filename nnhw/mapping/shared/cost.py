@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.shared import ArrayConfig
 from nnhw.mapping.cost import dsp_lc, tree_lc
@@ -51,17 +53,17 @@ def _sequencing(array: ArrayConfig, family: Family) -> Cost:
 
 def _block_rams(array: ArrayConfig, family: Family, spram: bool) -> Cost:
     """Return the memories."""
-    digits = array.factor_bits // 2 + 1
-    low = min(1 << (digits - 1).bit_length(), array.addend_bits)
-    pieces = (array.factor_bits, low, array.addend_bits - low)
-    constants = array.drains * sum(_wide(array.drain_cycles, bits, array, family) for bits in pieces if bits)
-    cache = _wide(array.rows, array.products * array.weight_bits, array, family)
-    steps = _wide(STEP_ENTRIES, array.address_bits + STEP_BITS, array, family)
+    digits, addend = array.factor_bits // 2 + 1, array.addend_bits
+    ends = (0, min(1 << (digits - 1).bit_length(), addend), addend, addend + array.factor_bits)
+    pieces = sum(_wide(array.drain_cycles, low, high, array, family) for low, high in itertools.pairwise(ends))
+    constants = array.drains * pieces
+    cache = _wide(array.rows, 0, array.products * array.weight_bits, array, family)
+    steps = _wide(STEP_ENTRIES, 0, array.address_bits + STEP_BITS, array, family)
     memory = Cost(spram=family.large_rams(array.words, array.word_bits) or 0) if spram else None
     return Cost(ebr=cache + constants + steps) + (memory or Cost(ebr=family.block_rams(array.words, array.word_bits)))
 
 
-def _wide(rows: int, bits: int, array: ArrayConfig, family: Family) -> int:
-    """Return the block RAMs of a memory that is written a word at a time: one memory for each word of a row."""
-    sizes = [min(array.word_bits, bits - low) for low in range(0, bits, array.word_bits)]
-    return sum(family.block_rams(rows, size) for size in sizes)
+def _wide(rows: int, low: int, high: int, array: ArrayConfig, family: Family) -> int:
+    """Return the block RAMs of bits low to high - 1 of what is written a word at a time: one memory for each word."""
+    edges = sorted({low, high, *range(0, high, array.word_bits)} - set(range(low)))
+    return sum(family.block_rams(rows, end - start) for start, end in itertools.pairwise(edges))

@@ -129,39 +129,45 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
     steps = normal.thresholds()
     if steps is None:
         return ()
-    if steps.code.bipolar:
-        found = [_steep(steps)]
-    else:
-        ties = [lines for parity in (None, 0, 1) if (lines := _lines(steps, raw, parity))]
-        found = min(ties, key=lambda lines: (lines[0].factor_bits, lines[0].shift), default=[])
+    found = [_steep(steps)] if steps.code.bipolar else _lines(steps, raw)
     for line in found:
         _prove(line, normal)
         _prove(replace(line, addend=line.addend + line.slack), normal)
     return tuple(found)
 
 
-def _lines(function: Thresholds, raw: IntType, parity: int | None) -> list[Line]:
-    """Return the lines with the least shift and with those that follow, for one way to treat ties."""
-    steps, floor, ceiling = occurring_steps(function.steps, function.descending, raw)
-    channels = []
-    for row, falls in zip(steps.tolist(), function.descending, strict=True):
-        if falls:
-            channels.append(Channel(tuple(1 - step for step in reversed(row)), -raw.high, -raw.low, parity))
-        else:
-            channels.append(Channel(tuple(row), raw.low, raw.high, parity))
-    if any(channel.slopes(MOST_SHIFT) is None for channel in set(channels)):
+def _lines(function: Thresholds, raw: IntType) -> list[Line]:
+    """Return the lines with the least shift and with those that follow, for the way to treat ties that needs least."""
+    rows, floor, ceiling = occurring_steps(function.steps, function.descending, raw)
+    least, chosen = MOST_SHIFT + 1, None
+    for parity in (None, 0, 1):
+        channels = _channels(rows, function.descending, raw, parity)
+        if all(channel.slopes(least - 1) is not None for channel in dict.fromkeys(channels)):
+            least, chosen = smallest_shift(set(channels)), (channels, parity)
+        if least == 0:
+            break
+    if chosen is None:
         return []
-    least, first = smallest_shift(set(channels)), floor + function.code.low
-    turn = np.where(function.descending, -1, 1)
-    found = []
+    channels, parity = chosen
+    bounds = floor + function.code.low, ceiling + function.code.low
+    odd = 0 if parity is None else (parity + bounds[0]) & 1
+    turn, found = np.where(function.descending, -1, 1), list[Line]()
     for shift in range(least, least + FURTHER + 1):
         known = {channel: _line(channel, least, shift) for channel in set(channels)}
         factor, low, high = np.array([known[channel] for channel in channels], dtype=np.int64).T
-        odd = 0 if parity is None else (parity + first) & 1
-        addend = low + (first << shift)
-        bounds = first, ceiling + function.code.low
+        addend = low + (bounds[0] << shift)
         found.append(Line(turn * factor, addend, high - low, shift, *bounds, parity is not None, odd))
     return found
+
+
+def _channels(rows: np.ndarray, falls: np.ndarray, raw: IntType, parity: int | None) -> list[Channel]:
+    """Return what binds the line of each channel; of one that falls, that of its mirror image."""
+    return [
+        Channel(tuple(1 - step for step in reversed(row)), -raw.high, -raw.low, parity)
+        if falling
+        else Channel(tuple(row), raw.low, raw.high, parity)
+        for row, falling in zip(rows.tolist(), falls, strict=True)
+    ]
 
 
 def _line(channel: Channel, least: int, shift: int) -> tuple[int, int, int]:

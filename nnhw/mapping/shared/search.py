@@ -53,8 +53,12 @@ class Choice:
     cost: Cost
 
 
-def choose_array(network: Network, budget: Budget, family: Family) -> Choice:
+def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int = 1) -> Choice:
     """Return the array of a board on which a network takes fewest cycles.
+
+    Parameters
+    ----------
+    i_lanes: elements of a beat of input.
 
     Raises
     ------
@@ -63,7 +67,7 @@ def choose_array(network: Network, budget: Budget, family: Family) -> Choice:
     reasons: list[tuple[Cost, ArrayConfig]] = []
     refused: list[ProgramTooLarge] = []
     found: list[Choice] = []
-    for array in _by_speed(network, budget, family):
+    for array in _by_speed(network, budget, family, i_lanes):
         # Without large RAM the words of the memory follow from the program.
         least = array if budget.spram else replace(array, words=family.block_ram_modes[0][0])
         cost = array_cost(least, family, budget.spram > 0)
@@ -98,14 +102,14 @@ def _compiled(network: Network, array: ArrayConfig, budget: Budget, family: Fami
     return Choice(compile_network(network, small), cost) if _fits(cost, budget) else None
 
 
-def _by_speed(network: Network, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
+def _by_speed(network: Network, budget: Budget, family: Family, i_lanes: int) -> Iterator[ArrayConfig]:
     """Yield arrays with just what a network needs, those with the fewest cycles first."""
     arrays: list[tuple[int, ArrayConfig]] = []
     widths: ArrayConfig | None = None
     for shape in _arrays(network, budget, family):
         try:
             widths = with_widths(network, shape) if widths is None else widths
-            array = replace(shape, **{name: getattr(widths, name) for name in WIDTHS})
+            array = replace(shape, i_lanes=i_lanes, **{name: getattr(widths, name) for name in WIDTHS})
             cycles, rows = _estimate(network, array)
         except MappingError:
             continue

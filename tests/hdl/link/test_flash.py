@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from amaranth.sim import Simulator
 
-from nnhw.hdl.link.device import Device
+from nnhw.hdl.link.device import Device, UartDevice
 from nnhw.hdl.link.flash import MOST_HZ, PAUSE_S, FlashReader, half_cycles
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus, Refusal
 from sim.stalls import stalls
@@ -166,6 +166,24 @@ def test_device_says_what_is_wrong_in_flash(content: bytes, reason: Refusal, mos
     assert frames[2:] == [RESET_DONE, status(SMALL), *answers(SMALL, [bytes(12)])]
     assert chip.bits <= 8 * most_bytes
     assert not chip.selected
+
+
+def test_uart_device_has_the_pins_of_its_flash() -> None:
+    chip = FlashChip(in_flash(SMALL.data))
+    engine = ProgramEngine()
+    identity = DeviceIdentity(IDENTITY.model_hash, 12, 5, CLOCK_HZ)
+    device = UartDevice(Device(engine, identity, ProgramEngine.ARRAY_ID, OFFSET), 100_000)
+
+    async def bench(ctx: Any) -> None:
+        await ctx.tick().repeat(len(reading(len(SMALL.data))))
+        assert ctx.get(engine.program.state) == ProgramState.READY
+
+    simulator = Simulator(device)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.add_testbench(chip.at(device), background=True)
+    simulator.run()
+    assert chip.reads == [OFFSET]
 
 
 def test_device_without_flash_chip_is_refused() -> None:

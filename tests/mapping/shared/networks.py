@@ -17,14 +17,14 @@ Make = Callable[[int], Graph]
 class Lined(Network):
     """Builds graphs with equal steps."""
 
-    def line(self, x: str, code: IntType = U4) -> str:
-        """Add equal steps over most of the range of sums, rising or falling; return the codes."""
+    def line(self, x: str, code: IntType = U4, alike: bool = False) -> str:
+        """Add equal steps over most of the range of sums, rising or falling, all alike or not; return the codes."""
         dtype, channels, levels = self.builder.type_of(x).int_dtype, self._channels(x), self._levels(code)
-        span = dtype.high - dtype.low
-        size = span * self.rng.uniform(0.3, 0.8, (channels, 1)) / levels
-        start = dtype.low + span * self.rng.uniform(0.1, 0.3, (channels, 1))
-        steps = np.ceil(start + size * np.arange(levels)).astype(np.int64)
-        falls = self.rng.random(channels) < 0.5
+        span, drawn = dtype.high - dtype.low, 1 if alike else channels
+        size = span * self.rng.uniform(0.3, 0.8, (drawn, 1)) / levels
+        start = dtype.low + span * self.rng.uniform(0.1, 0.3, (drawn, 1))
+        steps = np.ceil(start + size * np.arange(levels)).astype(np.int64).repeat(channels // drawn, axis=0)
+        falls = (self.rng.random(drawn) < 0.5).repeat(channels // drawn)
         op = Threshold(-1 if code.bipolar else code.low, code.bipolar)
         steps_type = IntType(min(dtype.low, int(steps.min())), max(dtype.high, int(steps.max())) + 1)
         return self.add(op, x, self.constant(steps, steps_type), self.constant(falls, BIT))
@@ -112,8 +112,18 @@ def joined(seed: int) -> Graph:
     return net.body(net.line(net.conv(net.pad(c), 6, (3, 3)), U2))
 
 
+def alike(seed: int) -> Graph:
+    """Sums and pooling whose channels have the same weights and steps: one record for all of them."""
+    net = Lined((4, 6, 5), U4, seed)
+    a, b = net.line(net.conv(net.input, 32, (1, 1))), net.line(net.conv(net.input, 32, (1, 1)), I4)
+    c = net.line(net.add(WeightedSum((2, -3)), a, b), alike=True)
+    d = net.line(net.add(WeightedSum((1, 1)), c, a), I4, alike=True)
+    e = net.line(net.add(SumPool2d((6, 5), (6, 5)), net.add(MaxPool2d((3, 3), (1, 1), (1, 1), (1, 1)), d)), alike=True)
+    return net.body(net.linear(e, 5))
+
+
 NETWORKS: dict[str, Make] = {
-    make.__name__: make for make in (plain, depthwise, residual, pooled, bipolar, grouped, wide, joined)
+    make.__name__: make for make in (plain, depthwise, residual, pooled, bipolar, grouped, wide, joined, alike)
 }
 
 

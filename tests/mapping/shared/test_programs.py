@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from nnhw.engines.shared import Compute
 from nnhw.mapping.shared import compile_body
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import array_of, check_program
@@ -17,7 +20,17 @@ ARRAYS = {
     "4x2x4": array_of(4, 2, 4),
     "16x8x2": array_of(16, 8, 2, drains=2),
 }
-BITS = {"plain": 4, "depthwise": 4, "residual": 4, "pooled": 4, "bipolar": 2, "grouped": 4, "wide": 8, "joined": 4}
+BITS = {
+    "plain": 4,
+    "depthwise": 4,
+    "residual": 4,
+    "pooled": 4,
+    "bipolar": 2,
+    "grouped": 4,
+    "wide": 8,
+    "joined": 4,
+    "alike": 4,
+}
 
 
 @pytest.mark.parametrize("array", ARRAYS)
@@ -28,3 +41,13 @@ def test_program_equals_interpreter_at_every_layer(name: str, array: str) -> Non
     for seed in range(2):
         body = NETWORKS[name](seed)
         check_program(body, compile_body(body, ARRAYS[array]), seed)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "records"), [(8, {"weighted_sum7": 1, "sum_pool2d10": 1, "max_pool2d9": 4}), (64, {})]
+)
+def test_channels_that_are_alike_share_a_record(lanes: int, records: dict[str, int]) -> None:
+    compiled = compile_body(NETWORKS["alike"](0), array_of(lanes, 1, 8))
+    counts = Counter(record.layer for record in compiled.config.records if isinstance(record, Compute))
+    assert records.items() <= counts.items()
+    assert set(counts.values()) <= {1, 4}

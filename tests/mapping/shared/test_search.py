@@ -100,3 +100,10 @@ def test_shifts_keep_the_widest_factor_narrow() -> None:
     assert max(widths) <= wide[0].factor_bits == 21
     assert choose_shifts([wide]) == (30,)
     assert choose_shifts([]) == (0,)
+
+
+def test_block_rams_are_those_of_the_cache_the_constants_and_the_steps() -> None:
+    array = array_of(16, 1, 8, rows=768, factor_bits=29, addend_bits=46)
+    # Rows of two words, three times 256 deep; constants of 16, 30, and, in two words, 18 and 11 bits; steps of 36 bits.
+    assert array_cost(array, ICE40, True).ebr == 2 * 4 * 3 + (1 + 2 + 2 + 1) + 3
+    assert array_cost(array, ICE40, True).spram == 4

@@ -86,8 +86,9 @@ class FrameReceiver(wiring.Component):
         m.submodules.crc = self._crc = Crc32(initial_before(0))
         self._at = Signal(_STEPS, init={"receive": 1})
         self._lost, self._idle = Signal(), Signal()
+        byte, self._symbol, self._delimiter = self._take(m)
         m.d.comb += [
-            self._cobs.data.eq(self.i.payload),
+            self._cobs.data.eq(byte),
             self._cobs.clear.eq(self._at.restart),
             self._crc.data.eq(self._cobs.decoded),
             self._crc.enable.eq(self._cobs.strobe),
@@ -97,6 +98,21 @@ class FrameReceiver(wiring.Component):
         self._count_taken(m)
         self._walk(m)
         return m
+
+    def _take(self, m: Module) -> tuple[Signal, Signal, Signal]:
+        """Take bytes off `i`; return the last one, and what it is if it is new: inside a frame, or a delimiter.
+
+        What comes behind the last byte of a frame stays here until the frame is done with.
+        """
+        byte, symbol, delimiter = Signal(8), Signal(), Signal()
+        m.d.comb += self.i.ready.eq(self._at.receive)
+        with m.If(self._at.receive):
+            m.d.sync += [
+                byte.eq(self.i.payload),
+                symbol.eq(self.i.valid & (self.i.payload != 0)),
+                delimiter.eq(self.i.valid & (self.i.payload == 0)),
+            ]
+        return byte, symbol, delimiter
 
     def _note_header(self, m: Module) -> tuple[Signal, Signal]:
         """Note command and sequence as they pass; return: frame is long enough, command is known."""
@@ -159,18 +175,17 @@ class FrameReceiver(wiring.Component):
         is_data, is_reset = self.command == Command.DATA, self.command == Command.RESET
         if self._loadable:
             is_data = is_data | (self.command == Command.LOAD)
-        delimiter, inside, closes = self.i.payload == 0, Signal(), Signal()
+        inside, closes = Signal(), Signal()
         m.d.comb += [
-            self.i.ready.eq(at.receive),
-            self._cobs.enable.eq(at.receive & self.i.valid & ~delimiter),
-            closes.eq(at.receive & self.i.valid & delimiter & inside),
+            self._cobs.enable.eq(at.receive & self._symbol),
+            closes.eq(at.receive & self._delimiter & inside),
             self.taken.eq(at.wait & self._idle & ~self._lost),
             self.reset.eq(at.reset),
             self.error.eq(at.drop),
             self.ask.eq(at.ask),
         ]
-        with m.If(at.receive & self.i.valid):
-            m.d.sync += inside.eq(~delimiter)
+        with m.If(at.receive & (self._symbol | self._delimiter)):
+            m.d.sync += inside.eq(self._symbol)
         m.d.sync += [
             at.receive.eq((at.receive & ~closes) | at.restart),
             at.restart.eq(at.drop | self.taken | (at.ask & self.answered)),

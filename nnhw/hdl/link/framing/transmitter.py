@@ -268,7 +268,7 @@ class FrameTransmitter(wiring.Component):
             "identity": self._identity_byte(m),
         }
         if self._array_id is not None:
-            sources["program"] = self._program_byte(self._array_id)
+            sources["program"] = self._program_byte(m, self._array_id)
         table = Signal(8)
         selected: Value = Const(0, 8)
         for name, source in sources.items():
@@ -313,16 +313,18 @@ class FrameTransmitter(wiring.Component):
         m.d.sync += byte.eq(Cat(Const(column, 32).bit_select(self._index[:5], 1) for column in columns))
         return byte
 
-    def _program_byte(self, array_id: int) -> Value:
+    def _program_byte(self, m: Module, array_id: int) -> Signal:
         """Return the byte of the program's state that `_index` points at, in the order of `PROGRAM_FORMAT`.
 
-        The state comes first: when it is READY, what follows is that program's.
+        It is chosen a cycle before, when `_index` is one less. The state comes first: when it is READY, what follows is
+        that program's.
         """
-        program = self.program
+        program, byte = self.program, Signal(8)
         state, reason = Cat(program.state, C(0, 6)), Cat(program.reason, C(0, 5))
-        content = Cat(state, reason, program.crc, program.output_bytes, C(array_id, 32))
-        assert len(content) == 8 * PROGRAM_FORMAT.size
-        return content.word_select(self._index[:4], 8)
+        following = Cat(reason, program.crc, program.output_bytes, C(array_id, 32))
+        assert len(state) + len(following) == 8 * PROGRAM_FORMAT.size
+        m.d.sync += byte.eq(Cat(following, C(0, 120 - len(following)), state).word_select(self._index[:4], 8))
+        return byte
 
     def _send(self, m: Module) -> None:
         """Send one half of the memory, up to the delimiter, which is its only zero byte."""

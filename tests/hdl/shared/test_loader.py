@@ -1,0 +1,161 @@
+"""Images on their way into the memory: what is whole runs, what is not is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.sim import Simulator
+
+from nnhw.engines.shared import SharedConfig
+from nnhw.engines.shared.golden import run_program
+from nnhw.engines.shared.program import HEADER
+from nnhw.hdl.shared import SharedEngine
+from nnhw.hdl.shared.loader import Refusal, Status
+from tests.hdl.shared.bench import pack
+from tests.hdl.shared.random_programs import SMALL, random_frames, random_program
+
+FIRST, SECOND = random_program(SMALL, 1), random_program(SMALL, 3)
+RESET = b""
+
+
+def serve(steps: Sequence[bytes | tuple[SharedConfig, np.ndarray]], array: Any = SMALL, every: int = 1) -> list[Any]:
+    """Load images, reset (an empty image) and run frames, in this order.
+
+    Parameters
+    ----------
+    every: a byte of an image comes each so many cycles.
+
+    Returns
+    -------
+    For each image (checksum, bytes of output) behind it, or state and reason; for each frame its output, or None where no input was taken.
+    """
+    engine, reset, module = SharedEngine(array), Signal(), Module()
+    module.submodules.engine = ResetInserter(reset)(engine)
+    found: list[Any] = []
+
+    async def load(ctx: Any, image: bytes) -> None:
+        for byte in image:
+            ctx.set(engine.load.payload, byte)
+            ctx.set(engine.load.valid, 1)
+            assert ctx.get(engine.load.ready)
+            await ctx.tick()
+            ctx.set(engine.load.valid, 0)
+            if every > 1:
+                await ctx.tick().repeat(every - 1)
+        await ctx.tick()
+        status = (Status(ctx.get(engine.state)), Refusal(ctx.get(engine.reason)))
+        numbers = (ctx.get(engine.crc), ctx.get(engine.output_bytes))
+        found.append(numbers if status == (Status.READY, Refusal.NONE) else status)
+
+    async def frame(ctx: Any, program: SharedConfig, elements: np.ndarray) -> None:
+        waiting = [pack(beat, array) for beat in elements.reshape(-1, array.i_lanes)][::-1]
+        output, untouched = [], len(waiting)
+        ctx.set(engine.o.ready, 1)
+        for cycle in range(4000):
+            ctx.set(engine.i.valid, bool(waiting))
+            ctx.set(engine.i.payload.as_value(), waiting[-1] if waiting else 0)
+            if ctx.get(engine.o.valid):
+                output.append(ctx.get(engine.o.payload))
+            if waiting and ctx.get(engine.i.ready):
+                waiting.pop()
+            await ctx.tick()
+            if len(output) == program.o_beats or (cycle > 100 and len(waiting) == untouched):
+                break
+        ctx.set(engine.i.valid, 0)
+        found.append(output if len(waiting) < untouched else None)
+
+    async def bench(ctx: Any) -> None:
+        for one in steps:
+            if one == RESET:
+                ctx.set(reset, 1)
+                await ctx.tick()
+                ctx.set(reset, 0)
+            elif isinstance(one, bytes):
+                await load(ctx, one)
+            else:
+                await frame(ctx, *one)
+
+    simulator = Simulator(module)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return found
+
+
+def job(program: SharedConfig, seed: int = 1) -> tuple[tuple[SharedConfig, np.ndarray], list[int]]:
+    """Return a frame for `serve`, and what it should give."""
+    elements = random_frames(program, 1, seed)[0]
+    return (program, elements), run_program(program, elements).output.tolist()
+
+
+def ready(image: bytes) -> tuple[int, int]:
+    """Return what the status says of an image that was taken."""
+    return int.from_bytes(image[-4:], "little"), HEADER.unpack(image[: HEADER.size])[3]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_an_image_is_loaded_and_runs_and_another_one_behind_a_reset(every: int) -> None:
+    (one, first), (two, second) = job(FIRST), job(SECOND)
+    steps = [FIRST.image, one, one, RESET, one, RESET, SECOND.image, two, RESET, two]
+    assert serve(steps, every=every) == [
+        *(ready(FIRST.image), first, first, first),
+        *(ready(SECOND.image), second, second),
+    ]
+
+
+def test_what_follows_an_image_is_dropped_until_a_reset() -> None:
+    one, first = job(FIRST)
+    assert serve([FIRST.image + SECOND.image[:-1], one]) == [ready(FIRST.image), first]
+
+
+def test_a_load_ends_a_frame_that_had_begun() -> None:
+    (one, _), (two, second) = job(FIRST), job(SECOND)
+    cut = (one[0], one[1][:1])
+    assert serve([FIRST.image, RESET, cut, SECOND.image, two])[-1] == second
+
+
+@pytest.mark.parametrize(
+    ("image", "state"),
+    [
+        (b"", None),
+        (FIRST.image[:-1], (Status.LOADING, Refusal.NONE)),
+        (FIRST.image[:20], (Status.LOADING, Refusal.NONE)),
+        (FIRST.image[:7], (Status.LOADING, Refusal.NONE)),
+        (b"NNPX" + FIRST.image[4:], (Status.REFUSED, Refusal.MAGIC)),
+        (b"MNPR" + FIRST.image[4:], (Status.REFUSED, Refusal.MAGIC)),
+        (
+            SharedConfig(replace(SMALL, rows=65), FIRST.records).image,
+            (Status.REFUSED, Refusal.ARRAY),
+        ),
+        (FIRST.image[:8] + (0).to_bytes(4, "little") + FIRST.image[12:], (Status.REFUSED, Refusal.LENGTH)),
+        (FIRST.image[:8] + (4097).to_bytes(4, "little") + FIRST.image[12:], (Status.REFUSED, Refusal.LENGTH)),
+        (FIRST.image[:8] + (4100).to_bytes(4, "little") + FIRST.image[12:], (Status.REFUSED, Refusal.LENGTH)),
+        (FIRST.image[:8] + (1 << 24 | 64).to_bytes(4, "little") + FIRST.image[12:], (Status.REFUSED, Refusal.LENGTH)),
+        (FIRST.image[:-1] + bytes([FIRST.image[-1] ^ 1]), (Status.REFUSED, Refusal.CHECKSUM)),
+        (FIRST.image[:-4] + bytes([FIRST.image[-4] ^ 1]) + FIRST.image[-3:], (Status.REFUSED, Refusal.CHECKSUM)),
+        (FIRST.image[:50] + bytes([FIRST.image[50] ^ 4]) + FIRST.image[51:], (Status.REFUSED, Refusal.CHECKSUM)),
+    ],
+)
+def test_an_image_that_is_not_whole_is_refused_and_nothing_is_taken(image: bytes, state: Any) -> None:
+    one, first = job(FIRST)
+    if state is None:
+        assert serve([one]) == [None]
+        return
+    found = serve([image, one, RESET, one, FIRST.image, one])
+    assert found[:3] == [state, None, None]
+    assert found[3:] == [ready(FIRST.image), first]
+
+
+def test_a_load_that_is_cut_leaves_no_program_behind_a_reset() -> None:
+    one, first = job(FIRST)
+    assert serve([FIRST.image, one, RESET, SECOND.image[:40], RESET, one]) == [
+        ready(FIRST.image),
+        first,
+        (Status.LOADING, Refusal.NONE),
+        None,
+    ]

@@ -1,0 +1,84 @@
+"""The shared engine against the golden output and its count of cycles, on programs made by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nnhw.engines.shared import Compute, Emit, Fill, SharedConfig
+from nnhw.engines.shared.cycles import program_cycles
+from nnhw.hdl.shared import SharedEngine
+from tests.engines.shared.programs import ARRAY, convolution
+from tests.hdl.shared.bench import check, run_engine
+from tests.hdl.shared.random_programs import ARRAYS, random_frames, random_program
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", ARRAYS)
+def test_programs_give_the_golden_output_in_the_cycles_of_the_schedule(name: str, seed: int) -> None:
+    program = random_program(ARRAYS[name], seed)
+    frames = random_frames(program, 2, seed)
+    run = run_engine(program, frames)
+    check(program, frames, run)
+    cycles = program_cycles(program)
+    taken = [(record, end - start) for (start, record), (end, _) in zip(run.starts, run.starts[1:], strict=False)]
+    assert len(taken) >= len(program.records)
+    assert taken == [(record, cycles[record].total) for record, _ in taken]
+
+
+@pytest.mark.parametrize("pattern", [("random", "none"), ("none", "random"), ("alternating", "rare"), ("bursts",) * 2])
+@pytest.mark.parametrize("name", ["dsp", "slices"])
+def test_stalls_change_nothing(name: str, pattern: tuple[str, str]) -> None:
+    program = random_program(ARRAYS[name], 11)
+    frames = random_frames(program, 2, 3)
+    check(program, frames, run_engine(program, frames, pattern))
+
+
+def test_a_convolution_is_that_of_the_large_array() -> None:
+    rng = np.random.default_rng(5)
+    record = convolution(rng.integers(-128, 128, (8, 2, 3, 3)), 5, stride=2)
+    constants = {"factor": rng.integers(-(1 << 20), 1 << 20, 8), "addend": rng.integers(-(1 << 40), 1 << 40, 8)}
+    array = replace(ARRAY, dsp=True)
+    program = SharedConfig(array, (Fill(200, 25, 2, True), replace(record, **constants, shift=3), Emit(300, 9, 8, True)))
+    frames = [rng.integers(0, 256, 50) for _ in range(2)]
+    check(program, frames, run_engine(program, frames))
+
+
+def test_random_programs_hold_every_kind_of_record() -> None:
+    records = [record for name in ARRAYS for seed in range(40) for record in random_program(ARRAYS[name], seed).records]
+    computes = [record for record in records if isinstance(record, Compute)]
+    seen = {
+        "channelwise": any(record.channelwise for record in computes),
+        "dense": any(not record.channelwise for record in computes),
+        "hold": any(record.hold for record in computes),
+        "raw": {record.raw for record in computes} == {0, 1, 2, 3, 4},
+        "pooling": any(record.window > 1 for record in computes),
+        "border": any(record.row < 0 for record in computes),
+        "ties": any(record.even for record in computes),
+        "slices": any(record.source_slice and record.target_slice for record in computes),
+        "no gap": any(not record.gap for record in computes),
+    }
+    assert all(seen.values()), seen
+
+
+@pytest.mark.parametrize("mutant", ["dead_lane", "late_weights", "no_border", "no_tie"])
+def test_the_bench_finds_mutants(mutant: str) -> None:
+    program = random_program(ARRAYS["dsp"], 17)
+    frames = random_frames(program, 1, 1)
+    check(program, frames, run_engine(program, frames))
+    changes = {
+        "dead_lane": lambda one: replace(one, weights=np.where(np.arange(4)[:, None] == 3, 0, one.weights)),
+        "late_weights": lambda one: replace(one, weights=np.roll(one.weights, 1, axis=1)),
+        "no_border": lambda one: replace(one, border=one.border ^ 1),
+        "no_tie": lambda one: replace(one, parity=1 - one.parity, even=not one.even),
+    }
+    changed = [changes[mutant](one) if isinstance(one, Compute) else one for one in program.records]
+    with pytest.raises(AssertionError):
+        check(program, frames, run_engine(replace(program, records=tuple(changed)), frames))
+
+
+def test_an_engine_has_the_ports_that_its_array_needs() -> None:
+    engine = SharedEngine(ARRAY)
+    assert len(engine.tap_payload) == 64 + 9 + 1
