@@ -10,7 +10,7 @@ from nnhw.boards import Board
 from nnhw.engines.shared import SharedConfig
 from nnhw.errors import MappingError
 from nnhw.flow.options import Options
-from nnhw.flow.style import Mapped, map_in_style
+from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
 from nnhw.ir import Graph
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import FAMILIES, Family
@@ -20,8 +20,6 @@ from nnhw.mapping.shared.cost import array_cost
 
 LINK_COST = {"ice40": Cost(lc=710, ebr=2), "ecp5": Cost(lc=570, ebr=2)}
 """UART, framing, CRC, identity, counters, reset, by family: measured, see `benchmarks/`."""
-PROGRAM_LC = 215
-"""What a link that loads programs, from the host and from flash, takes beside: measured on the UP5K."""
 
 
 def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, dict[str, Any]]:
@@ -80,7 +78,10 @@ def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> d
     ----------
     spram: a shared engine has its memory in large RAM.
     """
-    total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), LINK_COST[family.name])
+    link = LINK_COST[family.name]
+    if accelerator.shared is not None:
+        link += Cost(lc=PROGRAM_LC)
+    total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), link)
     return {"lc": round(total.lc), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
 
 

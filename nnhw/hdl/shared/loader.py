@@ -54,7 +54,7 @@ class Loader(wiring.Component):
     i: stream of bytes, always ready.
     take: out, the byte belongs to the body. body: out, bytes of the body come, or were the last ones.
     state, reason, crc, output_bytes: out, status.
-    ready: out, there is a program.
+    ready: out, a cycle late, there is a program.
     """
 
     def __init__(self, array: ArrayConfig, preloaded: tuple[int, int] | None = None) -> None:
@@ -84,10 +84,10 @@ class Loader(wiring.Component):
             active.eq((phase != _Phase.IDLE) & (phase != _Phase.DONE)),
             self.state.eq(Mux(active, Status.LOADING, stored)),
             self.reason.eq(Mux(active, Refusal.NONE, reason)),
-            self.ready.eq((stored == Status.READY) & ~active),
             self.body.eq(phase == _Phase.BODY),
             self.take.eq(self.body & self.i.valid),
         ]
+        m.d.sync += self.ready.eq((stored == Status.READY) & ~active)
         heading = (phase == _Phase.IDLE) | (phase == _Phase.HEADER)
         wrong, left_end, unfit = self._header(m, heading, count, output_bytes)
         differs = self._checksum(m, phase, phase == _Phase.IDLE, crc)
