@@ -331,6 +331,8 @@ class StoreBoundary:
         codes = encode(np.moveaxis(channels, 1, 2) - record.zero, self.array.activation)
         addresses = (record.target + record.target_step * np.arange(record.pixels)) % self.array.words
         places = np.broadcast_to(addresses[None, :, None], (len(values), record.pixels, 1))
+        if record.planar:
+            codes = np.moveaxis(codes.reshape(*codes.shape[:2], -1, self.array.lanes), 2, 1)
         codes = codes.reshape(len(values), record.pixels, -1)
         return np.concatenate([codes, places], axis=2).reshape(-1, len(self.widths))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from nnhw.accelerator import Accelerator, EngineConfig, Stage
 from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.shared import SharedConfig
+from nnhw.engines.shared.cycles import program_cycles
 from nnhw.engines.shared.model import SharedModel, lone_schedule
 from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, run_network
 from nnhw.errors import MappingError
@@ -212,5 +213,7 @@ def model_of(config: EngineConfig) -> CycleModel | NetworkModel:
 
 def cycle_bound(config: EngineConfig) -> int:
     """Return cycles that a stage surely needs no more than, for one frame alone."""
+    if isinstance(config, SharedConfig):
+        return sum(record.total for record in program_cycles(config))
     i_beats = sum(config.i_beats) if isinstance(config.i_beats, tuple) else config.i_beats
     return i_beats + config.o_beats + getattr(config, "latency", 0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
 import pytest
+from amaranth.back.rtlil import convert
 from amaranth.hdl import Cat, Instance, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -170,6 +172,61 @@ def test_synthesize_keeps_dsp_blocks_that_are_instantiated(tmp_path: Path) -> No
     assert synthesize(top_of(ice40, BOARD).rtlil, BOARD, tmp_path).resources.dsp == 1
     ecp5 = Instances("MULT18X18D", "A0", "B0", ("P0", 1))
     assert synthesize(top_of(ecp5, ECP5_BOARD).rtlil, ECP5_BOARD, tmp_path).resources.dsp == 1
+
+
+class Registers(wiring.Component):
+    """Delays its input; of each two registers, the second one is called as bit 1 of the first one is in yosys.
+
+    Parameters
+    ----------
+    bits: of the second ones.
+    """
+
+    def __init__(self, bits: list[int]) -> None:
+        self.bits = bits
+        width = 4 * len(bits) + sum(bits)
+        super().__init__({"d": In(width), "q": Out(width)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        registers = Cat(
+            register
+            for index, bits in enumerate(self.bits)
+            for register in (Signal(4, name=f"word{index}"), Signal(bits, name=f"word{index}[1]"))
+        )
+        m.d.sync += registers.eq(self.d)
+        m.d.comb += self.q.eq(~registers)
+        return m
+
+
+def inputs_of_outputs(netlist: Netlist) -> list[set[int]]:
+    """Return the bits of `d` that each bit of `q` depends on, through any cells."""
+    design = json.loads((netlist.folder / "design.json").read_text())["modules"]["top"]
+    drivers = [
+        (set(cell["connections"][output]), cell)
+        for cell in design["cells"].values()
+        for output, direction in cell["port_directions"].items()
+        if direction == "output"
+    ]
+
+    def inputs(net: int | str) -> set[int]:
+        cells = [cell for nets, cell in drivers if net in nets]
+        assert len(cells) < 2
+        ends = [port for cell in cells for port, way in cell["port_directions"].items() if way == "input"]
+        found = {index for index, bit in enumerate(design["ports"]["d"]["bits"]) if bit == net}
+        return found.union(*(inputs(bit) for port in ends for bit in cells[0]["connections"][port] if bit != net))
+
+    return [inputs(bit) for bit in design["ports"]["q"]["bits"]]
+
+
+@pytest.mark.parametrize("board", [BOARD, ECP5_BOARD], ids=["ice40", "ecp5"])
+def test_synthesize_keeps_signals_apart_whose_names_look_like_bits(board: Board, tmp_path: Path) -> None:
+    # Where yosys confuses them, it joins two nets for the first width, and fails for each of the others.
+    rtlil = convert(Registers([1, 2, 6]), name="top", emit_src=False)
+    assert all(f" \\word{index}[1]\n" in rtlil for index in range(3))
+    dependences = inputs_of_outputs(synthesize(rtlil, board, tmp_path))
+    assert dependences == [{index} for index in range(len(dependences))]
+    assert len(dependences) == 3 * 4 + 9
 
 
 def test_synthesize_rejects_memory_that_cannot_be_block_ram(tmp_path: Path) -> None:

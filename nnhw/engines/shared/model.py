@@ -61,13 +61,12 @@ def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
 
 
 def _raw_actions(record: Compute, fetch: int, array: ArrayConfig) -> Iterator[Action]:
-    """Yield the actions of a record whose sums leave: those of a position while the next one is computed."""
-    count = record.channels[1] * record.raw
-    sent = finish_latency(array) + count
-    yield Action("wait", fetch + POINT_CYCLES + record.period + finish_latency(array))
-    yield Action("give", count)
-    for _ in range(record.positions - 1):
-        yield Action("wait", max(record.period, sent) - count)
+    """Yield the actions of a record whose sums leave; a position begins when those of the one before have left."""
+    count, finish, gap = record.channels[1] * record.raw, finish_latency(array), max(record.gap, 1)
+    sent, work = finish + count, record.words * record.steps + finish
+    for position in range(record.positions):
+        idle = max(gap, sent) - sent if position else fetch + POINT_CYCLES + gap
+        yield Action("wait", idle + work)
         yield Action("give", count)
     yield Action("wait", POINT_CYCLES + max(0, tail_cycles(array) - sent))
 

@@ -129,6 +129,7 @@ class Compute:
     target, target_step: address of the first word written, and words from one pixel to the next.
     target_slice: granule in the word that is written.
     zero: the model's codes are the stored ones and this; hardware does not know it.
+    planar: of several granules, one is stored in all pixels before the next; nor this.
     products: of the model's, border not counted.
     """
 
@@ -160,6 +161,7 @@ class Compute:
     target_step: int = 0
     target_slice: int = 0
     zero: int = 0
+    planar: bool = False
     products: int = 0
 
     @property

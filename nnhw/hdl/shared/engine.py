@@ -269,4 +269,3 @@ class SharedEngine(wiring.Component):
         return Mux(
             self.loader.body, Cat(*[self.load.payload] * (longer // 8)), Cat(*[self.transfers.beat] * (longer // bits))
         )
-

@@ -11,7 +11,7 @@ from nnhw.engines.shared.program import HEADER, MAGIC, TRAILER
 from nnhw.hdl.link.crc import INITIAL, step
 
 
-class Status(enum.Enum, shape=2):
+class Status(enum.Enum, shape=2):  # type: ignore[call-arg]
     """Whether there is a program."""
 
     EMPTY = 0
@@ -20,7 +20,7 @@ class Status(enum.Enum, shape=2):
     REFUSED = 3
 
 
-class Refusal(enum.Enum, shape=3):
+class Refusal(enum.Enum, shape=3):  # type: ignore[call-arg]
     """Why an image was refused."""
 
     NONE = 0

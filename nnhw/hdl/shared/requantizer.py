@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib import wiring
@@ -141,7 +142,7 @@ class Requantizer(wiring.Component):
         same, zero = (
             [
                 self._register(m, f"{name}_{k}", Cat(number[place] ^ sign for place in range(low, high)) == 0)
-                for k, (low, high) in enumerate(zip(ends, ends[1:], strict=False))
+                for k, (low, high) in enumerate(pairwise(ends))
             ]
             for name, ends, sign in (("same", borders, number[-1]), ("zero", edges, Const(0, 1)))
         )

@@ -166,4 +166,3 @@ def delayed(m: Module, name: str, flags: Value, cycles: int) -> list[Value]:
         m.d.sync += later.eq(taps[-1])
         taps.append(later)
     return taps
-

@@ -79,9 +79,7 @@ def find_lives(network: Network, tensors: Mapping[str, Tensor], tilers: Sequence
             dies[source.storage] = index
     if network.output in dies:
         dies[network.output] = len(tilers)
-    found = [
-        Life(name, tensors[name].pixels * tensors[name].step + spill[name], born[name], dies[name]) for name in born
-    ]
+    found = [Life(name, tensors[name].words(tilers[0].array) + spill[name], born[name], dies[name]) for name in born]
     return tuple(sorted(found, key=lambda life: life.born))
 
 

@@ -23,6 +23,7 @@ class Tensor:
     storage: name of the value whose words it is in: its own, or that of a concatenation.
     first: channel of the storage that is its first.
     step: words from one pixel to the next.
+    chunk: words from one word of a pixel to the next: 1, or all pixels where it lies plane by plane.
     """
 
     value: Value
@@ -30,6 +31,16 @@ class Tensor:
     storage: str
     first: int
     step: int
+    chunk: int = 1
+
+    @property
+    def is_planar(self) -> bool:
+        """Whether it lies plane by plane: the first word of all pixels, then the second."""
+        return self.chunk > 1
+
+    def words(self, array: ArrayConfig) -> int:
+        """Return the words of a storage."""
+        return self.pixels * array.chunks(self.value.shape[0])
 
     @property
     def stored_range(self) -> tuple[int, int]:
@@ -43,9 +54,12 @@ class Tensor:
         return self.value.shape[1] * self.value.shape[2]
 
     def granule(self, number: int, array: ArrayConfig) -> tuple[int, int]:
-        """Return (word of a pixel, slice in it) where a granule of the value begins."""
+        """Return (place in the storage, slice of the word there) where a granule of the first pixel begins."""
         bit = (self.first + number * array.lanes) * array.activation_bits
-        return bit // array.word_bits, bit % array.word_bits // array.granule_bits if array.slices > 1 else 0
+        return (
+            bit // array.word_bits * self.chunk,
+            bit % array.word_bits // array.granule_bits if array.slices > 1 else 0,
+        )
 
 
 def lay_out(network: Network, array: ArrayConfig) -> dict[str, Tensor]:
@@ -57,12 +71,38 @@ def lay_out(network: Network, array: ArrayConfig) -> dict[str, Tensor]:
     """
     homes = _homes(network, array)
     outside = {network.source, network.output}
+    planar = _planar(network, array, outside | set(homes) | {storage for storage, _ in homes.values()})
     tensors = {}
     for name, value in network.values.items():
         storage, first = homes.get(name, (name, 0))
         zero = _zero(name, network.values[storage], array, outside)
-        tensors[name] = Tensor(value, zero, storage, first, array.chunks(network.values[storage].shape[0]))
+        chunks = array.chunks(network.values[storage].shape[0])
+        layout = (1, value.shape[1] * value.shape[2]) if name in planar else (chunks, 1)
+        tensors[name] = Tensor(value, zero, storage, first, *layout)
     return tensors
+
+
+def _planar(network: Network, array: ArrayConfig, others: set[str]) -> set[str]:
+    """Return the values that lie plane by plane: a tile writes whole planes, so its result may lie over what it reads.
+
+    Parameters
+    ----------
+    others: values that lie pixel by pixel: those that come in or leave, and concatenations.
+    """
+    if array.granule_bits != array.word_bits:
+        return set()
+    large = {name for name, value in network.values.items() if value.shape[1] * value.shape[2] > 1}
+    found = {name for name in large - others if array.chunks(network.values[name].shape[0]) > 1}
+    # The summands of a sum are walked together.
+    while mixed := {
+        name
+        for task in network.tasks
+        if len(task.sources) > 1 and not found.issuperset(task.sources)
+        for name in task.sources
+        if name in found
+    }:
+        found -= mixed
+    return found
 
 
 def _zero(name: str, value: Value, array: ArrayConfig, outside: set[str]) -> int:

@@ -32,7 +32,7 @@ class Tile:
     first, channels: of the value that the task makes, in the first of its groups.
     word, words: of a pixel of the source that are read.
     source_slice: granule of that word, channelwise.
-    target_word, target_slice: where in a pixel it is stored.
+    target_word, target_slice: where the first pixel is stored, from the beginning of the target.
     granules: how many groups it is.
     """
 
@@ -74,17 +74,18 @@ class Tiler:
         """All tiles, in the order in which they run.
 
         What a granule has beyond its pixel overwrites the next one: the lower granules come last and put that right.
+        Planes come in order: the last one may follow a window that moves over the source in front of it.
         """
         count = -(-self.task.channels // self.array.lanes)
         if self._is_alike():
             return (replace(self._tile(0), granules=count),)
         tiles = [self._tile(number) for number in range(count)]
-        return tuple(tiles if self.target is None else tiles[::-1])
+        return tuple(tiles if self.target is None or self.target.is_planar else tiles[::-1])
 
     @property
     def overflow(self) -> int:
         """Words behind the last pixel of the target that are overwritten."""
-        if self.target is None:
+        if self.target is None or self.target.is_planar:
             return 0
         ends = [tile.target_word + tile.granules * self.array.parts for tile in self.tiles]
         return max(0, max(ends) - self.target.step)
@@ -138,7 +139,7 @@ class Tiler:
             layer=task.name,
             node=task.node,
             channels=(tile.first, tile.channels * tile.granules),
-            start=places[source.storage] + tile.word - before * source.step,
+            start=places[source.storage] + tile.word * source.chunk - before * source.step,
             row=-window.before[0] if outside else 0,
             column=-window.before[1] if outside else 0,
             height=window.source[1],
@@ -163,6 +164,7 @@ class Tiler:
             target_step=0 if target is None else self.array.parts if tile.granules > 1 else target.step,
             target_slice=tile.target_slice,
             zero=0 if target is None else target.zero,
+            planar=tile.granules > 1 and source.is_planar and not task.window.is_global,
             products=task.products // task.channels * tile.channels,
         )
 
@@ -178,11 +180,12 @@ class Tiler:
         else:
             down, right = window.dilation
             taps = [(window.kernel[1], (right * source.step, 0, right)), (window.kernel[0], (down * rows, down, 0))]
-        loops = [(tile.words, (1, 0, 0)), *taps]
+        loops = [(tile.words, (source.chunk, 0, 0)), *taps]
         if tile.granules > 1:
             none = (1, (0, 0, 0))
             pixels = (window.pixels, (source.step, 0, 0))
-            loops += [none, none, (tile.granules, (self.array.parts, 0, 0)), pixels]
+            granules = (tile.granules, (source.chunk if source.is_planar else self.array.parts, 0, 0))
+            loops += [none, none, *((pixels, granules) if source.is_planar else (granules, pixels))]
             return [stride for _, stride in loops], [count for count, _ in loops]
         for counts, (down, right) in ((window.pool, window.stride), (window.blocks, window.step)):
             loops += [(counts[1], (right * source.step, 0, right)), (counts[0], (down * rows, down, 0))]
@@ -194,9 +197,10 @@ class Tiler:
         parts, several = self.array.parts, task.channels > self.array.lanes
         if target is None or not several or self.array.slices > 1 or task.channels % self.array.lanes:
             return False
-        pixelwise = window.is_pixelwise and window.pixels <= MOST_COUNT
+        pixelwise = window.is_pixelwise and window.pixels <= MOST_COUNT and target.chunk == self.sources[0].chunk
         alike = task.channelwise and len(self.weights) == 1 and all(line.is_uniform for line in task.lines)
-        return alike and target.step * self.array.lanes == task.channels * parts and (pixelwise or window.is_global)
+        whole = target.is_planar or target.step * self.array.lanes == task.channels * parts
+        return alike and whole and (pixelwise or window.is_global)
 
     def _tile(self, number: int) -> Tile:
         task, array = self.task, self.array
@@ -204,8 +208,8 @@ class Tiler:
         channels = min(array.lanes, task.channels - first)
         target = (0, 0) if self.target is None else self.target.granule(number, array)
         if task.channelwise:
-            word, part = self.sources[0].granule(number, array)
-            return Tile(number, first, channels, word, array.parts, part, *target)
+            place, part = self.sources[0].granule(number, array)
+            return Tile(number, first, channels, place // self.sources[0].chunk, array.parts, part, *target)
         low, high = self._inputs(first, channels)
         word = low // array.codes_per_word
         return Tile(number, first, channels, word, -(-high // array.codes_per_word) - word, 0, *target)

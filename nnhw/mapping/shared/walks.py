@@ -9,7 +9,7 @@ import numpy as np
 
 from nnhw.mapping.shared.tasks import Window
 from nnhw.mapping.shared.tensors import Tensor
-from nnhw.mapping.shared.tiles import Tiler
+from nnhw.mapping.shared.tiles import Tile, Tiler
 
 
 def last_reads(tiler: Tiler, source: Tensor, size: int) -> np.ndarray:
@@ -20,13 +20,14 @@ def last_reads(tiler: Tiler, source: Tensor, size: int) -> np.ndarray:
     pixels = _last_pixels(tiler.task.window) if not tiler.task.is_sum else np.arange(source.pixels)
     times = np.full(size, -1, dtype=np.int64)
     for order, tile in enumerate(tiler.tiles):
-        word = tile.word if not tiler.task.is_sum else source.granule(tile.number, tiler.array)[0]
+        place = tile.word * source.chunk if not tiler.task.is_sum else source.granule(tile.number, tiler.array)[0]
         start = order * tiler.task.window.pixels
         for granule in range(tile.granules):
-            first = np.arange(len(pixels)) * source.step + word + granule * tiler.array.parts
-            time = np.where(pixels < 0, -1, (start + pixels) * tile.granules + granule)
+            first = np.arange(len(pixels)) * source.step + place + granule * _plane(source, tiler)
+            time = np.where(pixels < 0, -1, start * tile.granules + _turn(tiler, tile, pixels, granule))
             for offset in range(tile.words):
-                times[first + offset] = np.maximum(times[first + offset], time)
+                words = first + offset * source.chunk
+                times[words] = np.maximum(times[words], time)
     return times
 
 
@@ -37,11 +38,23 @@ def first_writes(tiler: Tiler, size: int) -> np.ndarray:
     times = np.full(size, np.iinfo(np.int64).max)
     for order, tile in enumerate(tiler.tiles):
         for granule in range(tile.granules):
-            first = np.arange(pixels) * target.step + tile.target_word + granule * tiler.array.parts
-            time = (order * pixels + np.arange(pixels)) * tile.granules + granule
+            first = np.arange(pixels) * target.step + tile.target_word + granule * _plane(target, tiler)
+            time = order * pixels * tile.granules + _turn(tiler, tile, np.arange(pixels), granule)
             for offset in range(tiler.array.parts):
                 times[first + offset] = np.minimum(times[first + offset], time)
     return times
+
+
+def _plane(tensor: Tensor, tiler: Tiler) -> int:
+    """Return the words from one granule of a pixel to the next."""
+    return tensor.chunk if tensor.is_planar else tiler.array.parts
+
+
+def _turn(tiler: Tiler, tile: Tile, pixels: np.ndarray, granule: int) -> np.ndarray:
+    """Return when the granule of some pixels has its turn within a tile."""
+    if tiler.sources[0].is_planar:
+        return granule * tiler.task.window.pixels + pixels
+    return pixels * tile.granules + granule
 
 
 def allows(reads: np.ndarray, writes: np.ndarray, distance: int) -> bool:

@@ -27,7 +27,7 @@ SMALL = ArrayConfig(
 ARRAYS = {
     "dsp": SMALL,
     "slices": replace(SMALL, simd=4, weight_bits=2, activation_bits=2, word_bits=16, drains=2, words=2048, dsp=False),
-    "parts": replace(SMALL, lanes=8, simd=1, i_lanes=2, words=2048, shifts=(5,), factor_bits=9, rows=100),
+    "parts": replace(SMALL, lanes=8, simd=1, i_lanes=2, words=2048, shifts=(5,), factor_bits=9, rows=128),
     "nibbles": replace(SMALL, weight_bits=4, activation_bits=4, word_bits=64, drains=4, dsp=False, sum_bits=14),
     "wide": replace(SMALL, weight_bits=2, lanes=8, word_bits=64, factor_bits=29, addend_bits=45, shifts=(14, 20)),
     "pairs": replace(SMALL, weight_bits=4, activation_bits=4, factor_bits=3, addend_bits=20, drains=2, word_bits=16),
@@ -107,9 +107,7 @@ class Maker:
             if raw:
                 record = replace(record, factor=None, addend=None)
             elif target is not None:
-                record = replace(
-                    record, target=target.start + word, target_step=target.words, target_slice=part_slice
-                )
+                record = replace(record, target=target.start + word, target_step=target.words, target_slice=part_slice)
             self.records.append(record)
         return target
 
@@ -141,7 +139,7 @@ class Maker:
         channelwise = channelwise and words % array.parts == 0
         granule, source_slice = self._granule(self.number(0, max(words * array.slices // array.parts, 1) - 1))
         row, column = (source.width * words, 1, 0), (words, 0, 1)
-        steps = self.number(1, array.steps_per_word)
+        steps = self.number(1, min(array.steps_per_word, array.rows // (kernel[0] * kernel[1] * words)))
 
         def times(step: tuple[int, int, int], factor: int) -> tuple[int, int, int]:
             return step[0] * factor, step[1] * factor, step[2] * factor

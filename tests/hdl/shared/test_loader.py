@@ -11,7 +11,7 @@ import pytest
 from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from nnhw.engines.shared import SharedConfig
+from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.golden import run_program
 from nnhw.engines.shared.program import HEADER
 from nnhw.hdl.shared import SharedEngine
@@ -23,38 +23,40 @@ FIRST, SECOND = random_program(SMALL, 1), random_program(SMALL, 3)
 RESET = b""
 
 
-def serve(steps: Sequence[bytes | tuple[SharedConfig, np.ndarray]], array: Any = SMALL, every: int = 1) -> list[Any]:
-    """Load images, reset (an empty image) and run frames, in this order.
+class Server:
+    """An engine in a simulator: images are loaded, frames are run.
 
     Parameters
     ----------
     every: a byte of an image comes each so many cycles.
-
-    Returns
-    -------
-    For each image (checksum, bytes of output) behind it, or state and reason; for each frame its output, or None where no input was taken.
     """
-    engine, reset, module = SharedEngine(array), Signal(), Module()
-    module.submodules.engine = ResetInserter(reset)(engine)
-    found: list[Any] = []
 
-    async def load(ctx: Any, image: bytes) -> None:
+    def __init__(self, array: ArrayConfig, every: int) -> None:
+        self.array, self.every = array, every
+        self.engine, self.reset, self.module = SharedEngine(array), Signal(), Module()
+        self.module.submodules.engine = ResetInserter(self.reset)(self.engine)
+
+    async def load(self, ctx: Any, image: bytes) -> tuple[Any, Any]:
+        """Return checksum and bytes of output of the program that is there then, or why there is none."""
+        engine = self.engine
         for byte in image:
             ctx.set(engine.load.payload, byte)
             ctx.set(engine.load.valid, 1)
             assert ctx.get(engine.load.ready)
             await ctx.tick()
             ctx.set(engine.load.valid, 0)
-            if every > 1:
-                await ctx.tick().repeat(every - 1)
+            for _ in range(self.every - 1):
+                await ctx.tick()
         await ctx.tick()
         status = (Status(ctx.get(engine.state)), Refusal(ctx.get(engine.reason)))
         numbers = (ctx.get(engine.crc), ctx.get(engine.output_bytes))
-        found.append(numbers if status == (Status.READY, Refusal.NONE) else status)
+        return numbers if status == (Status.READY, Refusal.NONE) else status
 
-    async def frame(ctx: Any, program: SharedConfig, elements: np.ndarray) -> None:
-        waiting = [pack(beat, array) for beat in elements.reshape(-1, array.i_lanes)][::-1]
-        output, untouched = [], len(waiting)
+    async def frame(self, ctx: Any, program: SharedConfig, elements: np.ndarray) -> list[int] | None:
+        """Return the output of a frame, None where no input was taken."""
+        engine, output = self.engine, list[int]()
+        waiting = [pack(beat, self.array) for beat in elements.reshape(-1, self.array.i_lanes)][::-1]
+        untouched = len(waiting)
         ctx.set(engine.o.ready, 1)
         for cycle in range(4000):
             ctx.set(engine.i.valid, bool(waiting))
@@ -67,20 +69,23 @@ def serve(steps: Sequence[bytes | tuple[SharedConfig, np.ndarray]], array: Any =
             if len(output) == program.o_beats or (cycle > 100 and len(waiting) == untouched):
                 break
         ctx.set(engine.i.valid, 0)
-        found.append(output if len(waiting) < untouched else None)
+        return output if len(waiting) < untouched else None
+
+
+def serve(steps: Sequence[bytes | tuple[SharedConfig, np.ndarray]], every: int = 1) -> list[Any]:
+    """Load images, reset (an empty image) and run frames, in this order; return what each gave, resets nothing."""
+    server, found = Server(SMALL, every), list[Any]()
 
     async def bench(ctx: Any) -> None:
         for one in steps:
             if one == RESET:
-                ctx.set(reset, 1)
+                ctx.set(server.reset, 1)
                 await ctx.tick()
-                ctx.set(reset, 0)
-            elif isinstance(one, bytes):
-                await load(ctx, one)
+                ctx.set(server.reset, 0)
             else:
-                await frame(ctx, *one)
+                found.append(await (server.load(ctx, one) if isinstance(one, bytes) else server.frame(ctx, *one)))
 
-    simulator = Simulator(module)
+    simulator = Simulator(server.module)
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()

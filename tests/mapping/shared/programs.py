@@ -34,7 +34,11 @@ def check_program(body: Graph, compiled: Compiled, seed: int = 0) -> None:
         assert isinstance(record, Compute)
         first, count = record.channels
         value = values[record.node][0].reshape(len(values[record.node][0]), -1)
-        codes = one.codes.reshape(value.shape[1], -1)[:, :count]
+        codes = one.codes
+        if record.planar:
+            lanes = codes.shape[1]
+            codes = np.moveaxis(codes.reshape(-1, value.shape[1], lanes), 0, 1)
+        codes = codes.reshape(value.shape[1], -1)[:, :count]
         assert (codes.T + record.zero == value[first : first + count]).all(), record.layer
         stored[record.node] = stored.get(record.node, 0) + count
     assert all(count == len(values[name][0]) for name, count in stored.items())
