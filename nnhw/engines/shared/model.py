@@ -65,10 +65,10 @@ def _raw_actions(record: Compute, fetch: int, array: ArrayConfig) -> Iterator[Ac
     count, finish, gap = record.channels[1] * record.raw, finish_latency(array), max(record.gap, 1)
     sent, work = finish + count, record.words * record.steps + finish
     for position in range(record.positions):
-        idle = max(gap, sent) - sent if position else fetch + POINT_CYCLES + gap
+        idle = max(gap, sent) - sent if position else fetch + POINT_CYCLES + gap - 1
         yield Action("wait", idle + work)
         yield Action("give", count)
-    yield Action("wait", POINT_CYCLES + max(0, tail_cycles(array) - sent))
+    yield Action("wait", POINT_CYCLES + 1 + max(0, tail_cycles(array) - sent))
 
 
 def lone_schedule(config: SharedConfig) -> Schedule:

@@ -76,16 +76,17 @@ class Schedule(wiring.Component):
 
     def _idle(self, m: Module, active: Signal, everything: Value) -> None:
         """Add the gap in front of each position; in front of the first one there is a cycle at least."""
-        count = Signal.like(self.gap, init=1)
+        count, gapless = Signal.like(self.gap, init=1), Signal()
+        m.d.sync += gapless.eq(self.gap == 0)
         with m.If(~self.run | self.done):
             m.d.sync += [count.eq(1), active.eq(0)]
         with m.Elif(~active):
-            with m.If((count == self.gap) | (self.gap == 0)):
+            with m.If((count == self.gap) | gapless):
                 m.d.sync += active.eq(~self.held)
             with m.Else():
                 m.d.sync += count.eq(count + 1)
         with m.Elif(self.position):
-            m.d.sync += [count.eq(1), active.eq((self.gap == 0) & ~self.spaced & ~everything)]
+            m.d.sync += [count.eq(1), active.eq(gapless & ~self.spaced & ~everything)]
 
 
 def _first(lasts: Value, number: int) -> Value:
@@ -101,11 +102,14 @@ def iterations(m: Module, name: str, limit: Value, advance: Value, anew: Value) 
 
     Parameters
     ----------
+    limit: does not change in the two cycles before the first one.
     anew: begin with the first one.
     """
     count, last = Signal(len(limit), name=f"count_{name}", init=1), Signal(name=f"last_{name}")
+    single = Signal(name=f"single_{name}")
+    m.d.sync += single.eq(limit == 0)
     with m.If(anew | (advance & last)):
-        m.d.sync += [count.eq(1), last.eq(limit == 0)]
+        m.d.sync += [count.eq(1), last.eq(single)]
     with m.Elif(advance):
         m.d.sync += [count.eq(count + 1), last.eq(count == limit)]
     return last

@@ -157,8 +157,8 @@ class Requantizer(wiring.Component):
         rounded = self._register(m, "rounded", (quotient - tie)[: bits + 1].as_signed())
         fits = self._register(m, "fits_later", fits)
         negative = self._register(m, "negative_last", negative)
-        below = self._register(m, "below", Mux(fits, rounded < self.low, negative))
-        above = self._register(m, "above", Mux(fits, rounded > self.high, ~negative))
+        below = self._register(m, "below", Mux(fits, (rounded - self.low)[-1], negative))
+        above = self._register(m, "above", Mux(fits, (self.high - rounded)[-1], ~negative))
         kept = self._register(m, "kept", rounded[:bits])
         m.d.comb += self.code.eq(Mux(below, self.low, Mux(above, self.high, kept.as_signed())))
 

@@ -64,7 +64,7 @@ class Sequencer(wiring.Component):
         m = Module()
         boot, fetch, point, work, tail, seek = states = Signal(6, init=1)
         second, fetched = Signal(), Signal()
-        left = Signal(range(tail_cycles(self.array)))
+        left, over = Signal(range(tail_cycles(self.array))), Signal()
         m.d.comb += [
             self.read.eq(fetch),
             self.begin.eq(seek | boot),
@@ -86,10 +86,11 @@ class Sequencer(wiring.Component):
             m.d.sync += [work.eq(0), tail.eq(is_compute), seek.eq(~is_compute)]
             m.d.sync += [self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
         with m.If(work):
-            m.d.sync += left.eq(tail_cycles(self.array) - 2)  # `done` comes one cycle late
+            m.d.sync += left.eq(tail_cycles(self.array) - 3)  # `done` comes one cycle late, and so does `over`
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
-        with m.If(tail & (left == 0) & ~self.waiting):
+        m.d.sync += over.eq((left == 0) & ~work)
+        with m.If(tail & over & ~self.waiting):
             m.d.sync += [tail.eq(0), seek.eq(1)]
         with m.If(seek & second):
             m.d.sync += [seek.eq(0), fetch.eq(1), self.record.eq(Mux(self.last, 0, self.record + 1))]

@@ -9,7 +9,6 @@ import pytest
 
 from nnhw.engines.shared import Compute, Emit, Fill, SharedConfig
 from nnhw.engines.shared.cycles import program_cycles
-from nnhw.hdl.shared import SharedEngine
 from tests.engines.shared.programs import ARRAY, convolution
 from tests.hdl.shared.bench import check, run_engine
 from tests.hdl.shared.random_programs import ARRAYS, random_frames, random_program
@@ -81,8 +80,3 @@ def test_the_bench_finds_mutants(mutant: str) -> None:
     changed = [changes[mutant](one) if isinstance(one, Compute) else one for one in program.records]
     with pytest.raises(AssertionError):
         check(program, frames, run_engine(replace(program, records=tuple(changed)), frames))
-
-
-def test_an_engine_has_the_ports_that_its_array_needs() -> None:
-    engine = SharedEngine(ARRAY)
-    assert len(engine.tap_payload) == 64 + 9 + 1
