@@ -98,7 +98,7 @@ class SharedEngine(wiring.Component):
         m.submodules.constants = self.constants = Constants(array, pieces)
         m.submodules.collector = self.collector = Collector(array)
         m.submodules.register = self.register = WriteRegister(array, array.i_lanes * array.activation_bits)
-        m.submodules.transfers = ResetInserter(~self.loader.ready)(self.transfers)
+        m.submodules.transfers = self.transfers
         self.word = Signal(array.word_bits, reset_less=True)
         self.read, self.load_word = Signal(), Signal()
         self.outstanding = Signal()
@@ -249,7 +249,10 @@ class SharedEngine(wiring.Component):
         m.d.comb += [
             transfers.fill.eq(self.sequencer.fill),
             transfers.emit.eq(self.sequencer.emit),
-            *(getattr(transfers, name).eq(getattr(descriptor, name)) for name in ("pixels", "elements", "flip")),
+            *(
+                getattr(transfers, name).eq(getattr(descriptor, name))
+                for name in ("kind", "pixels", "elements", "flip")
+            ),
             transfers.word.eq(self.word),
             buffer.i.valid.eq(drain.o.valid | transfers.o.valid),
             buffer.i.payload.eq(Mux(transfers.emit, transfers.o.payload, drain.o.payload)),

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
-from nnhw.engines.shared.records import SIZE_BITS
+from nnhw.engines.shared.records import SIZE_BITS, Kind
 from nnhw.hdl.shared.nest import iterations
 
 
@@ -17,7 +17,7 @@ class Transfers(wiring.Component):
     Members
     -------
     fill, emit: in, such a record runs.
-    pixels, elements, flip: in, fields of the descriptor.
+    kind, pixels, elements, flip: in, fields of the descriptor.
     i: stream of beats. take, beat, flush: out, to the register of words that are written.
     word: in, what was read, the next element in the lowest codes. read, shift: out, for the next word, the next codes.
     o: stream of bytes.
@@ -33,6 +33,7 @@ class Transfers(wiring.Component):
             {
                 "fill": In(1),
                 "emit": In(1),
+                "kind": In(2),
                 "pixels": In(SIZE_BITS),
                 "elements": In(SIZE_BITS),
                 "flip": In(1),
@@ -66,7 +67,7 @@ class Transfers(wiring.Component):
         skipped, anew = (self.array.i_lanes - 1).bit_length(), ~(self.fill | self.emit)
         limit: Value = self.elements
         if skipped:
-            limit = Mux(self.fill, self.elements[skipped:], self.elements)
+            limit = Mux(self.kind == Kind.FILL, self.elements[skipped:], self.elements)
         m.d.comb += self.flush.eq(iterations(m, "element", limit, step, anew))
         m.d.sync += self.done.eq(step & self.flush & iterations(m, "pixel", self.pixels, step & self.flush, anew))
 
@@ -86,7 +87,9 @@ class Transfers(wiring.Component):
             self.shift.eq(sent & place[:within].all() if within else sent),
         ]
         m.d.sync += waiting.eq(self.read)
-        with m.If(waiting):
+        with m.If(~self.emit):
+            m.d.sync += sending.eq(0)
+        with m.Elif(waiting):
             m.d.sync += [sending.eq(1), place.eq(0)]
         with m.Elif(sent):
             m.d.sync += [sending.eq(~(self.flush | (place == array.codes_per_word - 1))), place.eq(place + 1)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 import numpy as np
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
+from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
+from nnhw.mapping.cost import cost
 from nnhw.mapping.family import Family
 from nnhw.mapping.mapper import Budget, map_body
 from nnhw.mapping.resources import Cost
@@ -22,6 +25,8 @@ MOST_IN_FRONT = 2
 """Layers in front of the shared engine: those that read wider codes than the others."""
 RESERVES = (0.15, 0.3, 0.5)
 """Shares of the logic and block RAMs that are kept for layers in front, as they are tried."""
+LEAST_QUEUE = 128
+"""Beats that a queue in front of the shared engine holds at least, to be worth its block RAM."""
 BYTE = IntType(0, 255)
 
 
@@ -65,9 +70,11 @@ def _map_partition(
         kept = replace(budget, lc=budget.lc * (1 - share), ebr=int(budget.ebr * (1 - share)))
         try:
             choice = choose_array(network, kept, family)
-            # The shared engine takes no input while it computes, so those in front are as fast as may be.
-            front = map_body(partition.front, board, _left(budget, choice.cost), family=family)
-            return _assembled(body, board, front, choice.compiled), choice.compiled
+            # The shared engine takes no input while it computes: those in front work on into a queue.
+            left = _left(budget, choice.cost)
+            front = map_body(partition.front, board, left, family=family)
+            queue = _queue(front, left, family)
+            return _assembled(body, board, front, choice.compiled, queue), choice.compiled
         except MappingError as error:
             reason = error
     raise reason
@@ -78,10 +85,27 @@ def _left(budget: Budget, cost: Cost) -> Budget:
     return Budget(budget.lc - cost.lc, budget.ebr - cost.ebr, budget.dsp - cost.dsp, budget.spram - cost.spram)
 
 
-def _assembled(body: Graph, board: str, front: Accelerator | None, compiled: Compiled) -> Accelerator:
-    """Return the accelerator of a program, and of the engines in front of it."""
+def _queue(front: Accelerator, left: Budget, family: Family) -> FifoConfig | None:
+    """Return a FIFO for as much of a frame as the block RAMs hold that are left, or None for next to nothing."""
+    output = front.stages[-1].output
+    bits, spare = (
+        output.lanes * output.element.bits,
+        left.ebr - sum(cost(one.config, family).ebr for one in front.stages),
+    )
+    depth = bisect_right(range(output.beats), spare, lo=1, key=lambda depth: family.block_rams(depth, bits))
+    if depth <= LEAST_QUEUE:
+        return None
+    return FifoConfig(min(depth, output.beats), output.lanes, output.element.bits, output.beats)
+
+
+def _assembled(
+    body: Graph, board: str, front: Accelerator | None, compiled: Compiled, queue: FifoConfig | None = None
+) -> Accelerator:
+    """Return the accelerator of a program, and of the engines in front of it, with a queue between them."""
     config, (source,), (output,) = compiled.config, body.inputs, body.output_nodes
     stages = front.stages if front else ()
+    if queue is not None:
+        stages = (*stages, Stage("queue", "program", "", queue, ((len(stages) - 1, 0),), stages[-1].output))
     entry = (len(stages) - 1, 0) if stages else INPUT
     program = Stage(
         name="program",
