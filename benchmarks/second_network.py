@@ -16,7 +16,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.progress import Progress, make_progress
 
-FIRST, SECOND = "ds_cnn_w8a8", ("sensor_cnn1d", "ecg_autoencoder")
+FIRST, SECOND = "resnet8_w8a8", ("ds_cnn_w8a8", "sensor_cnn1d", "ecg_autoencoder", "cnn_small")
 FRAMES = 3
 Row = dict[str, Any]
 

@@ -44,6 +44,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "clock_hz": clock_hz,
         "seeds": _seeds(facts),
         **_rates(accelerator, clock_hz, board.uart.baud),
+        "style": _get(facts, "map", "style"),
         "layers": _layers(facts, accelerator),
         "utilization": _utilization(accelerator),
         "tools": {name: version for stage in facts.values() for name, version in stage.get("tools", {}).items()},

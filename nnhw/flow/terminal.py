@@ -92,6 +92,8 @@ def render_run(run: Run, link: str, out: Path | None) -> RenderableType:
 def _tables(report: Report) -> Iterator[Table]:
     if report["layers"]:
         yield _layers(report)
+    if report["style"] and report["style"]["memory"]:
+        yield _memory(report)
     yield _resources(report)
     yield _speed(report)
     yield _exactness(report)
@@ -126,6 +128,13 @@ def _layers(report: Report) -> Table:
         )
     table.add_section()
     table.add_row("all", "", "", _percent(report["utilization"]), _count(report["model"]["weight_bits"]), "", "")
+    return table
+
+
+def _memory(report: Report) -> Table:
+    table = _table("Memory of the shared engine", "what", "from word", "words", "written by", "read until")
+    for row in report["style"]["memory"]:
+        table.add_row(row["name"], _count(row["first"]), _count(row["words"]), row["from"], row["until"])
     return table
 
 
@@ -167,7 +176,10 @@ def _exactness(report: Report) -> Table:
 
 def _remarks(report: Report) -> Iterator[str]:
     """Yield what the tables leave to be said."""
-    accuracy, exact = report["model"]["accuracy"], report["exactness"]
+    accuracy, exact, style = report["model"]["accuracy"], report["exactness"], report["style"]
+    if style:
+        what = "One engine runs all layers that share it" if style["name"] == "shared" else "Each layer has an engine"
+        yield f"{what}: {style['why']}."
     if accuracy:
         yield (
             f"Accuracy {accuracy['before']:.2%} as float, {accuracy['after']:.2%} quantized, "

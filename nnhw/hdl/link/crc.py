@@ -43,11 +43,11 @@ class Crc32(wiring.Component):
     unload: In(1), moves the register by one byte towards its low end, when `enable` is also set.
     clear: In(1), sets the initial content; goes before `enable`.
     low: Out(8), next byte of the CRC to send.
-    match: Out(1), the bytes taken in are a message and its CRC.
+    match: Out(1), the bytes taken in are a message and its CRC. halves: Out(2), the same of each half of the register.
 
     Timing
     ------
-    Outputs follow one cycle after `enable`. Three LUT4 levels.
+    Outputs follow one cycle after `enable`. Three LUT4 levels, for `halves` two.
     """
 
     def __init__(self, initial: int = INITIAL) -> None:
@@ -60,6 +60,7 @@ class Crc32(wiring.Component):
                 "clear": In(1),
                 "low": Out(8),
                 "match": Out(1),
+                "halves": Out(2),
             }
         )
 
@@ -71,7 +72,8 @@ class Crc32(wiring.Component):
         m.d.comb += [
             mixed.eq(Mux(self.unload, 0, state[:8] ^ self.data)),
             self.low.eq(~state[:8]),
-            self.match.eq(state == RESIDUE),
+            self.halves.eq(Cat(state[:16] == RESIDUE & 0xFFFF, state[16:] == RESIDUE >> 16)),
+            self.match.eq(self.halves.all()),
         ]
         columns = [step(0, 1 << bit) for bit in range(8)]
         shifted = Cat(state[8:], Const(0, 8))

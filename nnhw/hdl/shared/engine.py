@@ -100,7 +100,7 @@ class SharedEngine(wiring.Component):
         m.submodules.register = self.register = WriteRegister(array, array.i_lanes * array.activation_bits)
         m.submodules.transfers = self.transfers
         self.word = Signal(array.word_bits, reset_less=True)
-        self.read, self.load_word = Signal(), Signal()
+        self.read, self.tap_read, self.load_word = Signal(), Signal(), Signal()
         self.outstanding = Signal()
 
     def _program(self, m: Module) -> None:
@@ -178,7 +178,9 @@ class SharedEngine(wiring.Component):
         stages = delayed(m, "stage", flags, STEP_LATENCY)
         weights = stages[STEP_LATENCY - 1 if array.dsp else STEP_LATENCY]
         m.d.comb += [
-            self.read.eq(stages[2][1] | self.transfers.read),
+            # Nothing is left to be stored when a transfer reads.
+            self.tap_read.eq(stages[2][1]),
+            self.read.eq(self.tap_read | self.transfers.read),
             sequencer.row_step.eq(weights[3]),
             sequencer.row_clear.eq(weights[2]),
             lanes.step.eq(stages[-1][0]),
@@ -218,7 +220,7 @@ class SharedEngine(wiring.Component):
             collector.clear.eq(self.sequencer.begin),
             register.granule.eq(collector.granule),
             register.full.eq(collector.full),
-            register.free.eq(~self.read),
+            register.free.eq(~self.tap_read),
             self.tap_valid.eq(register.tap),
             self.tap_payload.eq(Cat(register.content, descriptor.target, descriptor.target_slice)),
         ]

@@ -17,6 +17,8 @@ from nnhw.mapping.shared.tasks import STREAMING
 from nnhw.mapping.shared.tensors import lay_out
 from nnhw.mapping.shared.tiles import Tiler
 
+SPARE_FACTOR_BITS = 2
+"""Of arrays for 8-bit networks, so that the programs of most others of them run on the same array."""
 WIDTHS = (2, 4, 8)
 """Bits that weights and activations may have."""
 
@@ -66,7 +68,7 @@ def with_widths(network: Network, array: ArrayConfig) -> ArrayConfig:
     return replace(
         array,
         sum_bits=max(tiler.sum_bits for tiler in tilers),
-        factor_bits=max((line.factor_bits for line in lines), default=2),
+        factor_bits=max((line.factor_bits for line in lines), default=2) + (SPARE_FACTOR_BITS if array.dsp else 0),
         addend_bits=max((line.addend_bits for line in lines), default=2),
         shifts=shifts,
     )

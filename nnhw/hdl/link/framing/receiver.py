@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -86,7 +86,7 @@ class FrameReceiver(wiring.Component):
         m.submodules.crc = self._crc = Crc32(initial_before(0))
         self._at = Signal(_STEPS, init={"receive": 1})
         self._lost, self._idle = Signal(), Signal()
-        byte, self._symbol, self._delimiter = self._take(m)
+        byte, self._fresh, self._zero = self._take(m)
         m.d.comb += [
             self._cobs.data.eq(byte),
             self._cobs.clear.eq(self._at.restart),
@@ -100,19 +100,19 @@ class FrameReceiver(wiring.Component):
         return m
 
     def _take(self, m: Module) -> tuple[Signal, Signal, Signal]:
-        """Take bytes off `i`; return the last one, and what it is if it is new: inside a frame, or a delimiter.
+        """Take bytes off `i`; return the last one, whether it is new, and which of its halves are zero.
 
         What comes behind the last byte of a frame stays here until the frame is done with.
         """
-        byte, symbol, delimiter = Signal(8), Signal(), Signal()
+        byte, fresh, zero = Signal(8), Signal(), Signal(2)
         m.d.comb += self.i.ready.eq(self._at.receive)
         with m.If(self._at.receive):
             m.d.sync += [
                 byte.eq(self.i.payload),
-                symbol.eq(self.i.valid & (self.i.payload != 0)),
-                delimiter.eq(self.i.valid & (self.i.payload == 0)),
+                fresh.eq(self.i.valid),
+                zero.eq(Cat(self.i.payload[:4] == 0, self.i.payload[4:] == 0)),
             ]
-        return byte, symbol, delimiter
+        return byte, fresh, zero
 
     def _note_header(self, m: Module) -> tuple[Signal, Signal]:
         """Note command and sequence as they pass; return: frame is long enough, command is known."""
@@ -136,7 +136,7 @@ class FrameReceiver(wiring.Component):
     def _judge(self, m: Module) -> Signal:
         """Check a frame in step `check`; return: it may pass. A byte lost since then still stops it."""
         long_enough, known = self._note_header(m)
-        whole, fits, in_order, lost = Signal(), Signal(), Signal(), self._lost
+        right, complete, fits, in_order = Signal(2), Signal(), Signal(), Signal()
         bare: Value = self.command != Command.DATA
         if self._loadable:
             bare = bare & (self.command != Command.LOAD)
@@ -144,9 +144,12 @@ class FrameReceiver(wiring.Component):
         allowed, why_not = self._allow(m, known)
         with m.If(self._at.check):
             m.d.sync += [
-                whole.eq(self._crc.match & ~self._cobs.too_long & long_enough),
+                right.eq(self._crc.halves),
+                complete.eq(~self._cobs.too_long & long_enough),
                 fits.eq(allowed & in_order),
             ]
+        # The CRC is compared in two cycles: 32 bits come from afar.
+        whole, lost = right.all() & complete, self._lost
         with m.If(self._at.judge | self._at.wait):
             m.d.sync += self.reason.eq(
                 Mux(lost, self._say(Reason.OVERRUN), Mux(whole, why_not, self._say(Reason.DAMAGED)))
@@ -175,17 +178,17 @@ class FrameReceiver(wiring.Component):
         is_data, is_reset = self.command == Command.DATA, self.command == Command.RESET
         if self._loadable:
             is_data = is_data | (self.command == Command.LOAD)
-        inside, closes = Signal(), Signal()
+        delimiter, inside, closes = self._zero.all(), Signal(), Signal()
         m.d.comb += [
-            self._cobs.enable.eq(at.receive & self._symbol),
-            closes.eq(at.receive & self._delimiter & inside),
+            self._cobs.enable.eq(at.receive & self._fresh & ~delimiter),
+            closes.eq(at.receive & self._fresh & delimiter & inside),
             self.taken.eq(at.wait & self._idle & ~self._lost),
             self.reset.eq(at.reset),
             self.error.eq(at.drop),
             self.ask.eq(at.ask),
         ]
-        with m.If(at.receive & (self._symbol | self._delimiter)):
-            m.d.sync += inside.eq(self._symbol)
+        with m.If(at.receive & self._fresh):
+            m.d.sync += inside.eq(~delimiter)
         m.d.sync += [
             at.receive.eq((at.receive & ~closes) | at.restart),
             at.restart.eq(at.drop | self.taken | (at.ask & self.answered)),
