@@ -16,7 +16,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.progress import Progress, make_progress
 
-FIRST, SECOND = "resnet8_w8a8", ("ds_cnn_w8a8", "sensor_cnn1d", "ecg_autoencoder", "cnn_small")
+FIRST, SECOND = "resnet8_w8a8", ("cnn_small", "ecg_autoencoder", "mlp784_w8a8")
 FRAMES = 3
 Row = dict[str, Any]
 

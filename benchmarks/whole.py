@@ -73,7 +73,7 @@ CASES: dict[str, Case] = {
     "resnet8_w8a8_shared": Case("icebreaker", "resnet8_w8a8", "shared", frames=2),
     "resnet8_all4_shared": Case("icebreaker", "resnet8_all4", "shared", frames=2),
     "resnet8_all2_shared": Case("icebreaker", "resnet8_all2", "shared", frames=2),
-    "mobilenet_w4a4_shared": Case("icebreaker", "mobilenet_w4a4", "shared", frames=2),
+    "mobilenet_w2a4_shared": Case("icebreaker", "mobilenet_w2a4", "shared", frames=2),
     "autoencoder_w2a8_shared": Case("icebreaker", "autoencoder_w2a8", "shared", frames=4),
     "cnv_half_w2a2_shared": Case("icebreaker", "cnv_half_w2a2", "shared", frames=2),
     "resnet8_w8a8_shared_85f": Case("ulx3s_85f", "resnet8_w8a8", "shared", frames=2, placed=False),

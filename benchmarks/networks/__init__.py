@@ -62,7 +62,11 @@ NETWORKS: dict[str, Network] = {
     "resnet8_all2": Network("resnet8", "the same, 2 bit also behind the mean", {"bits": 2, "mean_bits": 2}),
     "ds_cnn_all4": Network("ds_cnn", "DS-CNN, 4 bit also behind the mean, random weights", {"bits": 4, "mean_bits": 4}),
     "ds_cnn_all2": Network("ds_cnn", "DS-CNN, 2 bit also behind the mean, random weights", {"bits": 2, "mean_bits": 2}),
-    "mobilenet_w4a4": Network("mobilenet", "MobileNetV1-0.25 for 96 x 96 pixels, 4 bit, random weights", {"bits": 4}),
-    "mobilenet_w8a8": Network("mobilenet", "MobileNetV1-0.25 for 96 x 96 pixels, 8 bit, random weights", {"bits": 8}),
+    "mobilenet_w2a4": Network(
+        "mobilenet", "MobileNetV1-0.25, 96 x 96 pixels, 2-bit weights, 4-bit activations, random"
+    ),
+    "mobilenet_w8a8": Network(
+        "mobilenet", "MobileNetV1-0.25, 96 x 96 pixels, 8 bit, random weights", {"weight_bits": 8, "bits": 8}
+    ),
     "autoencoder_w2a8": Network("autoencoder", "640-128-..-8-..-640, 2-bit weights, 8-bit activations, random weights"),
 }

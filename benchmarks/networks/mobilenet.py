@@ -19,8 +19,12 @@ CLASSES = 2
 SIDE = 96
 
 
+Bits = tuple[int, int]
+"""Of weights, and of activations."""
+
+
 def _block(
-    channels_in: int, channels_out: int, size: int, bits: int, stride: int = 1, groups: int = 1
+    channels_in: int, channels_out: int, size: int, bits: Bits, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
     conv = QuantConv2d(
         channels_in,
@@ -30,15 +34,15 @@ def _block(
         padding=size // 2,
         groups=groups,
         bias=False,
-        weight_quant=Int(bits, "max_abs", axis=0),
+        weight_quant=Int(bits[0], "max_abs", axis=0),
     )
-    return nn.Sequential(conv, nn.BatchNorm2d(channels_out), nn.ReLU(), observed(bits))
+    return nn.Sequential(conv, nn.BatchNorm2d(channels_out), nn.ReLU(), observed(bits[1]))
 
 
 class MobileNet(nn.Module):
     """[N, 3, 96, 96] in [0, 1] --> logits [N, 2]."""
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: Bits) -> None:
         super().__init__()
         self.pixels = UInt(8, scale=2**-8)
         self.stem = _block(3, STEM, 3, bits, stride=2)
@@ -47,8 +51,8 @@ class MobileNet(nn.Module):
             blocks += [_block(channels, channels, 3, bits, stride, groups=channels), _block(channels, outputs, 1, bits)]
             channels = outputs
         self.pairs = nn.Sequential(*blocks)
-        self.mean = observed(bits)
-        self.fc = QuantLinear(channels, CLASSES, weight_quant=Int(bits, "max_abs", axis=0))
+        self.mean = observed(bits[1])
+        self.fc = QuantLinear(channels, CLASSES, weight_quant=Int(bits[0], "max_abs", axis=0))
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits."""
@@ -58,11 +62,11 @@ class MobileNet(nn.Module):
         return result
 
 
-def build_model(bits: int = 4) -> nn.Module:
-    """Return the network with random weights; weights and activations have `bits` bits, the image 8."""
+def build_model(weight_bits: int = 2, bits: int = 4) -> nn.Module:
+    """Return the network with random weights; activations have `bits` bits, the image 8."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return settled(MobileNet(bits), torch.rand(8, 3, SIDE, SIDE))
+        return settled(MobileNet((weight_bits, bits)), torch.rand(8, 3, SIDE, SIDE))
 
 
 example_input = torch.rand(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
