@@ -251,6 +251,7 @@ class SharedEngine(wiring.Component):
         m.d.comb += [
             transfers.fill.eq(self.sequencer.fill),
             transfers.emit.eq(self.sequencer.emit),
+            transfers.anew.eq(self.sequencer.point),
             *(
                 getattr(transfers, name).eq(getattr(descriptor, name))
                 for name in ("kind", "pixels", "elements", "flip")

@@ -30,7 +30,7 @@ class Sequencer(wiring.Component):
     enable: in, there is a program; without, the engine stays at its beginning.
     kind, raw, rows, last: in, fields of the descriptor.
     done: in, strobe, behind the record's last cycle of work. waiting: in, raw results have not left.
-    fill, emit, run: out, such a record runs; `begin`: out, strobe, a record begins.
+    fill, emit, run: out, such a record runs; `begin`: out, strobe, a record begins. point: out, it runs right behind.
     read: out, fetch a word. entry, clear, advance: out, for the address.
     take_descriptor, take_step, take_constant, take_weight: out, one bit for each word of such a thing: it has come.
     major: out, the entry of steps, or the lane. row: out, of weights.
@@ -43,7 +43,7 @@ class Sequencer(wiring.Component):
         shapes = field_shapes(array)
         self._majors = max(-(-descriptor_words(array) // step_words(array)), array.lanes)
         strobes_in = ("enable", "done", "waiting", "row_step", "row_clear")
-        strobes_out = ("fill", "emit", "run", "begin", "read", "clear", "advance")
+        strobes_out = ("fill", "emit", "run", "begin", "point", "read", "clear", "advance")
         super().__init__(
             {name: In(1) for name in strobes_in}
             | {name: Out(1) for name in strobes_out}
@@ -68,6 +68,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             self.read.eq(fetch),
             self.begin.eq(seek | boot),
+            self.point.eq(point),
             self.clear.eq(boot | ((point | seek) & ~second)),
             self.advance.eq(fetch | second),
             self.entry.eq(Mux((point | seek) & ~second, Mux(point, START, NEXT), ONE)),

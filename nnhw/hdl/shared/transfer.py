@@ -16,7 +16,7 @@ class Transfers(wiring.Component):
 
     Members
     -------
-    fill, emit: in, such a record runs.
+    fill, emit: in, such a record runs. anew: in, one may run next.
     kind, pixels, elements, flip: in, fields of the descriptor.
     i: stream of beats. take, beat, flush: out, to the register of words that are written.
     word: in, what was read, the next element in the lowest codes. read, shift: out, for the next word, the next codes.
@@ -33,6 +33,7 @@ class Transfers(wiring.Component):
             {
                 "fill": In(1),
                 "emit": In(1),
+                "anew": In(1),
                 "kind": In(2),
                 "pixels": In(SIZE_BITS),
                 "elements": In(SIZE_BITS),
@@ -64,7 +65,7 @@ class Transfers(wiring.Component):
 
     def _count(self, m: Module, step: Value) -> None:
         """Count beats or elements, and pixels; `flush` is high with the last element of a pixel."""
-        skipped, anew = (self.array.i_lanes - 1).bit_length(), ~(self.fill | self.emit)
+        skipped, anew = (self.array.i_lanes - 1).bit_length(), self.anew
         limit: Value = self.elements
         if skipped:
             limit = Mux(self.kind == Kind.FILL, self.elements[skipped:], self.elements)
