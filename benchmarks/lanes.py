@@ -22,6 +22,7 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import Thresholds
 from nnhw.flow.processes import run as run_process
+from nnhw.flow.synthesis import INDEXED_NAMES
 from nnhw.flow.toolchain import find_tool, prepare, run_yosys
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.carry import family_of
@@ -153,7 +154,8 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     device, command = FAMILIES[family]
     text = rtlil.convert(component, name="top", platform=Synthesized(device), emit_src=False)
     (folder / "design.il").write_text(text, encoding="utf-8")
-    run_yosys(["read_rtlil design.il", command, "write_json design.json"], folder)
+    steps = [f"{command} -run begin:map_ram", f"rename -hide {INDEXED_NAMES}", f"{command} -run map_ram:"]
+    run_yosys(["read_rtlil design.il", *steps, "write_json design.json"], folder)
     module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
     cells = Counter(cell["type"] for cell in module["cells"].values())
     cells["lc"] = _ice40_cells(module) if family == "ice40" else ecp5_cells(module)

@@ -22,7 +22,7 @@ from nnhw.mapping.family import FAMILIES
 NETLIST = "design.json"
 LOG = "yosys.log"
 _CELLS, _MEMORIES = "cells.json", "memories.txt"
-_INDEXED_NAMES = r"w:*\[*\]"
+INDEXED_NAMES = r"w:*\[*\]"
 """yosys's pattern for wires with a name like `payload[2]`, as Amaranth calls an element of an array."""
 _MEMORY_REMEDY = "its read port must be registered, without a reset or an initial value of the register"
 
@@ -144,7 +144,7 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
         f"tee -q -o {_MEMORIES} dump t:$mem_v2",
         # abc9 finds a bit by the name "wire[bit]" (`abc_ops_reintegrate`, yosys 0.70). It takes a wire of that name for
         # the bit, and either stops at an assertion or, without a word, joins two signals.
-        f"rename -hide {_INDEXED_NAMES}",
+        f"rename -hide {INDEXED_NAMES}",
         f"{synth} -run map_ram:",
         f"tee -q -o {_CELLS} stat -json",
         "select top",
