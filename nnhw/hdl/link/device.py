@@ -65,7 +65,10 @@ class Device(wiring.Component):
         m = Module()
         m.submodules.link = link = Link(self.identity, self.array_id)
         reset_engine = link.reset_engine if self.array_id is None else self._connect_program(m, link)
-        m.submodules.engine = ResetInserter(reset_engine)(self.engine)
+        # A register in front of what the reset has to reach; the link waits long enough.
+        reset = Signal()
+        m.d.sync += reset.eq(reset_engine)
+        m.submodules.engine = ResetInserter(reset)(self.engine)
         wiring.connect(m, wiring.flipped(self.i), link.i)
         wiring.connect(m, link.o, wiring.flipped(self.o))
         wiring.connect(m, link.o_engine, self.engine.i)
@@ -77,12 +80,9 @@ class Device(wiring.Component):
         """Connect what loads programs; return the engine's reset."""
         load, program = self.engine.load, getattr(self.engine, "program", self.engine)  # type: ignore[attr-defined]
         m.d.comb += [getattr(link.program, name).eq(getattr(program, name)) for name in ProgramSignature().members]
-        # A register in front of what the reset has to reach; the link waits long enough.
-        reset = Signal()
-        m.d.sync += reset.eq(link.reset_engine)
         if self.flash_offset is None:
             wiring.connect(m, link.o_load, load)
-            return reset
+            return link.reset_engine
         m.submodules.flash = flash = FlashLoader(self.flash_offset, self.identity.clock_hz)
         wiring.connect(m, link.o_load, flash.i)
         wiring.connect(m, flash.o, load)
@@ -93,8 +93,7 @@ class Device(wiring.Component):
             flash.cipo.eq(self.cipo),
             *(getattr(self, name).eq(getattr(flash, name)) for name in ("cs", "clk", "copi")),
         ]
-        m.d.sync += reset.eq(link.reset_engine | flash.reset_engine)
-        return reset
+        return link.reset_engine | flash.reset_engine
 
 
 class UartDevice(wiring.Component):

@@ -170,6 +170,25 @@ def test_device_drops_damaged_frames_whole(damage: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("bit", [0, 15, 16, 31])
+def test_device_drops_a_frame_whose_crc_register_ends_one_bit_off(bit: int) -> None:
+    """The register is compared in halves."""
+    from cobs import cobs
+
+    engine, body = SumEngine(12, 5), bytes([Command.DATA, 0]) + images(1, 12)[0]
+    wrong = zlib.crc32(body) ^ crc_change(1 << bit)
+    sent = RESET + cobs.encode(body + wrong.to_bytes(4, "little")) + b"\0" + PAUSE + encode(Command.RESET, 10)
+    answer(sent, [RESET_DONE, Frame(Command.ERROR, 0, bytes([Reason.DAMAGED])), Frame(Command.RESET_DONE, 10)], engine)
+
+
+def crc_change(state: int) -> int:
+    """Return what has to change in a CRC so that the register behind it changes by `state`."""
+    for _ in range(32):
+        carried = state >> 31
+        state = (state ^ 0xEDB88320 * carried) << 1 & 0xFFFFFFFF | carried
+    return state
+
+
 @pytest.mark.parametrize("order", [(0, 0), (1,), (0, 2), (0, 1, 1), (0, 255), (0, 129), (64,)], ids=str)
 def test_device_drops_frames_out_of_sequence(order: tuple[int, ...]) -> None:
     engine = SumEngine(12, 5)

@@ -1,0 +1,130 @@
+"""The style that a network gets, and an accelerator with a shared engine from mapping to compiled hardware."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnhw.accelerator import Accelerator
+from nnhw.boards import load_board
+from nnhw.engines.shared.model import lone_schedule
+from nnhw.errors import InputError, MappingError
+from nnhw.flow.boundaries import compare, expected_beats
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.options import Options, load_array
+from nnhw.flow.simulate import boundary_values
+from nnhw.flow.virtual import CompiledHardware, StreamPlan, compile_component
+from nnhw.hdl.engine import Engine
+from nnhw.ir import Graph, run
+from nnhw.mapping.shared.accelerator import map_program
+from nnhw.mapping.shared.partition import partitions
+from tests.mapping.bodies import codes_of
+from tests.mapping.shared.networks import NETWORKS
+
+BOARD = load_board("icebreaker")
+FRAMES = 2
+
+
+def mapped(body: Graph, style: str) -> tuple[Accelerator, dict[str, object]]:
+    """Return the accelerator of a network, and what the report says of its style."""
+    found, facts = map_on_board(body, BOARD, Options(style=style))
+    return found.accelerator, facts["style"]
+
+
+def check_hardware(accelerator: Accelerator, body: Graph, cache: Path, pattern: str) -> None:
+    """Compare compiled hardware with the IR at every boundary, and its cycles with those predicted."""
+    kind = body.inputs[0].type
+    codes = codes_of(kind.int_dtype, (FRAMES, *kind.shape), np.random.default_rng(1))
+    values = boundary_values(body, codes)
+    taps = accelerator.boundaries
+    library = compile_component(Engine(accelerator, taps=True, preloaded=True), [tap.bits for tap in taps], cache)
+    plan = StreamPlan(
+        o_bytes=accelerator.output_format.frame_bytes,
+        i_beat_bytes=accelerator.input_format.beat_bytes,
+        tap_beats=tuple(tap.beats for tap in taps),
+        limit_cycles=100 * accelerator.schedule.interval_cycles + 10_000,
+        i_pattern=pattern,
+        o_pattern=pattern,
+    )
+    ran = CompiledHardware(library, [tap.bits for tap in taps]).stream(accelerator.input_format.pack(codes), plan)
+    expected = expected_beats(accelerator, values)
+    for tap, seen, wanted, came in zip(taps, ran.taps, expected, ran.tap_beats, strict=True):
+        assert compare(tap.name, seen, wanted, FRAMES, came).equal, tap.name
+    assert (ran.outputs == accelerator.output_format.pack(values[accelerator.output_node])).all()
+    assert ran.broken_rules == 0
+    if pattern == "none":
+        schedule = accelerator.schedule
+        assert (ran.latency_cycles, ran.interval_cycles) == (schedule.latency_cycles, schedule.interval_cycles)
+
+
+@pytest.mark.parametrize(("name", "in_front"), [("residual", False), ("depthwise", True)])
+def test_shared_engine_equals_the_ir_at_everything_it_stores(name: str, in_front: bool, compiled_cache: Path) -> None:
+    body = NETWORKS[name](0)
+    accelerator, style = mapped(body, "shared")
+    assert style["name"] == "shared"
+    assert (len(accelerator.stages) > 1) == in_front
+    for pattern in ("none", "random"):
+        check_hardware(accelerator, body, compiled_cache, pattern)
+
+
+def test_partitions_compute_what_the_whole_does() -> None:
+    body = NETWORKS["depthwise"](0)
+    codes = codes_of(body.inputs[0].type.int_dtype, (1, *body.inputs[0].type.shape), np.random.default_rng(2))
+    (expected,) = run(body, codes)
+    found = partitions(body, 2)
+    assert [partition.layers for partition in found] == [0, 1, 2]
+    for partition in found[1:]:
+        assert partition.front is not None
+        assert (run(partition.back, run(partition.front, codes))[0] == expected).all()
+
+
+def test_accelerator_with_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
+    body = NETWORKS["depthwise"](0)
+    shared = mapped(body, "shared")[0].shared
+    assert shared is not None
+    array = replace(shared.array, sum_bits=24, factor_bits=30, addend_bits=40, shifts=(30,))
+    accelerator, _ = map_program(body, "icebreaker", array)
+    accelerator.save(tmp_path)
+    loaded = Accelerator.load(tmp_path)
+    assert loaded.shared is not None
+    assert accelerator.shared is not None
+    assert loaded.shared.image == accelerator.shared.image
+    assert loaded.device_hash == accelerator.device_hash
+    assert loaded.schedule == accelerator.schedule == lone_schedule(loaded.shared)
+
+
+def test_program_for_the_array_of_another_network_has_the_same_device() -> None:
+    first, _ = mapped(NETWORKS["depthwise"](0), "shared")
+    assert first.shared is not None
+    array = replace(first.shared.array, sum_bits=24, factor_bits=30, addend_bits=40, shifts=(30,))
+    programs = [map_program(NETWORKS[name](0), "icebreaker", array)[0] for name in ("depthwise", "plain")]
+    assert programs[0].device_hash == programs[1].device_hash
+    assert programs[0].model_hash != programs[1].model_hash
+
+
+def test_auto_takes_streaming_where_no_shared_engine_could_be_faster() -> None:
+    accelerator, style = mapped(NETWORKS["depthwise"](0), "auto")
+    assert style["name"] == "streaming"
+    assert accelerator.shared is None
+    assert "an engine for each layer takes" in str(style["why"])
+
+
+def test_auto_takes_a_shared_engine_where_the_layers_do_not_fit() -> None:
+    body = NETWORKS["depthwise"](0)
+    small = replace(BOARD, resources=replace(BOARD.resources, ebr=26))
+    with pytest.raises(MappingError):
+        map_on_board(body, replace(small, resources=replace(small.resources, lc=1500)), Options(style="auto"))
+    tight = map_on_board(body, small, Options(style="shared"))[0]
+    assert tight.style == "shared"
+
+
+def test_unknown_styles_and_arrays_of_streaming_builds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--style is one of auto, streaming, shared; given 'fast'"):
+        Options(style="fast")
+    accelerator, _ = mapped(NETWORKS["depthwise"](0), "streaming")
+    accelerator.save(tmp_path)
+    with pytest.raises(InputError, match="its layers have engines of their own"):
+        load_array(tmp_path)
