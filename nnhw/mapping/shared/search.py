@@ -1,4 +1,4 @@
-"""Choosing the array for a network: the one whose program takes fewest cycles, of those that fit a board."""
+"""Choosing the array for a network: a small one whose program takes about the fewest cycles that fit a board."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ MOST_LOGIC_BITS = 4
 MOST_NARROW_PRODUCTS = 512
 """Products of 2-bit numbers that an array makes in a cycle at most: rows of weights are no wider."""
 MOST_ROWS = 2047
-EXACT = 3
-"""Arrays that fit, of those with the shortest estimate, between which exact cycles decide."""
+EXACT = 6
+"""Arrays that fit, of those with the shortest estimate, between which exact cycles and logic decide."""
+SLOWER = 1.02
+"""Cycles, as a multiple of the fewest, that an array may take if it is smaller."""
 ROOMY = {"rows": MOST_ROWS, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
 """Limits that do not bind."""
 WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts")
@@ -54,7 +56,7 @@ class Choice:
 
 
 def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int = 1) -> Choice:
-    """Return the array of a board on which a network takes fewest cycles.
+    """Return the smallest array of a board on which a network takes few more cycles than on any other.
 
     Parameters
     ----------
@@ -84,7 +86,9 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
         if len(found) == EXACT:
             break
     if found:
-        return min(found, key=lambda choice: (choice.compiled.cycles, choice.cost.lc))
+        most = SLOWER * min(choice.compiled.cycles for choice in found)
+        fast = [choice for choice in found if choice.compiled.cycles <= most]
+        return min(fast, key=lambda choice: (choice.cost.lc, choice.compiled.cycles))
     if refused:
         raise min(refused, key=lambda error: error.words)
     raise MappingError(_too_small(reasons, budget))

@@ -14,6 +14,7 @@ from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.cost import array_cost
 from nnhw.mapping.shared.lines import Line, at_shift
 from nnhw.mapping.shared.needs import activation_bits, choose_shifts, weight_bits, with_rows
+from nnhw.mapping.shared.search import SLOWER
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import array_of, check_program
 
@@ -53,7 +54,7 @@ def test_chosen_array_is_faster_than_others_that_fit() -> None:
         other = replace(array, lanes=lanes, simd=simd, drains=1, dsp=False)
         cost = array_cost(other, ICE40, True)
         if cost.lc <= UP5K.lc and cost.ebr <= UP5K.ebr:
-            assert compile_network(network, replace(other, rows=1024)).cycles >= choice.compiled.cycles
+            assert SLOWER * compile_network(network, replace(other, rows=1024)).cycles >= choice.compiled.cycles
 
 
 def test_memory_in_block_ram_is_as_large_as_the_program_needs() -> None:
