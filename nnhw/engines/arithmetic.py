@@ -33,6 +33,10 @@ DSP_PRODUCTS = {"ice40": 2, "ecp5": 1}
 """Products of two factors of up to 8 bits that one DSP block makes. Source: Lattice FPGA-TN-02007, FPGA-TN-02205."""
 
 
+CLOCK_ATTRIBUTE = "nnhw_clock"
+"""Attribute of a DSP block with registers: the port of its clock, which synthesis must leave connected."""
+
+
 @dataclass(frozen=True)
 class LaneArithmetic:
     """The number formats of one engine.

@@ -29,6 +29,7 @@ class FlowFamily:
     place_options: options of nextpnr that pay.
     pack_options: of the packer.
     bitstream: name of the finished file, from which openFPGALoader knows its kind.
+    hidden: (type of cell, library that has it): cells of the design that inference of DSP blocks must not see.
     """
 
     synth: Callable[[Board, bool], str]
@@ -46,6 +47,7 @@ class FlowFamily:
     place_options: tuple[str, ...]
     pack_options: tuple[str, ...]
     bitstream: str
+    hidden: tuple[str, str] | None = None
 
     @property
     def tools(self) -> tuple[str, str, str]:
@@ -106,6 +108,9 @@ ICE40 = FlowFamily(
     place_options=("--placer-heap-timingweight", "20"),
     pack_options=(),
     bitstream="design.bin",
+    # `ice40_dsp` (yosys 0.70) takes cells that are there already for its own: it cuts their clock and leaves out their
+    # registers, without a word.
+    hidden=("SB_MAC16", "+/ice40/cells_sim.v"),
 )
 
 ECP5 = FlowFamily(

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from nnhw.boards import Board, Resources
+from nnhw.engines.arithmetic import CLOCK_ATTRIBUTE
 from nnhw.errors import BuildError
 from nnhw.flow.cache import Cache, cache_key
 from nnhw.flow.family import ICE40, FlowFamily, family_of
@@ -56,12 +58,14 @@ class Netlist:
     cells: how many of each kind.
     memories: in the order of their names.
     family: of the device.
+    unclocked: cells with registers that have lost their clock.
     """
 
     folder: Path
     cells: Mapping[str, int]
     memories: tuple[Memory, ...]
     family: FlowFamily = ICE40
+    unclocked: tuple[str, ...] = ()
 
     @property
     def resources(self) -> Resources:
@@ -117,6 +121,7 @@ def synthesize(
     if unneeded:
         names = ", ".join(f"'{name}' {count}" for name, count in unneeded.items())
         note(f"block RAMs that synthesis left out, because what they hold changes nothing: {names}")
+    check_clocks(netlist)
     check_size(netlist, board)
     return netlist
 
@@ -134,13 +139,17 @@ def _run(commands: list[str], folder: Path, note: Note) -> None:
 
 def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     """Return the commands for yosys: `design.il` -> `design.json`, which names no folder of this machine."""
-    synth = family_of(board).synth(board, dsp)
+    family = family_of(board)
+    synth = family.synth(board, dsp)
+    hide, show = hiding_commands(family)
     return [
         "read_rtlil design.il",
+        *hide,
         # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its
         # ports promise the old word, which costs an iCE40 block RAM a second register and a comparator for each bit.
         "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:COLLISION_X_MASK=1'0 %i",
         f"{synth} -run begin:map_ram",
+        *show,
         f"tee -q -o {_MEMORIES} dump t:$mem_v2",
         # abc9 finds a bit by the name "wire[bit]" (`abc_ops_reintegrate`, yosys 0.70). It takes a wire of that name for
         # the bit, and either stops at an assertion or, without a word, joins two signals.
@@ -154,6 +163,17 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     ]
 
 
+def hiding_commands(family: FlowFamily) -> tuple[list[str], list[str]]:
+    """Return the commands that give cells of the design another type, and those that give theirs back."""
+    if family.hidden is None:
+        return [], []
+    kind, library = family.hidden
+    other = f"NNHW_{kind}"
+    return [f"read_verilog -lib {library}", f"rename {kind} {other}", f"chtype -set {other} t:{kind}"], [
+        f"chtype -set {kind} t:{other}"
+    ]
+
+
 def read_netlist(folder: Path, family: FlowFamily) -> Netlist:
     """Return what synthesis left in a folder."""
     cells = json.loads((folder / _CELLS).read_text(encoding="utf-8"))["design"]["num_cells_by_type"]
@@ -163,7 +183,22 @@ def read_netlist(folder: Path, family: FlowFamily) -> Netlist:
         name.rsplit(".", 2)[0] for name, cell in design["cells"].items() if cell["type"].startswith(family.block_rams)
     )
     memories = parse_memories((folder / _MEMORIES).read_text(encoding="utf-8"), blocks)
-    return Netlist(folder, cells, memories, family)
+    return Netlist(folder, cells, memories, family, unclocked_cells(design["cells"]))
+
+
+def unclocked_cells(cells: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells with registers whose clock synthesis has cut: such a design would never work.
+
+    Parameters
+    ----------
+    cells: of a netlist. `nnhw.hdl.dsp` gives each such cell an attribute that names its clock.
+    """
+    found = []
+    for name, cell in cells.items():
+        port = cell["attributes"].get(CLOCK_ATTRIBUTE)
+        if port is not None and not isinstance(cell["connections"][port][0], int):
+            found.append(name)
+    return tuple(found)
 
 
 def parse_memories(dump: str, blocks: Mapping[str, int]) -> tuple[Memory, ...]:
@@ -219,6 +254,15 @@ def check_memories(
         raise BuildError(
             f"the mapping planned {planned_spram} large RAMs, but synthesis used {large}; "
             "this is a mistake in nnhw's cost model: please report it with the model"
+        )
+
+
+def check_clocks(netlist: Netlist) -> None:
+    """Raise BuildError if synthesis has cut the clock of a cell that has registers."""
+    if netlist.unclocked:
+        raise BuildError(
+            f"synthesis cut the clock of {len(netlist.unclocked)} DSP blocks, such as '{netlist.unclocked[0]}', so the "
+            "bitstream would give wrong answers; this is a mistake in nnhw: please report it with the version of yosys"
         )
 
 

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.arithmetic import DSP_OPERAND_BITS, DSP_PRODUCTS
+from nnhw.engines.arithmetic import CLOCK_ATTRIBUTE, DSP_OPERAND_BITS, DSP_PRODUCTS
 from nnhw.errors import MappingError
 from nnhw.hdl.carry import family_of
 
@@ -99,6 +99,7 @@ class DspProducts(wiring.Component):
         }
         m.submodules += Instance(
             "SB_MAC16",
+            **{f"a_{CLOCK_ATTRIBUTE}": "CLK"},
             **parameters,
             **{f"i_{name}": Const(0, 1) for name in _ICE40_ZEROS},
             i_CLK=ClockSignal("sync"),
@@ -127,6 +128,7 @@ class DspProducts(wiring.Component):
         }
         m.submodules += Instance(
             "MULT18X18D",
+            **{f"a_{CLOCK_ATTRIBUTE}": "CLK0"},
             p_REG_INPUTC_CLK="NONE",
             p_REG_PIPELINE_CLK="NONE",
             p_GSR="DISABLED",

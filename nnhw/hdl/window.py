@@ -59,8 +59,8 @@ class SlidingWindow(wiring.Component):
             row_end.eq(walker.advance & walker.ends[-2]),
             taken.eq(Mux(row_end, Mux(walker.lasts[-1], *(-rows for rows in frees)), 0)),
         ]
-        with m.If(move):
-            m.d.sync += self.o.valid.eq(given)
+        # As a sum and not as an enable, in front of which a reset would have to pass a LUT.
+        m.d.sync += self.o.valid.eq(given | (self.o.valid & ~self.o.ready))
         # Either side hears of the other one cycle late, which keeps their logic apart.
         m.d.sync += [completed_before.eq(completed), ended.eq(row_end), ended_frame.eq(walker.lasts[-1])]
         m.d.comb += freed_before.eq(Mux(ended, Mux(ended_frame, *(-rows * config.row_words for rows in frees)), 0))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import Board
+from nnhw.hdl.dsp import DspProducts
 from nnhw.hdl.memory import block_ram
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import TopDesign, make_top
@@ -53,3 +54,18 @@ class ShiftDevice(wiring.Component):
 def top_of(device: wiring.Component, board: Board, clock_hz: float = 48e6) -> TopDesign:
     """Return the design of a device on a board."""
     return make_top(lambda hz: device, board, nearest_at_most(board, clock_hz))
+
+
+class ProductDevice(wiring.Component):
+    """Multiplies what it has received, in a DSP block with registers, and sends the parity."""
+
+    def __init__(self) -> None:
+        super().__init__({"rx": In(1), "tx": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        taps = Signal(16)
+        m.submodules.products = products = DspProducts(1, signed(8), signed(8))
+        m.d.sync += [taps.eq(Cat(self.rx, taps)), self.tx.eq(products.o[0].xor())]
+        m.d.comb += [products.ce.eq(1), products.i_a[0].eq(taps[:8]), products.i_b[0].eq(taps[8:])]
+        return m

@@ -19,7 +19,7 @@ from nnhw.flow.cache import Cache
 from nnhw.flow.synthesis import Memory, Netlist, check_memories, check_size, parse_memories, synthesize
 from nnhw.hdl.memory import block_ram
 from nnhw.mapping.family import FAMILIES
-from tests.flow.designs import RomDevice, top_of
+from tests.flow.designs import ProductDevice, RomDevice, top_of
 
 BOARD = load_board("icebreaker")
 ROM = Memory("device.rom", 512, 8, planned=True, ebr=1)
@@ -303,3 +303,26 @@ def test_parse_memories_reads_a_dump() -> None:
         Memory("b.rom", 512, 10, planned=True, ebr=2),
     )
     assert parse_memories("", {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "ports"), [("icebreaker", "SB_MAC16", "CLK"), ("ulx3s_25f", "MULT18X18D", "CLK0")]
+)
+def test_synthesize_keeps_the_registers_of_dsp_blocks(name: str, kind: str, ports: str, tmp_path: Path) -> None:
+    board = load_board(name)
+    netlist = synthesize(top_of(ProductDevice(), board).rtlil, board, tmp_path, dsp=True)
+    assert netlist.unclocked == ()
+    cells = json.loads((tmp_path / "design.json").read_text())["modules"]["top"]["cells"].values()
+    (block,) = [cell for cell in cells if cell["type"] == kind]
+    registers = [
+        cell["connections"]["C" if "C" in cell["connections"] else "CLK"] for cell in cells if "FF" in cell["type"]
+    ]
+    assert block["connections"][ports] in registers
+    if kind == "SB_MAC16":
+        assert block["parameters"]["A_REG"] == block["parameters"]["TOP_8x8_MULT_REG"] == "1"
+
+
+def test_synthesize_refuses_dsp_blocks_without_a_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(synthesis, "hiding_commands", lambda family: ([], []))
+    with pytest.raises(BuildError, match=r"synthesis cut the clock of 1 DSP blocks, such as 'device\.products"):
+        synthesize(top_of(ProductDevice(), BOARD).rtlil, BOARD, tmp_path, dsp=True)
