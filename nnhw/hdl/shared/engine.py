@@ -106,7 +106,9 @@ class SharedEngine(wiring.Component):
     def _program(self, m: Module) -> None:
         """Connect loader, sequencer and descriptor."""
         loader, sequencer, descriptor = self.loader, self.sequencer, self.descriptor
-        wiring.connect(m, wiring.flipped(self.load), loader.i)
+        # A register between the link and the enables of the word that is put together.
+        m.d.comb += self.load.ready.eq(1)
+        m.d.sync += [loader.i.valid.eq(self.load.valid), loader.i.payload.eq(self.load.payload)]
         m.d.comb += [
             *(getattr(self, name).eq(getattr(loader, name)) for name in ("state", "reason", "crc", "output_bytes")),
             self.record.eq(sequencer.record),
@@ -273,5 +275,7 @@ class SharedEngine(wiring.Component):
         bits = len(self.transfers.beat)
         longer = max(bits, 8)
         return Mux(
-            self.loader.body, Cat(*[self.load.payload] * (longer // 8)), Cat(*[self.transfers.beat] * (longer // bits))
+            self.loader.body,
+            Cat(*[self.loader.i.payload] * (longer // 8)),
+            Cat(*[self.transfers.beat] * (longer // bits)),
         )

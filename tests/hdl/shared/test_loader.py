@@ -47,7 +47,8 @@ class Server:
             ctx.set(engine.load.valid, 0)
             for _ in range(self.every - 1):
                 await ctx.tick()
-        await ctx.tick()
+        for _ in range(2):
+            await ctx.tick()
         status = (Status(ctx.get(engine.state)), Refusal(ctx.get(engine.reason)))
         numbers = (ctx.get(engine.crc), ctx.get(engine.output_bytes))
         return numbers if status == (Status.READY, Refusal.NONE) else status
