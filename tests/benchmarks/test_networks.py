@@ -47,7 +47,8 @@ def test_network_equals_its_reference_behind_every_pass(name: str) -> None:
         plain = model(images).numpy()
     _, facts = lower_graph(graph, {"inputs": images.numpy(), "torch": plain})
     assert set(facts["passes"].values()) == {0}
-    assert len(np.unique(reference)) > 4  # a network whose layers died would be equal, too
+    # A network whose layers died would be equal, too.
+    assert len(np.unique(reference)) > min(4, reference.size - 1)
     # Last sums may differ in their last bits in float32, but no code on the way there.
     assert np.abs(plain - reference).max() <= 1e-5 * np.abs(reference).max()
 

@@ -12,6 +12,7 @@ from benchmarks import whole
 from benchmarks.networks import NETWORKS
 from nnhw.boards import list_boards
 from nnhw.errors import MappingError
+from nnhw.flow.arrays import works
 from nnhw.mapping.mapper import Budget, map_body
 from tests.mapping.networks import depthwise
 
@@ -42,20 +43,21 @@ ROW: dict[str, Any] = {
 
 
 def test_whole_has_a_case_and_a_benchmark_for_every_network() -> None:
-    assert whole.CASES.keys() == NETWORKS.keys()
-    assert NETWORKS.keys() <= command.BENCHMARKS.keys()
+    assert {case.network or name for name, case in whole.CASES.items()} == NETWORKS.keys()
+    assert whole.CASES.keys() <= command.BENCHMARKS.keys()
+    assert {name for group in whole.SHARED_GROUPS.values() for name in group} == set(whole.SHARED)
     assert {case.board for case in whole.CASES.values()} <= {board.name for board in list_boards()}
 
 
 def test_whole_slowest_engine_is_busy_with_products_that_are_needed() -> None:
     accelerator = map_body(depthwise(), "test", Budget(lc=100_000, ebr=1000), target_interval=5000)
     found = whole.slowest_engine(accelerator)
-    stages = {stage.layer: stage for stage in accelerator.stages if stage.products}
-    slowest = stages[found["layer"]]
-    assert found["cycles"] == max(stage.config.i_beats for stage in stages.values())
+    own = {work.layer: work for work in works(accelerator)}
+    slowest = own[found["layer"]]
+    assert found["cycles"] == max(work.busy for work in own.values())
     assert found["busy"] == found["cycles"] / accelerator.schedule.interval_cycles
     assert 0 < found["utilization"] <= 1
-    assert found["utilization"] * found["cycles"] * whole.lanes_of(slowest) == pytest.approx(slowest.products)
+    assert found["utilization"] * found["cycles"] * slowest.lanes == pytest.approx(slowest.products)
 
 
 @pytest.mark.parametrize(
