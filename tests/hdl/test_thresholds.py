@@ -53,10 +53,19 @@ def drain_all(config: MatmulConfig, raw: np.ndarray) -> tuple[list[int], list[in
     return seen, pack_words(golden.reshape(-1, config.drain), code.bits)
 
 
+MOST_SUMS = 1 << 13
+"""Sums of each output that are all tried; of more, those around the steps, and some in between."""
+
+
 def every_sum(config: MatmulConfig) -> np.ndarray:
-    """Return each value of the raw range for each output, int64 [values, outputs]."""
+    """Return each value of the raw range for each output, int64 [values, outputs]; of a large range what decides."""
     low, high = config.arithmetic.raw_range(config.weights)
-    return np.arange(low, high + 1)[:, None].repeat(config.outputs, axis=1)
+    if high - low < MOST_SUMS:
+        return np.arange(low, high + 1)[:, None].repeat(config.outputs, axis=1)
+    assert isinstance(config.thresholds, Thresholds)
+    around = np.concatenate([config.thresholds.steps.T + delta for delta in (-1, 0, 1)])
+    spread = np.linspace(low, high, MOST_SUMS // 8).astype(np.int64)[:, None].repeat(config.outputs, axis=1)
+    return np.concatenate([around.clip(low, high), spread])
 
 
 @pytest.mark.parametrize("name", WITH_THRESHOLDS)
