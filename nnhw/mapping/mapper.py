@@ -316,6 +316,14 @@ def map_body(
         intervals = reach[-1:] or intervals[:1]
     found = _first_that_fits(mapper, frontiers, intervals, board_name)
     interval = found.schedule.interval_cycles
+    if _total(found, family).spram:
+        # Large RAM is far from most of the logic, and has one port: it is taken for nothing but speed or room.
+        mapper.budget = replace(budget, spram=0)
+        with suppress(MappingError):
+            plain = _first_that_fits(mapper, frontiers, [one for one in intervals if one <= interval], board_name)
+            if plain.schedule.interval_cycles <= interval:
+                return plain
+        mapper.budget = budget
     shorter = [choice for choice in intervals if choice < interval]
     if not shorter or not _waits(found):
         return found
