@@ -136,7 +136,6 @@ def measure(name: str, board: str | None = None) -> Row:
             build = run_build(None, chosen, found.name, options, out=scratch, start_from="elaborate", progress=progress)
         return {
             "network": chosen,
-            "style": case.style,
             **with_equality(build.report, equalities),
             "target_clock_hz": found.target_clock_hz,
             "ideal_cycles": ideal_cycles(build.accelerator),
@@ -220,6 +219,10 @@ def show(row: Mapping[str, Any]) -> None:
     console.print(line(row), highlight=False)
 
 
+TABLE_WIDTH = 140
+"""Characters of a line of the table of several networks, however narrow the terminal is."""
+
+
 def show_table(row: Mapping[str, Any]) -> None:
     """Print a table, a row for each network."""
     table = Table("network", "board", "style", "cycles", "ideal", "use", "MHz", "ms", "LC", "EBR", "SPRAM", "DSP", "")
@@ -234,7 +237,7 @@ def show_table(row: Mapping[str, Any]) -> None:
         table.add_row(
             name,
             board,
-            one["style"],
+            one["style"]["name"],
             f"{cycles:,}",
             f"{one['ideal_cycles']:,}",
             f"{one['ideal_cycles'] / cycles:.1%}",
@@ -243,7 +246,7 @@ def show_table(row: Mapping[str, Any]) -> None:
             *used,
             "equal" if is_clean(one) else "DIFFERS",
         )
-    Console().print(table)
+    Console(width=TABLE_WIDTH).print(table)
 
 
 def line(row: Mapping[str, Any]) -> str:

@@ -94,3 +94,18 @@ def test_whole_several_networks_go_on_behind_one_that_is_refused(monkeypatch: py
     assert [row["network"] for row in rows] == ["cnn_small", "tfc_w1a1"]
     assert whole.line(rows[0]) == "cnn_small on icestick: does not fit"
     assert np.isfinite(rows[1]["utilization"])
+
+
+def test_whole_table_has_a_line_for_each_network(capsys: pytest.CaptureFixture[str]) -> None:
+    resources = {key: {"estimated": 5, "used": 7} for key in ("lc", "ebr", "spram", "dsp")}
+    row = {**ROW, "resources": resources, "style": {"name": "shared"}, "ideal_cycles": 800}
+    refused = {"network": "m", "board": {"name": "b"}, "refused": "it does not fit"}
+    whole.show_table({"networks": [row, {**row, "clock_hz": 24_000_000}, refused]})
+    lines = capsys.readouterr().out.splitlines()
+    first, second, third = (
+        next(line for line in lines if words in line) for words in ("not placed", "24  ", "it does")
+    )
+    for word in ("shared", "1,000", "800", "80.0%", "0.02", "equal"):
+        assert word in first
+    assert "0.04" in second
+    assert "m" in third
