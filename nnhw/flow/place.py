@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from nnhw.flow.processes import Command, ToolFailure, run, run_each
 from nnhw.flow.synthesis import NETLIST, Netlist
 from nnhw.flow.toolchain import Note, find_tool, prepare, silent
 
+CIRCLING_LINES = 60
+"""Lines of the router without any progress, a thousand wires each, after which it is ended."""
 # nextpnr rounds a period to picoseconds: 48 MHz becomes 48.003 MHz.
 _ROUNDING = 1e-3
 
@@ -74,7 +77,8 @@ def place_seeds(
 ) -> Iterator[Placement]:
     """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
 
-    Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`.
+    Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`. A
+    seed at which the router goes in circles has none.
 
     Parameters
     ----------
@@ -99,15 +103,28 @@ def place_seeds(
             stage="place", netlist=content, constraints=constraints, options=options, tool=tool.title
         )
         if not cache.fetch(keys[seed], folder):
-            commands[seed] = tool.command(options, folder, f"seed{seed}.log")
+            commands[seed] = replace(tool.command(options, folder, f"seed{seed}.log"), is_stuck=goes_in_circles)
     finished = _succeed(commands, jobs, board)
     done: set[int] = set()
     for seed in seeds:
         while seed in commands and seed not in done:
             other = next(finished)
             done.add(other)
-            cache.store(keys[other], folder, [f"seed{other}.{kind}" for kind in (family.layout[0], "json", "log")])
-        yield read_placement(folder, seed, clock_hz, family)
+            if (folder / f"seed{other}.json").exists():
+                cache.store(keys[other], folder, [f"seed{other}.{kind}" for kind in (family.layout[0], "json", "log")])
+        if (folder / f"seed{seed}.json").exists():
+            yield read_placement(folder, seed, clock_hz, family)
+        else:
+            note(f"seed {seed} is given up: the router goes in circles")
+
+
+def goes_in_circles(log: str) -> bool:
+    """Return whether nextpnr's router takes out as many wires as it puts in, and has done so for long.
+
+    Its lines are: iterations | wires taken out, put in | the same since the last line | remaining | seconds.
+    """
+    lines = re.findall(r"^Info: +\d+ \|[^|]+\| +\d+ +(\d+) \| +(\d+)\|.*$", log, re.MULTILINE)[-CIRCLING_LINES:]
+    return len(lines) == CIRCLING_LINES and set(lines) == {("0", lines[-1][1])}
 
 
 def nextpnr_options(board: Board, clock_hz: int, seed: int) -> list[str]:

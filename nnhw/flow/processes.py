@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from nnhw.errors import ToolError
 _POLL_S = 0.02
 _GRACE_S = 2.0
 _SHOWN_LINES = 8
+_LOG_END_BYTES = 8192
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Command:
     folder: where it runs.
     log: name of the file in `folder` that takes what it prints.
     environment: variables beside those of this process.
+    is_stuck: told the end of the log now and then; once it says True, the tool is ended, as if it had succeeded.
     """
 
     title: str
@@ -37,6 +39,7 @@ class Command:
     folder: Path
     log: str
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    is_stuck: Callable[[str], bool] | None = None
 
 
 class ToolFailure(ToolError):
@@ -83,10 +86,13 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
             while waiting and len(running) < at_once:
                 command = waiting.popleft()
                 running[_start(command)] = command
+            stuck = {process for process, command in running.items() if process.poll() is None and _is_stuck(command)}
+            for process in stuck:
+                _stop(process)
             ended = [process for process in running if process.poll() is not None]
             for process in ended:
                 command = running.pop(process)
-                if process.returncode:
+                if process.returncode and process not in stuck:
                     raise ToolFailure(command, process.returncode)
                 yield command
             if not ended:
@@ -94,6 +100,16 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
     finally:
         for process in running:
             _stop(process)
+
+
+def _is_stuck(command: Command) -> bool:
+    """Ask a command's own rule whether it goes in circles."""
+    if command.is_stuck is None:
+        return False
+    with (command.folder / command.log).open("rb") as log:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - _LOG_END_BYTES))
+        return command.is_stuck(log.read().decode("utf-8", "replace"))
 
 
 def error_lines(log: str) -> tuple[str, ...]:

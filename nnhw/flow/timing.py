@@ -119,6 +119,11 @@ def close_timing(
             attempts.append(Attempt(settings.output_hz, placement.seed, placement.fmax_hz))
             if placement.holds:
                 return Closure(settings, placement, tuple(attempts))
+        if not placements:
+            raise TimingError(
+                f"place and route ended at none of its seeds for {settings.output_hz / 1e6:g} MHz: the router goes in "
+                "circles; try more --seeds, another --clock, or a smaller folding"
+            )
         best = max(placements, key=lambda placement: placement.fmax_hz)
         slower = [other for other in clocks if other.output_hz <= min(best.fmax_hz, settings.output_hz - 1)]
         if requested or not slower:

@@ -14,7 +14,16 @@ from nnhw.errors import BuildError
 from nnhw.flow import place
 from nnhw.flow.cache import Cache
 from nnhw.flow.family import ECP5, ICE40
-from nnhw.flow.place import Hop, describe_path, hops_of, pack, place_seeds, read_placement
+from nnhw.flow.place import (
+    CIRCLING_LINES,
+    Hop,
+    describe_path,
+    goes_in_circles,
+    hops_of,
+    pack,
+    place_seeds,
+    read_placement,
+)
 from nnhw.flow.synthesis import Netlist, synthesize
 from tests.flow.designs import RomDevice, ShiftDevice, top_of
 
@@ -164,3 +173,14 @@ def test_read_placement_counts_luts_or_flip_flops_of_an_ecp5(tmp_path: Path) -> 
     report["utilization"] = {kind: {"used": used, "available": 100} for kind, used in kinds.items()}
     (tmp_path / "seed4.json").write_text(json.dumps(report))
     assert read_placement(tmp_path, 4, CLOCK_HZ, ECP5).resources == Resources(9, 2, 0, 3)
+
+
+def test_router_goes_in_circles_only_if_nothing_moves_for_long() -> None:
+    line = "Info:    {} |  {}       5437 | 1000     0 |      9171|       0.22     306.64|"
+    lines = [line.format(1000 * number, 1000 * number) for number in range(100)]
+    assert goes_in_circles("\n".join(lines))
+    assert not goes_in_circles("\n".join(lines[: CIRCLING_LINES - 1]))
+    assert not goes_in_circles(
+        "\n".join([*lines, lines[0].replace("1000     0 |      9171", " 900   100 |      9071")])
+    )
+    assert not goes_in_circles("Info: Routing complete.\n" * 100)

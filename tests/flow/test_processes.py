@@ -114,3 +114,11 @@ def test_run_ends_the_tool_on_ctrl_c(tmp_path: Path) -> None:
     _, errors = outer.communicate(timeout=20)
     assert "KeyboardInterrupt" in errors
     assert not is_running(inner)
+
+
+def test_run_ends_a_tool_that_goes_in_circles(tmp_path: Path) -> None:
+    script = "import time\nwhile True:\n    print('round', flush=True)\n    time.sleep(0.01)"
+    command = Command(
+        "tool", (sys.executable, "-c", script), tmp_path, "log", is_stuck=lambda log: log.count("round") > 5
+    )
+    assert list(run_each([command], 1)) == [command]
