@@ -109,8 +109,11 @@ def build(
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores otherwise.")] = None,
     frames: Annotated[int, typer.Option(min=0, help="Frames of the RTL simulation; 0: none.")] = 8,
+    netlist_frames: Annotated[
+        int, typer.Option(min=0, help="Frames through the netlist that is placed, at its pins; 0: none.")
+    ] = 0,
     start_from: Annotated[str, typer.Option(metavar="STAGE", help="First stage; those before are done.")] = "capture",
-    stop_at: Annotated[str, typer.Option(metavar="STAGE", help="Last stage.")] = "build",
+    stop_at: Annotated[str, typer.Option(metavar="STAGE", help="Last stage.")] = "netlist",
     calibrate: Annotated[
         Path | None, typer.Option(metavar="DATA.npy", help="Quantize a float model with these images.")
     ] = None,
@@ -120,13 +123,13 @@ def build(
     weight_bits: Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")] = 8,
     act_bits: Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")] = 8,
 ) -> None:
-    """Make an accelerator: capture, lower, map, elaborate, simulate, build."""
+    """Make an accelerator: capture, lower, map, elaborate, simulate, build, netlist."""
     from nnhw.flow.calibrate import make_calibration
     from nnhw.flow.options import make_options
     from nnhw.flow.pipeline import build_file
     from nnhw.flow.terminal import render_report
 
-    chosen = make_options(clock, target_fps, overrides, seeds, jobs, frames, style, array)
+    chosen = make_options(clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array)
     calibration = make_calibration(calibrate, labels, weight_bits, act_bits)
     made = build_file(
         file,

@@ -51,6 +51,8 @@ PROGRAM_OVERHEAD_BYTES = PROGRAM_HEADER.size + 4
 OUTPUT_LIMIT_BYTES = 1 << 24
 """Bytes of a program's output stay below it: the device counts no further."""
 
+BITS_PER_UART_BYTE = 10
+"""Of a byte on a serial line: start bit, data, stop bit."""
 PAYLOAD_LIMIT_BYTES = 240
 HEADER_BYTES = 2
 CRC_BYTES = 4

@@ -27,6 +27,7 @@ class Options:
     seeds: place-and-route runs, of which the best counts.
     jobs: processes at a time.
     frames: that the RTL simulation runs; 0: no simulation.
+    netlist_frames: that run through the netlist behind place and route; 0: none.
     style: `streaming`: each layer has an engine of its own; `shared`: one engine runs a program of layers; `auto`: the
         faster that fits.
     array: of a shared engine that is there already: only a program is made for it.
@@ -38,6 +39,7 @@ class Options:
     seeds: int = 5
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
     frames: int = 8
+    netlist_frames: int = 0
     style: str = "auto"
     array: ArrayConfig | None = None
 
@@ -101,6 +103,7 @@ def make_options(
     seeds: int,
     jobs: int | None,
     frames: int,
+    netlist_frames: int,
     style: str,
     array: Path | None,
 ) -> Options:
@@ -112,6 +115,7 @@ def make_options(
         seeds=seeds,
         jobs=jobs or os.cpu_count() or 1,
         frames=frames,
+        netlist_frames=netlist_frames,
         style=style,
         array=load_array(array) if array else None,
     )

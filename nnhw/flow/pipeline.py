@@ -81,6 +81,7 @@ def build(
     overrides: Mapping[str, Mapping[str, int]] | None = None,
     seeds: int = 5,
     frames: int = 8,
+    netlist_frames: int = 0,
     stop_at: str = STAGE_NAMES[-1],
     progress: Progress | None = None,
 ) -> Build:
@@ -99,6 +100,7 @@ def build(
     overrides: foldings by layer name.
     seeds: place-and-route runs, of which the best counts.
     frames: that the RTL simulation runs; 0: none.
+    netlist_frames: that run through the netlist of the bitstream, entered at its serial pins; 0: none.
     stop_at: the last stage to run.
 
     Raises
@@ -114,6 +116,7 @@ def build(
         overrides=overrides or {},
         seeds=seeds,
         frames=frames,
+        netlist_frames=netlist_frames,
         style=style,
     )
     return run_build(source, source.name, board, options, out=out, stop_at=stop_at, progress=progress)
@@ -154,7 +157,7 @@ def run_build(
 
 
 def _selected(start_from: str, stop_at: str, options: Options, progress: Progress) -> list[Stage]:
-    """Return the stages to run, in order; without a simulator or frames for it, `simulate` is none of them.
+    """Return the stages to run, in order; `simulate` and `netlist` only with frames, `simulate` only with a simulator.
 
     Raises
     ------
@@ -169,6 +172,8 @@ def _selected(start_from: str, stop_at: str, options: Options, progress: Progres
     selected = list(STAGES[first : last + 1])
     if any(stage.name == "simulate" for stage in selected) and not _can_simulate(options, progress):
         selected = [stage for stage in selected if stage.name != "simulate"]
+    if not options.netlist_frames:
+        selected = [stage for stage in selected if stage.name != "netlist"]
     return selected
 
 

@@ -10,11 +10,10 @@ import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.flow.arrays import peak, works
-from nnhw.protocol import PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
+from nnhw.protocol import BITS_PER_UART_BYTE, PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
 
 SCHEMA_VERSION = 1
 RESOURCES = ("lc", "ebr", "spram", "dsp")
-BITS_PER_UART_BYTE = 10
 
 Facts = Mapping[str, Mapping[str, Any]]
 
@@ -90,6 +89,8 @@ def _exactness(facts: Facts) -> dict[str, Any]:
         "rtl_samples": _get(facts, "simulate", "samples"),
         "ir_rtl": _get(facts, "simulate", "mismatches"),
         "layers": _get(facts, "simulate", "layers"),
+        "netlist_samples": _get(facts, "netlist", "samples"),
+        "ir_netlist": _get(facts, "netlist", "mismatches"),
     }
 
 

@@ -203,6 +203,26 @@ def build(job: Job, out: Path) -> None:
     write_json(out / "build.json", made.facts())
 
 
+def netlist(job: Job, out: Path) -> None:
+    """Netlist of the bitstream against IR, through the serial pins, with the driver.
+
+    Raises
+    ------
+    BuildError: they differ.
+    """
+    from nnhw.flow.netlist import run_netlist
+
+    clock_hz = read_json(job.path("build.json"))["clock_hz"]
+    run = run_netlist(job.folder.path, job.board, clock_hz, job.options.netlist_frames, job.progress)
+    if not run.equal:
+        raise BuildError(
+            f"the netlist differs from the IR in {run.mismatches} of {run.samples} frames, and {run.bad_frames} "
+            "frames of the protocol were lost, so the bitstream would give wrong answers; this is a mistake of nnhw "
+            "or of yosys, please report the model with the version of yosys"
+        )
+    write_json(out / "netlist.json", dataclasses.asdict(run))
+
+
 STAGES = (
     Stage("capture", (), (), capture),
     Stage("lower", ("capture",), (), lower),
@@ -210,6 +230,7 @@ STAGES = (
     Stage("elaborate", ("map",), (), elaborate),
     Stage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
     Stage("build", ("map",), ("clock_hz", "seeds"), build),
+    Stage("netlist", ("capture", "lower", "map", "build"), ("netlist_frames",), netlist),
 )
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
 

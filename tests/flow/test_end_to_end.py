@@ -32,13 +32,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
     small_net: str, tmp_path: Path, board: str
 ) -> None:
-    build = build_file(small_net, board, Options(seeds=1, frames=2), out=tmp_path / "b")
+    build = build_file(small_net, board, Options(seeds=1, frames=2, netlist_frames=2), out=tmp_path / "b")
     report = build.report
     jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8")))
     assert {path.name for path in build.path.iterdir()} >= FILES | set(names(family_of(load_board(board))))
     assert report["fmax_hz"] >= report["clock_hz"] > 0
     assert report["exactness"]["ir_rtl"] == 0
     assert set(report["exactness"]["layers"].values()) == {0}
+    assert (report["exactness"]["netlist_samples"], report["exactness"]["ir_netlist"]) == (2, 0)
     assert report["cycles"]["interval"]["simulated"] == report["cycles"]["interval"]["predicted"]
     assert report["cycles"]["latency"]["simulated"] == report["cycles"]["latency"]["predicted"]
     assert report["resources"]["ebr"]["used"] == report["resources"]["ebr"]["estimated"]

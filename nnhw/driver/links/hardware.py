@@ -35,13 +35,15 @@ class HardwareLink:
     ----------
     hardware: what answers.
     clock_hz: cycles of the hardware that count as one second.
+    name: of the link, for messages.
+    bytes_per_s: that pass in each direction.
     """
 
-    name = "sim"
     flow_controlled = True
-    bytes_per_s = math.inf
 
-    def __init__(self, hardware: Hardware, clock_hz: int) -> None:
+    def __init__(self, hardware: Hardware, clock_hz: int, name: str = "sim", bytes_per_s: float = math.inf) -> None:
+        self.name = name
+        self.bytes_per_s = bytes_per_s
         self.hardware = hardware
         self._clock_hz = clock_hz
         self._waiting = bytearray()
@@ -64,12 +66,13 @@ class HardwareLink:
         """
         data = bytes(self._waiting)
         self._waiting.clear()
-        # Bytes go in at one per cycle at best; how long the engine needs for them is in the timeout.
-        budget_cycles = math.ceil(timeout_s * self._clock_hz) + 2 * len(data)
+        # How long the engine needs for the bytes is in the timeout; they go in at one per cycle at best.
+        way_s = len(data) / self.bytes_per_s
+        budget_cycles = math.ceil((timeout_s + way_s) * self._clock_hz) + 2 * len(data)
         try:
             return self.hardware.transfer(data, budget_cycles)
         except NnhwError as error:
-            raise LinkError(f"link 'sim': {error}") from error
+            raise LinkError(f"link '{self.name}': {error}") from error
 
     def now(self) -> float:
         """Return the hardware's time."""

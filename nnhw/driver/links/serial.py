@@ -10,8 +10,8 @@ import serial
 from serial.tools import list_ports
 
 from nnhw.errors import LinkError
+from nnhw.protocol import BITS_PER_UART_BYTE
 
-BITS_PER_BYTE = 10
 # FTDI chips with two interfaces: the first one programs the board, the second one is the serial line.
 _TWO_INTERFACES = {(0x0403, 0x6010)}
 
@@ -34,7 +34,7 @@ class SerialLink:
 
     def __init__(self, port: str, baud: int) -> None:
         self.name = port
-        self.bytes_per_s = baud / BITS_PER_BYTE
+        self.bytes_per_s = baud / BITS_PER_UART_BYTE
         try:
             self._port = serial.Serial(port, baud, timeout=0, write_timeout=2 * self.slack_s, exclusive=True)
         except (serial.SerialException, OSError, ValueError) as error:
