@@ -21,6 +21,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import Thresholds
+from nnhw.flow.carries import shorten_chains
 from nnhw.flow.processes import run as run_process
 from nnhw.flow.synthesis import INDEXED_NAMES
 from nnhw.flow.toolchain import find_tool, prepare, run_yosys
@@ -148,14 +149,14 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     """Return the cells of a component by kind; `lc` is how many logic cells they take.
 
     On iCE40 a register shares its cell with the LUT4 that drives it alone, a carry with the LUT4 beside it. On ECP5 a
-    LUT4 and half a CCU2C are one each, and registers are in the same slices; nextpnr puts one CCU2C in front of a carry
-    chain and one behind it.
+    LUT4 and half a CCU2C are one each, and registers are in the same slices; chains are the shortest there are.
     """
     device, command = FAMILIES[family]
     text = rtlil.convert(component, name="top", platform=Synthesized(device), emit_src=False)
     (folder / "design.il").write_text(text, encoding="utf-8")
     steps = [f"{command} -run begin:map_ram", f"rename -hide {INDEXED_NAMES}", f"{command} -run map_ram:"]
     run_yosys(["read_rtlil design.il", *steps, "write_json design.json"], folder)
+    shorten_chains(folder / "design.json")
     module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
     cells = Counter(cell["type"] for cell in module["cells"].values())
     cells["lc"] = _ice40_cells(module) if family == "ice40" else ecp5_cells(module)
@@ -163,12 +164,9 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
 
 
 def ecp5_cells(module: Mapping[str, Any]) -> int:
-    """Return LUT4, and two for each CCU2C and for each of the two that nextpnr adds to a chain; see `synthesize`."""
+    """Return LUT4, and two for each CCU2C and six for each memory of 16 x 4 bits; see `synthesize`."""
     kinds = Counter(cell["type"] for cell in module["cells"].values())
-    chained = [cell["connections"] for cell in module["cells"].values() if cell["type"] == "CCU2C"]
-    carries = {bit for ports in chained for bit in ports["COUT"]}
-    chains = sum(ports["CIN"][0] not in carries for ports in chained)
-    return kinds["LUT4"] + 2 * kinds["CCU2C"] + 4 * chains
+    return kinds["LUT4"] + 2 * kinds["CCU2C"] + 6 * kinds["TRELLIS_DPR16X4"]
 
 
 def _ice40_cells(module: Mapping[str, Any]) -> int:

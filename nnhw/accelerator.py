@@ -306,7 +306,8 @@ class StoreBoundary:
     def name(self) -> str:
         """What reports call it."""
         first, count = self.record.channels
-        return f"{self.node}[{first}:{first + count}]"
+        pixels = f"[{self.record.first_pixel}:]" if self.record.first_pixel else ""
+        return f"{self.node}[{first}:{first + count}]{pixels}"
 
     @property
     def beats(self) -> int:
@@ -327,7 +328,9 @@ class StoreBoundary:
     def patterns(self, values: np.ndarray) -> np.ndarray:
         """Return the bit patterns [N * beats, elements] of a value [N, *shape]; the bits of an element are `widths`."""
         record, (first, count) = self.record, self.record.channels
-        channels = values.reshape(len(values), values.shape[1], -1)[:, first : first + count]
+        granules = max(1, count // self.array.lanes)
+        pixels = slice(record.first_pixel, record.first_pixel + record.pixels // granules)
+        channels = values.reshape(len(values), values.shape[1], -1)[:, first : first + count, pixels]
         codes = encode(np.moveaxis(channels, 1, 2) - record.zero, self.array.activation)
         addresses = (record.target + record.target_step * np.arange(record.pixels)) % self.array.words
         places = np.broadcast_to(addresses[None, :, None], (len(values), record.pixels, 1))

@@ -78,7 +78,8 @@ def matmul(
     rng = np.random.default_rng(outputs * 1009 + inputs)
     activation, weight = formats
     weights = random_values(rng, weight, (outputs, inputs))
-    cells = {name: value for name, value in options.items() if name in ("logic_pe", "dsp_pe", "tail_words")}
+    placed = ("logic_pe", "dsp_pe", "tail_words", "registered")
+    cells = {name: value for name, value in options.items() if name in placed}
     base = MatmulConfig(pe, simd, hop, drain, weights, activation, weight, None, vectors=vectors, **cells)
     if code is None:
         return base
@@ -158,6 +159,9 @@ MATMULS: dict[str, Callable[[], MatmulConfig]] = {
     "matmul_logic_split": lambda: matmul(8, 105, 4, 3, code=BIPOLAR, hop=2, logic_pe=3, vectors=2),
     "matmul_logic_split_all": lambda: matmul(4, 160, 2, 1, formats=(INT4, INT4), logic_pe=2),
     "matmul_tail": lambda: matmul(8, 72, 4, 4, code=BIPOLAR, hop=2, tail_words=4),
+    "matmul_registered": lambda: matmul(8, 32, 4, 4, formats=(INT2, INT2), code=UINT2, hop=2, registered=True),
+    "matmul_registered_split": lambda: matmul(8, 105, 4, 3, formats=(INT4, INT4), hop=2, logic_pe=3, registered=True),
+    "matmul_registered_some": lambda: matmul(8, 32, 4, 4, formats=(INT4, INT4), logic_pe=1, registered=True),
     "matmul_tail_and_logic": lambda: matmul(8, 72, 4, 4, formats=(UINT4, INT4), hop=2, tail_words=5, logic_pe=1),
     "matmul_threshold_ram": lambda: matmul(8, 32, 4, 4, code=BIPOLAR, logic_thresholds=0),
     "matmul_ascending": lambda: matmul(6, 24, 3, 3, code=BIPOLAR, descending="none"),
@@ -217,6 +221,7 @@ WINDOWS: dict[str, Callable[[], WindowConfig]] = {
     "window_upsample_rows": lambda: window((3, 2, 2), (1, 1), (2, 1), upsample=(3, 1)),
     "window_upsample_columns": lambda: window((2, 3, 3), (1, 1), (1, 1), upsample=(1, 3), repeats=2),
     "window_roomy": lambda: window((5, 5, 4), (3, 3), (4, 3), address_bits=6, repeats=3),
+    "window_in_luts": lambda: replace(window((5, 7, 2), (3, 3), (1, 3), repeats=2), in_luts=True),
 }
 
 LARGE_RAM_WINDOWS: dict[str, Callable[[], WindowConfig]] = {

@@ -80,6 +80,12 @@ class LaneArithmetic:
         """Whether a DSP block makes these products, with raw sums of the same meaning."""
         return self.kind == "product" and max(self.activation.bits, self.weight.bits) <= DSP_OPERAND_BITS
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether products are so narrow that each of their bits is a table of four inputs, where that pays."""
+        narrow = self.activation.bits == self.weight.bits == 2
+        return self.kind == "product" and narrow and self.activation.signed and self.weight.signed
+
     def offsets(self, weights: np.ndarray) -> np.ndarray:
         """Return what to add to `multiplier * raw`: int64 [outputs], of weights [outputs, inputs]."""
         weights = np.asarray(weights, dtype=np.int64)

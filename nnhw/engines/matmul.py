@@ -42,6 +42,8 @@ class MatmulConfig:
     tail_words: words of each memory of weights in block RAM, the last ones, that are constants in logic all the same:
         so the others fill whole block RAMs.
     logic_thresholds: steps of `Thresholds` are constants in logic; else in block RAM.
+    registered: weights from block RAM wait in a register, where the RAM, or a multiplexer behind it, takes most of a
+        cycle.
     dsp_pe: cells, the last ones, whose products are made in DSP blocks; the others' are in logic.
 
     Timing: one beat a cycle; `steps * folds` cycles a vector; the first code leaves `latency` cycles after
@@ -63,6 +65,7 @@ class MatmulConfig:
     logic_thresholds: bool = True
     dsp_pe: int = 0
     tail_words: int = 0
+    registered: bool = False
 
     def __post_init__(self) -> None:
         outputs, inputs = self.weights.shape
@@ -154,7 +157,7 @@ class MatmulConfig:
     @property
     def late(self) -> int:
         """Cycles by which the weights come later than those of a plain memory: where some take two cycles to read."""
-        return int(self.split_logic or self.tail_words > 0)
+        return int(self.split_logic or self.tail_words > 0 or self.registered)
 
     @property
     def array_latency(self) -> int:

@@ -37,6 +37,7 @@ class WindowConfig:
         `channel_lanes` divides the channels of a group.
     upsample: (rows, columns) that each pixel becomes, all alike, for kernel, stride and block (1, 1).
     large: the line buffer is in large RAM.
+    in_luts: it is in LUTs that can be written, which only some families have.
 
     Timing: a word a cycle comes in, a beat a cycle leaves. A large RAM has one port: a word comes in where none is
     read, and after each `reads` that are read the port pauses.
@@ -57,6 +58,7 @@ class WindowConfig:
     groups: int = 1
     upsample: tuple[int, int] = (1, 1)
     large: bool = False
+    in_luts: bool = False
 
     def __post_init__(self) -> None:
         if self.channels % self.groups:

@@ -262,7 +262,11 @@ def _cell(cell: Cell, number: int, family: Family) -> Iterator[str]:
             yield f"assign {_bit(ports['LOCK'][0])} = 1;"
     else:
         values = ", ".join(f".{name}({_parameter(value)})" for name, value in cell["parameters"].items())
-        wires = ", ".join(f".{name}({_bus(bits)})" for name, bits in ports.items())
+        ways = cell.get("port_directions", {})
+        wires = ", ".join(
+            f".{name}({_bus(bits) if ways.get(name) != 'output' or any(isinstance(bit, int) for bit in bits) else ''})"
+            for name, bits in ports.items()
+        )
         yield f"{kind} {f'#({values}) ' if values else ''}c{number} ({wires});"
 
 
@@ -283,7 +287,7 @@ def _bit(bit: int | str) -> str:
 
 
 def _bus(bits: Sequence[int | str]) -> str:
-    return _bit(bits[0]) if len(bits) == 1 else f"{{{', '.join(map(_bit, reversed(bits)))}}}"
+    return _bit(bits[0] if bits else "x") if len(bits) < 2 else f"{{{', '.join(map(_bit, reversed(bits)))}}}"
 
 
 def _parameter(value: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from nnhw.boards import Board, Resources
 from nnhw.engines.arithmetic import CLOCK_ATTRIBUTE
 from nnhw.errors import BuildError
+from nnhw.flow import carries
 from nnhw.flow.cache import Cache, cache_key
 from nnhw.flow.family import ICE40, FlowFamily, family_of
 from nnhw.flow.processes import ToolFailure
@@ -23,7 +24,7 @@ from nnhw.mapping.family import FAMILIES
 
 NETLIST = "design.json"
 LOG = "yosys.log"
-_CELLS, _MEMORIES = "cells.json", "memories.txt"
+_MEMORIES = "memories.txt"
 INDEXED_NAMES = r"w:*\[*\]"
 """yosys's pattern for wires with a name like `payload[2]`, as Amaranth calls an element of an array."""
 _MEMORY_REMEDY = "its read port must be registered, without a reset or an initial value of the register"
@@ -107,11 +108,13 @@ def synthesize(
     """
     commands = synthesis_commands(board, dsp)
     cache = cache or Cache(None)
-    key = cache_key(stage="synthesis", rtlil=rtlil, commands=commands, tool=find_tool("yosys").title)
+    tool = find_tool("yosys").title
+    key = cache_key(stage="synthesis", rtlil=rtlil, commands=commands, tool=tool, carries=carries.VERSION)
     if not cache.fetch(key, folder):
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
         _run(commands, folder, note)
-        cache.store(key, folder, (NETLIST, LOG, _CELLS, _MEMORIES))
+        carries.shorten_chains(folder / NETLIST)
+        cache.store(key, folder, (NETLIST, LOG, _MEMORIES))
     netlist = read_netlist(folder, family_of(board))
     unneeded: dict[str, int] = {}
     if planned_ebr is not None and netlist.resources.ebr < planned_ebr:
@@ -155,7 +158,6 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
         # the bit, and either stops at an assertion or, without a word, joins two signals.
         f"rename -hide {INDEXED_NAMES}",
         f"{synth} -run map_ram:",
-        f"tee -q -o {_CELLS} stat -json",
         "select top",
         "setattr -unset src",
         "setattr -mod -unset src",
@@ -176,12 +178,12 @@ def hiding_commands(family: FlowFamily) -> tuple[list[str], list[str]]:
 
 def read_netlist(folder: Path, family: FlowFamily) -> Netlist:
     """Return what synthesis left in a folder."""
-    cells = json.loads((folder / _CELLS).read_text(encoding="utf-8"))["design"]["num_cells_by_type"]
     design = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
     # Block RAMs are called like their memory, with row and column behind it.
     blocks = Counter(
         name.rsplit(".", 2)[0] for name, cell in design["cells"].items() if cell["type"].startswith(family.block_rams)
     )
+    cells = Counter(cell["type"] for cell in design["cells"].values())
     memories = parse_memories((folder / _MEMORIES).read_text(encoding="utf-8"), blocks)
     return Netlist(folder, cells, memories, family, unclocked_cells(design["cells"]))
 

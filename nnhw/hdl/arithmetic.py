@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import TypeVar
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 from nnhw.engines.arithmetic import LaneArithmetic
-from nnhw.hdl.carry import add_gated, add_inverted, gated
+from nnhw.hdl.carry import add, add_ands, add_gated, add_inverted, gated
 from nnhw.hdl.dsp import DspProducts
 from nnhw.ir.types import BIT, IntType
 
@@ -41,17 +40,19 @@ def dot_product(
     -------
     The raw sum of the factors, `arithmetic.tree_levels(lanes)` moves later.
     """
-    tree = _Tree(m, ce)
+    tree = _Tree(m, ce, family)
     if arithmetic.kind == "xnor":
         return _count(tree, [~(a ^ w) for a, w in zip(activations, weights, strict=True)])
     if arithmetic.activation.bits == 1 and arithmetic.weight == BIT:
         return _count(tree, [a & w for a, w in zip(activations, weights, strict=True)])
+    if arithmetic.has_tables and family == "ecp5":
+        return _tables(tree, activations, weights)
     if arithmetic.kind in ("gate", "product"):
         return _planes(tree, arithmetic, activations, weights, family)
     numbers = [_centered(activation, arithmetic.activation) for activation in activations]
     if arithmetic.kind == "ternary":
         rows = [_ternary_row(number, weight) for number, weight in zip(numbers, weights, strict=True)]
-        return tree.total(_first_level(rows, lambda x, y: x + y, lambda x: x))
+        return tree.total(_first_level(rows, tree.add, lambda x: x))
     lanes = list(zip(numbers, [~weight[0] for weight in weights], strict=True))
     return tree.total(
         _first_level(
@@ -63,9 +64,14 @@ def dot_product(
 
 
 def dsp_dot_product(
-    m: Module, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], ce: Value
+    m: Module,
+    arithmetic: LaneArithmetic,
+    activations: list[Value],
+    weights: list[Value],
+    ce: Value,
+    family: str | None = None,
 ) -> Value:
-    """Add the raw sum of all lanes, their products made in DSP blocks.
+    """Add the raw sum of all lanes, their products made in DSP blocks; see `dot_product`.
 
     Returns
     -------
@@ -78,7 +84,7 @@ def dsp_dot_product(
     m.d.comb += [port.eq(value) for port, value in zip(products.i_a, a, strict=True)]
     m.d.comb += [port.eq(value) for port, value in zip(products.i_b, b, strict=True)]
     terms: list[Value] = list(products.o)
-    return _Tree(m, ce).reduce(terms) if len(terms) > 1 else terms[0]
+    return _Tree(m, ce, family).reduce(terms) if len(terms) > 1 else terms[0]
 
 
 def as_number(pattern: Value, dtype: IntType) -> Value:
@@ -95,12 +101,18 @@ class _Tree:
     ----------
     m: the module to add the logic to.
     ce: the registers move.
+    family: whose cells the adders are made of; see `nnhw.hdl.carry`.
     """
 
-    def __init__(self, m: Module, ce: Value) -> None:
+    def __init__(self, m: Module, ce: Value, family: str | None) -> None:
         self.m = m
         self.ce = ce
+        self.family = family
         self.levels = 0
+
+    def add(self, x: Value, y: Value, bits: int | None = None) -> Value:
+        """Return the sum of two numbers; see `nnhw.hdl.carry.add`."""
+        return add(self.m, x, y, self.family, bits)
 
     def register(self, values: list[Value]) -> list[Value]:
         """Return registers of the values."""
@@ -113,12 +125,13 @@ class _Tree:
         self.levels += 1
         return list(terms)
 
-    def total(self, first: list[Value], add: Callable[[Value, Value], Value] = operator.add) -> Value:
+    def total(self, first: list[Value], add: Callable[[Value, Value], Value] | None = None) -> Value:
         """Register the results of the first level and return the sum of all."""
         return self.reduce(self.register(first), add)
 
-    def reduce(self, terms: list[Value], add: Callable[[Value, Value], Value] = operator.add) -> Value:
+    def reduce(self, terms: list[Value], add: Callable[[Value, Value], Value] | None = None) -> Value:
         """Return the sum of registered terms."""
+        add = add or self.add
         while len(terms) > 1:
             pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
             terms = self.register([add(*pair) if len(pair) == 2 else pair[0] for pair in pairs])
@@ -133,7 +146,7 @@ def _first_level(
     return [pair(*couple) if len(couple) == 2 else single(couple[0]) for couple in couples]
 
 
-def _add_counts(a: Value, b: Value) -> Value:
+def _add_counts(tree: _Tree, a: Value, b: Value) -> Value:
     """Add two counts; one of k + 1 bits is at most 2**k.
 
     Only 2**k + 2**k reaches the top bit, so that bit is an AND. This keeps the carry of the chain below inside
@@ -141,15 +154,19 @@ def _add_counts(a: Value, b: Value) -> Value:
     LUT4 for two lanes, XNOR or AND included.
     """
     if len(a) != len(b):
-        return a + b
+        return tree.add(a, b)
     top = len(a) - 1
-    low = a ^ b if top == 0 else (a + b)[: top + 1]
+    low = a ^ b if top == 0 else tree.add(a, b, top + 1)
     return Cat(low, a[top] & b[top])
 
 
 def _count(tree: _Tree, bits: list[Value]) -> Value:
     """Return how many bits are set."""
-    return tree.total(_first_level(bits, _add_counts, lambda bit: bit), _add_counts)
+
+    def add_counts(a: Value, b: Value) -> Value:
+        return _add_counts(tree, a, b)
+
+    return tree.total(_first_level(bits, add_counts, lambda bit: bit), add_counts)
 
 
 def _centered(pattern: Value, dtype: IntType) -> Value:
@@ -162,6 +179,29 @@ def _ternary_row(number: Value, weight: Value) -> Value:
     sign, set_ = (weight[-1], weight[0])
     bits = len(number)
     return ((number.as_unsigned() ^ sign.replicate(bits)) & set_.replicate(bits)).as_signed()
+
+
+def _tables(tree: _Tree, activations: list[Value], weights: list[Value]) -> Value:
+    """Return the sum of products of two signed factors of two bits each, each product looked up.
+
+    A product is -2 to 4, two more than that are three bits. The lowest of them is an AND, which is in the carry chain
+    of the first adder. What is too much is subtracted from the sum of all, in the level that joins planes elsewhere.
+    """
+    rows = [_table_row(a, w) for a, w in zip(activations, weights, strict=True)]
+    first = _first_level(rows, lambda x, y: add_ands(tree.m, x, y), lambda x: Cat(bit & gate for bit, gate in x))
+    total, excess = tree.total(first), 2 * len(rows)
+    low = (excess & -excess).bit_length() - 1
+    high = total[low:] - (excess >> low)
+    return tree.register([Cat(total[:low], high).as_signed()])[0]
+
+
+def _table_row(a: Value, w: Value) -> list[tuple[Value, Value]]:
+    """Return the bits of a product of two signed factors of two bits and of 2, each an AND of two signals."""
+    numbers = (0, 1, -2, -1)
+    products = [2 + numbers[index & 3] * numbers[index >> 2] for index in range(16)]
+    tables = [sum((product >> bit & 1) << index for index, product in enumerate(products)) for bit in (1, 2)]
+    looked_up = [Const(table, 16).bit_select(Cat(a, w), 1) for table in tables]
+    return [(a[0], w[0]), *((bit, Const(1, 1)) for bit in looked_up)]
 
 
 def _planes(
@@ -183,7 +223,7 @@ def _planes(
                 lambda x: gated(*x),
             )
         )
-    levels = [_Tree(tree.m, tree.ce) for _ in sums]
+    levels = [_Tree(tree.m, tree.ce, tree.family) for _ in sums]
     totals = [level.total(terms) for level, terms in zip(levels, sums, strict=True)]
     return _join(tree, totals, bit_type.signed and not bit_type.bipolar)
 

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
-from nnhw.hdl.carry import family_of
+from nnhw.hdl.carry import accumulate, family_of
 from nnhw.hdl.memory import SplitRom, block_ram, logic_rom
 
 
@@ -66,7 +66,7 @@ class SystolicArray(wiring.Component):
         shift = self._shift_window(m, ends[-1])
         with m.If(self.ce):
             m.d.sync += self.o_valid.eq(ends[-1] | shift)
-        self._drain(m, products, valids[levels:], ends[levels:], shift)
+        self._drain(m, products, (valids[levels:], ends[levels:]), shift, family_of(platform))
         return m
 
     def _shift_window(self, m: Module, finish: Value) -> Signal:
@@ -106,7 +106,7 @@ class SystolicArray(wiring.Component):
         in_block = [cell for cell in cells if cell < config.pe - config.logic_pe]
         words: dict[int, Value] = {}
         for name, members, split in (
-            ("block", in_block, config.tail_words > 0),
+            ("block", in_block, config.tail_words > 0 or config.registered),
             ("logic", in_logic, config.split_logic),
         ):
             if not members:
@@ -131,14 +131,14 @@ class SystolicArray(wiring.Component):
         self, m: Module, name: str, init: list[int], bits: int, in_logic: bool, split: bool, address: Value
     ) -> Value:
         """Add a ROM; return its word, one move after its address, or two where it is split."""
-        if split:
+        if split and (in_logic or self.config.tail_words):
             m.submodules[name] = rom = SplitRom(init, bits, self.depth if in_logic else self.config.tail_words)
             m.d.comb += [rom.addr.eq(address), rom.en.eq(self.ce)]
             return rom.data
         m.submodules[name] = memory = (logic_rom if in_logic else block_ram)(self.depth, bits, init)
         reader = memory.read_port()
         m.d.comb += [reader.addr.eq(address), reader.en.eq(self.ce)]
-        return reader.data
+        return self._register(m, f"{name}_late", reader.data) if split else reader.data
 
     def _cell_words(self, cell: int) -> list[int]:
         """Return the weight words of one cell: its outputs cell, cell + pe, ..., each in `steps` beats."""
@@ -154,7 +154,7 @@ class SystolicArray(wiring.Component):
         weights = [word[lane * w_bits : (lane + 1) * w_bits] for lane in range(config.simd)]
         m.submodules[f"cell_{cell}"] = inner = Module()
         if cell >= config.pe - config.dsp_pe:
-            total = dsp_dot_product(inner, config.arithmetic, activations, weights, self.ce)
+            total = dsp_dot_product(inner, config.arithmetic, activations, weights, self.ce, family)
             levels = config.arithmetic.dsp_levels(config.simd)
         else:
             total = dot_product(inner, config.arithmetic, activations, weights, self.ce, family)
@@ -166,28 +166,40 @@ class SystolicArray(wiring.Component):
             total = later
         return total
 
-    def _drain(self, m: Module, products: list[Value], valids: list[Signal], ends: list[Signal], shift: Value) -> None:
+    def _drain(
+        self,
+        m: Module,
+        products: list[Value],
+        pipeline: tuple[list[Signal], list[Signal]],
+        shift: Value,
+        family: str | None,
+    ) -> None:
         """Add accumulators and the shift register that carries finished sums to the output.
 
         The first beat of a fold replaces the sum instead of adding to it; the finished sum is copied to the drain
         while that happens. So an accumulator bit and a drain bit are one logic cell each.
+
+        Parameters
+        ----------
+        pipeline: whether a beat, and the last one of a fold, was there so many moves ago.
         """
-        config = self.config
+        config, (valids, ends) = self.config, pipeline
         held = [Signal(self.raw_shape, name=f"drain_{cell}", reset_less=True) for cell in range(config.pe)]
         summed = int(config.steps > 1)
         for group in range(config.groups):
             age = config.groups - 1 - group
             take, load = Signal(name=f"take_{group}"), Signal(name=f"load_{group}")
-            first = Signal(init=1, name=f"first_{group}")
+            more = Signal(name=f"more_{group}")
             m.d.comb += [take.eq(self.ce & valids[age]), load.eq(ends[age + summed])]
             with m.If(take):
-                m.d.sync += first.eq(ends[age])
+                m.d.sync += more.eq(~ends[age])
             for cell in range(group * config.hop, (group + 1) * config.hop):
                 total = products[cell]
                 if summed:
                     total = Signal(self.raw_shape, name=f"sum_{cell}", reset_less=True)
+                    following = accumulate(m, total, more, products[cell], family)
                     with m.If(take):
-                        m.d.sync += total.eq(Mux(first, products[cell], total + products[cell]))
+                        m.d.sync += total.eq(following)
                 follower = held[cell + config.drain] if cell + config.drain < config.pe else held[cell]
                 with m.If(self.ce & (load | shift)):
                     m.d.sync += held[cell].eq(Mux(load, total, follower))

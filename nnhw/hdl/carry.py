@@ -6,13 +6,16 @@ Both families have one bit of an adder a logic cell. What else fits into the cel
   one more. So one operand may be gated behind the adder: where its gate is closed, the LUT passes the other operand.
 - ECP5: a carry is made of the LUT4's own result, where that is 0, of its first two inputs. So both operands may be
   functions of two inputs each.
+
+On ECP5 adders of three bits and more are chains, too, where yosys takes LUTs for those of up to four bits: a chain
+takes a logic cell for each bit and one for the carry that comes in (see `nnhw.flow.carries`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from amaranth.hdl import Cat, Const, Instance, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Instance, Module, Mux, Shape, Signal, Value, signed, unsigned
 
 
 def family_of(platform: object) -> str | None:
@@ -52,6 +55,45 @@ def add_inverted(m: Module, x: Operand, y: Operand, family: str | None) -> Value
     return first + second
 
 
+CHAINED_BITS = 3
+"""Bits of a sum from which on a carry chain of ECP5 takes fewer logic cells than LUTs."""
+
+
+def add(m: Module, x: Value, y: Value, family: str | None, bits: int | None = None) -> Value:
+    """Return the sum of two numbers, both signed or both unsigned, one bit wider than the wider of them.
+
+    Parameters
+    ----------
+    bits: the lowest ones, if no more are wanted.
+    """
+    bits = max(len(x), len(y)) + 1 if bits is None else bits
+    if family != "ecp5" or bits < CHAINED_BITS:
+        total = x + y
+    else:
+        one = Const(1, 1)
+        total = _ecp5_chain(m, (x, one), (y, one), lambda a, b, c, d: (a & b) ^ (c & d))
+    return total if bits == len(total) else total[:bits]
+
+
+def add_ands(m: Module, x: list[Operand], y: list[Operand]) -> Value:
+    """Return the sum of two numbers of so many bits, each of which is set where both signals of a pair are; on ECP5."""
+    zero = (Const(0, 1),) * 4
+    columns = [(*first, *second) for first, second in zip(x, y, strict=True)] + [zero]
+    return _ecp5_columns(m, columns, lambda a, b, c, d: (a & b) ^ (c & d), unsigned(len(columns)))
+
+
+def accumulate(m: Module, total: Value, more: Value, term: Value, family: str | None) -> Value:
+    """Return a total and a term, or the term alone without `more`, modulo the bits of the total."""
+    if family != "ecp5":
+        return Mux(more, total + term, term)
+    fill = term[-1] if term.shape().signed else Const(0, 1)
+    columns = [
+        (bit, more, term[index] if index < len(term) else fill, Const(1, 1))
+        for index, bit in enumerate(total.as_unsigned())
+    ]
+    return _ecp5_columns(m, columns, lambda a, b, c, d: (a & b) ^ (c & d), unsigned(len(total)))
+
+
 def gated(number: Value, gate: Value) -> Value:
     """Return the number or zero."""
     row = number.as_unsigned() & gate.replicate(len(number))
@@ -59,26 +101,38 @@ def gated(number: Value, gate: Value) -> Value:
 
 
 def _ecp5_chain(m: Module, x: Operand, y: Operand, propagate: Callable[[int, int, int, int], int]) -> Value:
+    """Return the sum of two numbers, one bit wider than they are; see `_ecp5_columns`."""
+    is_signed = x[0].shape().signed
+    bits = max(len(x[0]), len(y[0])) + 1
+    columns = [
+        (_bit(x[0], index), x[1], _bit(y[0], index), y[1]) if is_signed or index < bits - 1 else (Const(0, 1),) * 4
+        for index in range(bits)
+    ]
+    return _ecp5_columns(m, columns, propagate, signed(bits) if is_signed else unsigned(bits))
+
+
+def _ecp5_columns(
+    m: Module,
+    columns: list[tuple[Value, Value, Value, Value]],
+    propagate: Callable[[int, int, int, int], int],
+    o: Shape,
+) -> Value:
     """Add a chain of CCU2C, two bits each.
 
     Parameters
     ----------
-    propagate: the sum bit, without carry, of a bit of x, its gate, a bit of y and its gate. With both inputs of y at
-        0 it has to be what x contributes.
+    columns: of each bit, a bit of x, its gate, a bit of y and its gate.
+    propagate: the sum bit of a column, without carry. With both inputs of y at 0 it has to be what x contributes.
+    o: shape of the sum, a bit for each column.
 
     Source: yosys `techlibs/lattice/ccu2c_sim.vh`.
     """
-    is_signed = x[0].shape().signed
     table = sum(
         propagate(index & 1, index >> 1 & 1, index >> 2 & 1, index >> 3 & 1) << index for index in range(1 << 4)
     )
-    bits = len(x[0]) + 1
-    total = Signal(signed(bits) if is_signed else unsigned(bits))
-    padded = bits + bits % 2
-    columns = [
-        (_bit(x[0], index), x[1], _bit(y[0], index), y[1]) if is_signed or index < bits - 1 else (Const(0, 1),) * 4
-        for index in range(padded)
-    ]
+    total = Signal(o)
+    padded = len(columns) + len(columns) % 2
+    columns = columns + [(Const(0, 1),) * 4] * (padded - len(columns))
     carry: Value = Const(0, 1)
     for low in range(0, padded, 2):
         following, sums = Signal(), Signal(2)
@@ -105,5 +159,7 @@ def _ecp5_chain(m: Module, x: Operand, y: Operand, propagate: Callable[[int, int
 
 
 def _bit(number: Value, index: int) -> Value:
-    """Return a bit of a number, extended by its sign."""
-    return number[min(index, len(number) - 1)]
+    """Return a bit of a number, extended by its sign where it has one."""
+    if index < len(number):
+        return number[index]
+    return number[-1] if number.shape().signed else Const(0, 1)

@@ -13,7 +13,7 @@ from nnhw.engines.arithmetic import CLOCK_ATTRIBUTE, DSP_OPERAND_BITS, DSP_PRODU
 from nnhw.errors import MappingError
 from nnhw.hdl.carry import family_of
 
-_ICE40_ZEROS = (
+ICE40_ZEROS = (
     *("IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT", "AHOLD", "BHOLD", "CHOLD", "DHOLD", "OHOLDTOP", "OHOLDBOT"),
     *("OLOADTOP", "OLOADBOT", "ADDSUBTOP", "ADDSUBBOT", "CI", "ACCUMCI", "SIGNEXTIN"),
 )
@@ -101,7 +101,7 @@ class DspProducts(wiring.Component):
             "SB_MAC16",
             **{f"a_{CLOCK_ATTRIBUTE}": "CLK"},
             **parameters,
-            **{f"i_{name}": Const(0, 1) for name in _ICE40_ZEROS},
+            **{f"i_{name}": Const(0, 1) for name in ICE40_ZEROS},
             i_CLK=ClockSignal("sync"),
             i_CE=self.ce,
             i_A=factors[0],

@@ -30,6 +30,11 @@ def logic_rom(depth: int, bits: int, init: Sequence[int]) -> Memory:
     return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={"rom_style": "logic", "ram_style": "logic"})
 
 
+def lut_ram(depth: int, bits: int) -> Memory:
+    """Return a memory of few words that synthesis must build of LUTs that can be written, which the iCE40 lacks."""
+    return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={"ram_style": "distributed"})
+
+
 def logic_ram(depth: int, bits: int) -> Memory:
     """Return a memory that synthesis must build of registers."""
     return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={"ram_style": "logic"})
@@ -68,7 +73,9 @@ class SplitRom(wiring.Component):
         part = Signal(range(len(parts)))
         borders = [start for start in starts if start]
         with m.If(self.en):
-            m.d.sync += part.eq(sum((self.addr >= border for border in borders), Const(0, 1)))
+            # Without block RAM, parts begin where the bits above a part's address change.
+            count = sum((self.addr >= border for border in borders), Const(0, 1))
+            m.d.sync += part.eq(count if self.head else self.addr // LOGIC_ROM_WORDS)
             m.d.sync += self.data.eq(Array(parts)[part])
         return m
 

@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import Board
 from nnhw.errors import BoardError
+from nnhw.hdl.link.device import ENGINE_DOMAIN
 from nnhw.hdl.pll import PllSettings
 
 UART = "nnhw_uart"
@@ -124,8 +125,10 @@ class Top(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.domains.sync = ClockDomain()
+        m.domains += ClockDomain(ENGINE_DOMAIN, reset_less=True)
         m.submodules.clock = clock = ClockGenerator(self.board, self.settings)
-        m.d.comb += [ClockSignal("sync").eq(clock.clock), ResetSignal("sync").eq(clock.reset)]
+        m.d.comb += [ClockSignal(name).eq(clock.clock) for name in ("sync", ENGINE_DOMAIN)]
+        m.d.comb += ResetSignal("sync").eq(clock.reset)
         m.submodules.device = device = self.device
         name = self.board.uart.resource or UART
         # All pins unbuffered: those of a flow control that nothing uses then stay out of the design.

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.loops import LoopWalker
-from nnhw.hdl.memory import LargeRam, block_ram
+from nnhw.hdl.memory import LargeRam, block_ram, lut_ram
 
 Access = tuple[Signal, Signal]
 """When a memory is accessed, and where."""
@@ -100,13 +100,14 @@ class SlidingWindow(wiring.Component):
             )
             with m.If(write):
                 m.d.sync += address.eq(address + 1)
-            add = self._large_ram if config.large else self._block_ram
+            add = self._large_ram if config.large else self._plain_ram
             columns.append(add(m, f"memory_{lane}", (write, address), (read, walker.address)))
         m.d.comb += self.o.payload.eq(Cat(*columns))
 
-    def _block_ram(self, m: Module, name: str, write: Access, read: Access) -> Signal:
+    def _plain_ram(self, m: Module, name: str, write: Access, read: Access) -> Signal:
         """Add a memory with a port to write and one to read; return what is read."""
-        memory = block_ram(1 << self.config.address_bits, self.config.channel_lanes * self.config.bits)
+        make = lut_ram if self.config.in_luts else block_ram
+        memory = make(1 << self.config.address_bits, self.config.channel_lanes * self.config.bits)
         m.submodules[name] = memory
         writer, reader = memory.write_port(), memory.read_port()
         m.d.comb += [

@@ -35,6 +35,7 @@ from nnhw.mapping.resources import (
     counter_bits,
     counter_lc,
     register_lc,
+    tree_adder_lc,
     tree_widths,
 )
 
@@ -42,6 +43,9 @@ CONSTANT_WEIGHTS = 0.45
 """Share of the products' logic that is left where each lane has a single weight."""
 CONSTANT_IN_CHAIN, CONSTANT_IN_LUT = 0.7, 0.25
 """The same on ECP5, where carry cells that the hardware asks for by name stay."""
+
+LUT_RAM_CHOICE = 0.8
+"""Logic cells of a bit of a memory in LUTs for each 16 words, if there are more: what chooses among them."""
 
 
 def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
@@ -74,7 +78,8 @@ def pool_cost(config: PoolConfig, family: Family) -> Cost:
 
 def window_cost(config: WindowConfig, family: Family) -> Cost:
     """Return the cost of a sliding window: memories, address walk, row bookkeeping."""
-    memory = _memory_cost(1 << config.address_bits, config.channel_lanes * config.bits, config.large, family)
+    depth, bits = 1 << config.address_bits, config.channel_lanes * config.bits
+    memory = lut_ram_cost(depth, bits, family) if config.in_luts else _memory_cost(depth, bits, config.large, family)
     own = _walk_lc(config, family) + counter_lc(config.row_words, family)
     own += _rows_lc(config) if family.flip_flop_packs else _rows_chains_lc(config, family)
     pause = counter_lc(config.reads, family) + 3 if config.large else 0
@@ -110,6 +115,16 @@ def _memory_cost(depth: int, bits: int, large: bool, family: Family) -> Cost:
     if not large:
         return Cost(ebr=family.block_rams(depth, bits))
     return Cost(lc=counter_bits(depth) + 2 * bits + 4, spram=family.large_rams(depth, bits) or 0)
+
+
+def lut_ram_cost(depth: int, bits: int, family: Family) -> Cost:
+    """Return the cost of a memory in LUTs that can be written.
+
+    Measured with 32 to 128 words of 4 to 32 bits: beside the memories, 2 LUTs a bit of 32 words, 3 of 64, 6.7 of 128.
+    """
+    banks = -(-depth // family.lut_ram_words)
+    chosen = LUT_RAM_CHOICE * bits * banks + banks if banks > 1 else 0
+    return Cost(lc=banks * -(-bits // 4) * family.lut_ram_lc + chosen)
 
 
 def _set_bits(config: WindowConfig) -> int:
@@ -290,6 +305,8 @@ def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = IC
         return register_lc(pairs * (a + 2), family) + _plane_lc(a, simd, raw, family)
     if kind == "ternary":
         return 2 * pairs * a + (_tree_lc([a] * simd, raw, family) or a)
+    if arithmetic.has_tables and not family.flip_flop_packs:
+        return _tables_lc(simd, raw, family)
     planes, bits = arithmetic.planes, w if w >= a else a
     total = sum(
         register_lc(pairs * min(bits, raw - plane), family) + _plane_lc(bits, simd, raw - plane, family)
@@ -299,6 +316,15 @@ def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = IC
     # What the highest plane of a signed factor gives is subtracted: a LUT inverts each bit for the carry chain.
     inverted = bits + (simd - 1).bit_length() if planes > 1 and narrow.signed and not narrow.bipolar else 0
     return total + register_lc(inverted, family) + _join_lc(planes, bits + (simd - 1).bit_length(), raw, family)
+
+
+def _tables_lc(simd: int, raw: int, family: Family) -> float:
+    """Return the logic cells of products that are looked up, and of the tree that adds what is two more than each."""
+    pairs, alone = divmod(simd, 2)
+    widths = [4] * pairs + [3] * alone
+    looked_up = 2 * simd + alone + pairs * chain_lc(4, family)
+    top = (6 * simd).bit_length() - ((2 * simd) & -(2 * simd)).bit_length() + 2
+    return looked_up + _tree_lc(widths, raw + 1, family) + top
 
 
 def _plane_lc(bits: int, simd: int, raw: int, family: Family) -> float:
@@ -322,7 +348,7 @@ def _tree_lc(widths: list[int], raw: int, family: Family, counts: bool = False) 
     total, top = 0.0, int(counts)
     while len(widths) > 1:
         following = tree_widths(widths)[0]
-        total += sum(adder_lc(min(width, raw) - top, family) + top for width in following[: len(widths) // 2])
+        total += sum(tree_adder_lc(min(width, raw) - top, family) + top for width in following[: len(widths) // 2])
         if len(widths) % 2:
             total += register_lc(min(following[-1], raw), family)
         widths = following
@@ -389,14 +415,14 @@ def _kept(config: MatmulConfig, depth: int, family: Family) -> float:
 def _sum_lc(config: MatmulConfig, family: Family) -> float:
     """Return the logic cells of one cell's accumulator and of its place in the drain.
 
-    On iCE40 the first product of a sum replaces it in the cells of the carry chain. The last cells of the drain have
+    The first product of a sum replaces it in the cells of the carry chain. The last cells of the drain have
     no follower, whose sums they would take.
     """
     raw, last = config.raw.bits, config.drain / config.pe
     drain = raw * (1 - last) + register_lc(raw * last, family)
     if config.steps == 1:
         return drain
-    return drain + adder_lc(raw, family) + (0 if family.flip_flop_packs else raw)
+    return drain + (adder_lc if family.flip_flop_packs else chain_lc)(raw, family)
 
 
 def _matmul_weights(config: MatmulConfig, depth: int, family: Family) -> Cost:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nnhw.engines.large_ram import LUT_RAM_WORDS
+
 
 @dataclass(frozen=True)
 class DspBlock:
@@ -37,16 +39,19 @@ class Family:
     name: as in `nnhw.boards.FAMILIES`.
     block_ram_modes: (words, bits) of a block RAM with a port to read and a port to write, the widest first.
     block_ram_bits: of a block RAM.
+    slow_block_ram: a block RAM's output takes so much of a cycle that nothing but a register has time behind it.
     write_mask_bits: bits of a word that can be written apart from the others.
+    masked_bits: words of a block RAM whose parts are written apart have at most so many bits.
     large_ram: (words, bits) of a large RAM with one port, or None.
     lut_inputs: of a logic cell's LUT.
     lut_rom_words: words of a ROM whose bit is one LUT.
+    lut_ram_words, lut_ram_lc: words of a memory in LUTs, and the logic cells of four bits of it; 0: there is none.
     rom_rest_words: so many words of a ROM beyond a multiple of these take nothing but a multiplexer.
     wide_luts: so many LUTs, or a smaller power of two, make one of more inputs with multiplexers that are no LUTs.
     mux_lc: logic cells that another two-way multiplexer of one bit takes.
     carry_bits: bits of an adder in a carry cell.
     carry_lc: logic cells of a carry cell.
-    chain_lc: logic cells that a carry chain takes beside its carry cells.
+    chain_bits: bits of a carry chain beside those of its sum, which bring the carry in.
     small_adders: logic cells of adders of 1, 2, ... bits that synthesis makes of LUTs, without a carry chain.
     flip_flop_packs: a flip-flop shares a logic cell only with the LUT that drives it; false: any two share one, so that
         a design takes as many logic cells as it has LUTs or flip-flops, whichever are more.
@@ -58,16 +63,20 @@ class Family:
     name: str
     block_ram_modes: tuple[tuple[int, int], ...]
     block_ram_bits: int
+    slow_block_ram: bool
     write_mask_bits: int
+    masked_bits: int
     large_ram: tuple[int, int] | None
     lut_inputs: int
     lut_rom_words: int
+    lut_ram_words: int
+    lut_ram_lc: int
     rom_rest_words: int
     wide_luts: int
     mux_lc: float
     carry_bits: int
     carry_lc: int
-    chain_lc: int
+    chain_bits: int
     small_adders: tuple[int, ...]
     flip_flop_packs: bool
     dsp: DspBlock
@@ -78,7 +87,7 @@ class Family:
         """Return one number to compare costs by."""
         return lc + self.block_ram_lc * ebr + self.dsp_lc * dsp
 
-    def block_rams(self, depth: int, bits: int, *, rom: bool = False) -> int:
+    def block_rams(self, depth: int, bits: int, *, rom: bool = False, parts: int = 1) -> int:
         """Return the block RAMs of a memory, at the shape that takes fewest; a single word is a constant.
 
         What does not fit below one another may stand beside one another, with a multiplexer in logic to choose; in a
@@ -87,6 +96,7 @@ class Family:
         Parameters
         ----------
         rom: nothing is ever written.
+        parts: of a word that are written apart, all of the same length.
 
         Source: measured with yosys 0.70 (`memory_libmap`); the tests of synthesis compare.
         """
@@ -95,11 +105,21 @@ class Family:
         mask = 1 if rom else self.write_mask_bits
         counts = []
         for words, width in self.block_ram_modes:
-            banks = -(-depth // words)
-            counts.append(banks * -(-bits // width))
-            if width % mask == 0:
-                counts.append(-(-banks * -(-bits // mask) * mask // width))
+            banks, masks = -(-depth // words), parts * -(-bits // parts // mask)
+            if parts == 1:
+                counts.append(banks * -(-bits // width))
+            if width % mask == 0 and (rom or width <= self.masked_bits):
+                counts.append(-(-banks * masks * mask // width))
         return min(counts)
+
+    def rom_banks(self, depth: int, bits: int) -> int:
+        """Return how many memories one below another a ROM in block RAM is made of, with a multiplexer behind them."""
+        fewest = self.block_rams(depth, bits, rom=True)
+        banks = [(-(-depth // words), width) for words, width in self.block_ram_modes]
+        return min(
+            (count for count, width in banks if fewest in (count * -(-bits // width), -(-count * bits // width))),
+            default=1,
+        )
 
     def large_rams(self, depth: int, bits: int) -> int | None:
         """Return the large RAMs of a memory, side by side; None where the family has none, or none of that depth."""
@@ -112,16 +132,20 @@ ICE40 = Family(
     name="ice40",
     block_ram_modes=((256, 16), (512, 8), (1024, 4), (2048, 2)),  # Lattice, iCE40 memory usage guide (FPGA-TN-02002)
     block_ram_bits=4096,
+    slow_block_ram=False,
     write_mask_bits=1,
+    masked_bits=16,
     large_ram=(16384, 16),
     lut_inputs=4,
     lut_rom_words=16,
+    lut_ram_words=0,
+    lut_ram_lc=0,
     rom_rest_words=4,
     wide_luts=1,
     mux_lc=1.0,
     carry_bits=1,
     carry_lc=1,
-    chain_lc=0,
+    chain_bits=0,
     small_adders=(),
     flip_flop_packs=True,
     dsp=DspBlock("SB_MAC16", 16, 16, least_bits=11, products=2, product_bits=8, accumulates=True),
@@ -134,19 +158,22 @@ ECP5 = Family(
     # Lattice, ECP5 memory usage guide (FPGA-TN-02204). 36 bits: one port reads, the other writes.
     block_ram_modes=((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1)),
     block_ram_bits=18432,
+    slow_block_ram=True,  # nextpnr: 5.8 ns from the clock to the output in speed grade 6
     write_mask_bits=9,
+    masked_bits=18,
     large_ram=None,
     lut_inputs=4,
     lut_rom_words=16,
+    lut_ram_words=LUT_RAM_WORDS["ecp5"],  # TRELLIS_DPR16X4
+    lut_ram_lc=6,
     # PFUMX and L6MUX21: ROMs of 17, 40, 100, 144 and 324 words took 1.1, 3.9, 8.0, 11.1 and 27.3 LUTs a bit.
     rom_rest_words=1,
     wide_luts=8,
     mux_lc=0.3,
     carry_bits=2,
     carry_lc=2,
-    # nextpnr puts a carry cell of its own in front of a chain and one behind it, which bring the carry in and out.
-    # Adders and comparisons of up to 4 bits are LUTs. Measured with single adders, yosys 0.70.
-    chain_lc=4,
+    # See `nnhw.flow.carries`. What is not a tree's adder is LUTs up to 4 bits. Measured with single adders, yosys 0.70.
+    chain_bits=1,
     small_adders=(1, 2, 6, 11),
     flip_flop_packs=False,
     # MULT9X9D, half of it, is not accepted by nextpnr, and ALU54B is not used by yosys.

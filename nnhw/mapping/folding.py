@@ -34,6 +34,7 @@ class Folding:
     dsp_scaler: sums may be scaled to codes in DSP blocks.
     lean_scaler: sums are scaled to codes with as few block RAMs as there is a way.
     large: line buffers are in large RAM.
+    lut_buffer: line buffers are in LUTs that can be written.
     roomy: line buffers take the first rows of a frame while the last ones of the frame before are read.
     """
 
@@ -50,6 +51,7 @@ class Folding:
     lean_scaler: bool = False
     roomy: bool = False
     large: bool = False
+    lut_buffer: bool = False
 
     @property
     def simd(self) -> int:

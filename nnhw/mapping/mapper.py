@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -28,6 +28,8 @@ MARGIN = 0.85
 MOST_ROUNDS = 5
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """What a block RAM is worth, as multiples of the family's usual price, in the order in which they are tried."""
+MOST_LOGIC_WORDS = 192
+"""Words of a memory of weights that may be in logic from the beginning, in a family whose LUTs make good memories."""
 BUSY = (0.2, 0.6, 0.9)
 """Shares of the slowest layer's cycles from which on layers get line buffers that they never wait for, if that fits."""
 MOST_WAITS = 1.02
@@ -85,6 +87,19 @@ class Mapper:
         """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""
         plan = self.planner.plan(layer, folding)
         return Candidate(folding, plan.cycles, plan.cost(self.family))
+
+    def choices(self, layer: Layer) -> Iterator[Folding]:
+        """Yield the foldings of a layer; where LUTs make good memories, with small memories in them, too."""
+        for folding in foldings(layer):
+            yield folding
+            if not self.family.lut_ram_words:
+                continue
+            yield replace(folding, lut_buffer=True)
+            if isinstance(layer, MatrixLayer) and not folding.logic_tails:
+                beats = layer.weights.size // (folding.pe * folding.simd)
+                if 1 < beats <= MOST_LOGIC_WORDS:
+                    yield replace(folding, logic_pe=folding.pe)
+                    yield replace(folding, logic_pe=folding.pe, lut_buffer=True)
 
     def candidates(self, layer: Layer, choices: Iterable[Folding]) -> list[Candidate]:
         """Return the candidates of a layer that no other one beats in cycles, logic and block RAM, fastest first.
@@ -219,12 +234,14 @@ class Mapper:
 
         index = bisect_left(intervals, True, key=fits)
         if index < len(intervals) and fits(intervals[index]):
-            roomy = (self.within(frontiers, intervals[index], share) for share in BUSY if busy is None)
-            return next((found for found in roomy if not _excess(found[1], self.budget)), results[intervals[index]])
+            interval, thrifty = intervals[index], self.family.lut_ram_words > 0
+            roomy = (self.within(frontiers, interval, share, thrifty) for share in BUSY if busy is None)
+            least = self.within(frontiers, interval, busy, thrifty) if thrifty else results[interval]
+            return next((found for found in roomy if not _excess(found[1], self.budget)), least)
         raise MappingError(_does_not_fit(self.layers, intervals[-1], results[intervals[-1]][1], self.budget))
 
     def within(
-        self, frontiers: Sequence[Sequence[Candidate]], interval: int, busy: float | None = None
+        self, frontiers: Sequence[Sequence[Candidate]], interval: int, busy: float | None = None, thrifty: bool = False
     ) -> tuple[list[Folding], Cost]:
         """Return the smallest foldings that take at most `interval` cycles, and their cost.
 
@@ -233,20 +250,25 @@ class Mapper:
         Parameters
         ----------
         busy: share of the interval from which on layers get roomy line buffers; None: none does.
+        thrifty: all prices are tried, for the fewest logic cells.
         """
         best: tuple[float, list[Folding], Cost] | None = None
         for price in _PRICES:
             chosen = smallest_within(frontiers, interval, self.family.block_ram_lc * price)
-            roomy = [busy is not None and item.cycles >= busy * interval for item in chosen]
+            roomy = [self._may_be_roomy(item, busy, interval) for item in chosen]
             started = [replace(item.folding, roomy=room) for item, room in zip(chosen, roomy, strict=True)]
             placed, taken = self.place_products(*self.place_weights(self.place_buffers(started, interval)))
             over = max(0.0, taken.lc - self.budget.lc) + self.family.block_ram_lc * max(0, taken.ebr - self.budget.ebr)
-            if best is None or over < best[0]:
+            if best is None or (over, taken.lc) < (best[0], best[2].lc):
                 best = over, placed, taken
-            if not over:
+            if not over and not thrifty:
                 break
         assert best is not None
         return best[1], best[2]
+
+    def _may_be_roomy(self, item: Candidate, busy: float | None, interval: int) -> bool:
+        """Return whether a layer gets a roomy line buffer; in LUTs there is no room."""
+        return busy is not None and item.cycles >= busy * interval and not item.folding.lut_buffer
 
     def _into_dsp(self, layer: Layer, folding: Folding) -> Iterable[tuple[str, Folding]]:
         """Yield what could be moved to DSP blocks: one cell's products, the scaling of sums."""
@@ -262,13 +284,18 @@ class Mapper:
             yield [replace(folding, logic_pe=count) for count in range(folding.logic_pe + 1, folding.pe + 1)]
         elif layer.products and not folding.logic_pe:
             yield [replace(folding, logic_pe=1)]
+        if self.family.lut_ram_words and not folding.lut_buffer and not folding.large:
+            yield [replace(folding, lut_buffer=True)]
         if layer.function is not None and not folding.lean_scaler:
             yield [replace(folding, lean_scaler=True)]
 
     def _first_saving(self, layer: Layer, way: Iterable[Folding], before: Cost) -> list[tuple[float, Folding, Cost]]:
         """Return (logic cells for each block RAM, folding, cost) of the first folding that saves block RAMs, if any."""
         for moved in way:
-            after = self.candidate(layer, moved).cost
+            try:
+                after = self.candidate(layer, moved).cost
+            except MappingError:  # no line buffer of that kind
+                continue
             saved = before.ebr - after.ebr
             if saved > 0:
                 return [((after.lc - before.lc) / saved, moved, after)]
@@ -438,7 +465,7 @@ def _frontiers(mapper: Mapper, overrides: Mapping[str, Mapping[str, int]]) -> li
         try:
             override = overrides.get(layer.name)
             found.append(
-                _overridden(mapper, layer, override) if override else mapper.candidates(layer, foldings(layer))
+                _overridden(mapper, layer, override) if override else mapper.candidates(layer, mapper.choices(layer))
             )
         except MappingError as error:
             problems.append(error)

@@ -41,6 +41,8 @@ from nnhw.mapping.requantize import choose, implementations
 from nnhw.mapping.resources import Cost
 
 MOST_BUFFER_LOG2 = 17
+MOST_LUT_RAM = 128
+"""Words of a line buffer in LUTs: beyond, what chooses among them takes more than the memory."""
 MOST_TAIL = 32
 """Words of a memory that are worth being constants in logic so that the others fill whole block RAMs."""
 Engine = tuple[str, EngineConfig, Stream]
@@ -122,6 +124,7 @@ class Planner:
         repeats = outputs // layer.groups // folding.pe
         window = self._window(layer, folding, repeats)
         weights = np.ascontiguousarray(layer.weights.reshape(outputs, -1)[:, window.weight_order()])
+        depth = repeats * layer.groups * window.steps
         matmul = MatmulConfig(
             pe=folding.pe,
             simd=folding.simd,
@@ -135,7 +138,8 @@ class Planner:
             logic_pe=folding.logic_pe,
             logic_thresholds=folding.logic_thresholds,
             dsp_pe=folding.dsp_pe,
-            tail_words=self._tail_words(folding, repeats * layer.groups * window.steps, layer.weight),
+            tail_words=self._tail_words(folding, depth, layer.weight),
+            registered=self._registered(folding, depth),
         )
         sums = outputs * layer.vectors
         output = self._stream(layer, folding.drain, sums)
@@ -331,6 +335,8 @@ class Planner:
         """Return a window whose line buffer is where a folding wants it; see `deepest_window`."""
         if folding.large:
             return large_window(make, bits, self.family, layer.where)
+        if folding.lut_buffer:
+            return lut_window(make, self.family, layer.where, folding.roomy)
         return deepest_window(make, bits, self.family, layer.where, folding.roomy)
 
     def _tail_words(self, folding: Folding, depth: int, weight: IntType) -> int:
@@ -343,6 +349,10 @@ class Planner:
             *(depth % words for words, _ in family.block_ram_modes if words < depth and depth % words <= MOST_TAIL),
         ]
         return min(tails, key=lambda tail: (family.block_rams(depth - tail, bits, rom=True), tail))
+
+    def _registered(self, folding: Folding, depth: int) -> bool:
+        """Return whether weights from block RAM wait in a register; see `Family.slow_block_ram`."""
+        return self.family.slow_block_ram and folding.logic_pe < folding.pe and depth > 1
 
     def _padding(self, layer: WindowLayer, lanes: int) -> list[Engine]:
         if layer.padding is None:
@@ -422,6 +432,21 @@ def large_window(make: Callable[[int], WindowConfig], bits: int, family: Family,
         if window.rows >= window.block_rows + window.rows_left:
             return replace(window, large=True)
     raise MappingError(f"layer {where} has no line buffer that fits into large RAM; leave it in block RAM")
+
+
+def lut_window(make: Callable[[int], WindowConfig], family: Family, where: str, roomy: bool) -> WindowConfig:
+    """Return the window with the smallest line buffer in LUTs; see `deepest_window`.
+
+    Raises: MappingError where the family has no such memory, or the line buffer needs too many words.
+    """
+    for address_bits in range(1, MOST_LUT_RAM.bit_length() if family.lut_ram_words else 0):
+        try:
+            window = make(address_bits)
+        except MappingError:
+            continue
+        if window.rows >= window.block_rows + (window.rows_left if roomy else 1):
+            return replace(window, in_luts=True)
+    raise MappingError(f"layer {where} has no line buffer that fits into LUTs; leave it in block RAM")
 
 
 def cycle_share(config: EngineConfig) -> int:

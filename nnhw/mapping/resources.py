@@ -32,7 +32,7 @@ def counter_bits(count: int) -> int:
 
 def chain_lc(bits: int, family: Family) -> int:
     """Return the logic cells of an adder in a carry chain."""
-    return -(-bits // family.carry_bits) * family.carry_lc + family.chain_lc
+    return -(-(bits + family.chain_bits) // family.carry_bits) * family.carry_lc
 
 
 def adder_lc(bits: int, family: Family) -> int:
@@ -40,6 +40,11 @@ def adder_lc(bits: int, family: Family) -> int:
     if bits <= 0:
         return 0
     return family.small_adders[bits - 1] if bits <= len(family.small_adders) else chain_lc(bits, family)
+
+
+def tree_adder_lc(bits: int, family: Family) -> int:
+    """Return the logic cells of an adder of a tree, which is a carry chain where that takes fewer."""
+    return min(adder_lc(bits, family), chain_lc(bits, family))
 
 
 def register_lc(bits: float, family: Family) -> float:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.sim import Simulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.encoding import encode
+from nnhw.hdl import carry
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 from sim.cases import INT2, INT4, INT8, TERNARY, UINT2, UINT4, random_values
@@ -50,9 +52,9 @@ def sums(arithmetic: LaneArithmetic, a: np.ndarray, w: np.ndarray, how: str | No
     ports = [[Signal(dtype.bits) for _ in range(lanes)] for dtype in (arithmetic.activation, arithmetic.weight)]
     inputs: list[list[Value]] = [list(signals) for signals in ports]
     if how == "dsp":
-        total, levels = dsp_dot_product(m, arithmetic, *inputs, ce), arithmetic.dsp_levels(lanes)
+        total, levels = dsp_dot_product(m, arithmetic, inputs[0], inputs[1], ce), arithmetic.dsp_levels(lanes)
     else:
-        total, levels = dot_product(m, arithmetic, *inputs, ce, how), arithmetic.tree_levels(lanes)
+        total, levels = dot_product(m, arithmetic, inputs[0], inputs[1], ce, how), arithmetic.tree_levels(lanes)
     seen: list[int] = []
 
     async def bench(ctx: Any) -> None:
@@ -116,6 +118,36 @@ def test_dsp_dot_product_equals_raw_sums(activation: IntType, weight: IntType, l
         return
     a, w = factors(arithmetic, lanes, 3)
     assert sums(arithmetic, a, w, "dsp", stall) == golden(arithmetic, a, w)
+
+
+def plain_columns(
+    m: Module, columns: list[tuple[Value, ...]], propagate: Callable[[int, int, int, int], int], o: Shape
+) -> Value:
+    """Return what a chain of CCU2C computes, which is proved in `test_cells`."""
+    table = sum(propagate(*(index >> bit & 1 for bit in range(4))) << index for index in range(16))
+    carry: Value = Const(0, 1)
+    total = []
+    for column in columns:
+        passes, made = (
+            Const(table, 16).bit_select(Cat(*column), 1),
+            Const(table & 15, 4).bit_select(Cat(*column[:2]), 1),
+        )
+        total.append(passes ^ carry)
+        carry = Mux(passes, carry, made)
+    result = Signal(o)
+    m.d.comb += result.eq(Cat(*total))
+    return result
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 7, 9, 12, 16])
+@pytest.mark.parametrize("formats", [(INT2, INT2), (INT8, INT2), (UINT2, INT2), (BIPOLAR, BIPOLAR), (INT4, TERNARY)])
+def test_dot_product_of_ecp5_cells_equals_raw_sums(
+    formats: tuple[IntType, IntType], lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carry, "_ecp5_columns", plain_columns)
+    arithmetic = LaneArithmetic(*formats)
+    a, w = factors(arithmetic, lanes, seed=lanes)
+    assert sums(arithmetic, a, w, "ecp5") == golden(arithmetic, a, w)
 
 
 def test_dot_product_check_notices_a_late_sum() -> None:

@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.errors import MappingError
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.toolchain import run_yosys
-from nnhw.hdl.carry import add_gated, add_inverted, family_of
+from nnhw.hdl.carry import accumulate, add, add_ands, add_gated, add_inverted, family_of
 from nnhw.hdl.dsp import DspProducts
 
 CYCLES = 3000
@@ -105,6 +105,45 @@ def test_first_adder_of_a_family_equals_the_plain_one(
     function: str, shape: Shape, platform: Device, tmp_path: Path
 ) -> None:
     prove(Pair(function, shape), Pair(function, shape), platform, tmp_path)
+
+
+class Plain(wiring.Component):
+    """One of the other adders."""
+
+    def __init__(self, function: str, x: Shape, y: Shape) -> None:
+        self.function = function
+        bits = max(x.width, y.width) + 1
+        total = Shape(x.width) if function == "accumulate" else Shape(bits, x.signed)
+        super().__init__({"x": In(x), "y": In(y), "u": In(1), "v": In(x), "w": In(y), "o": Out(total)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        family = family_of(platform)
+        if self.function == "accumulate":
+            total = accumulate(m, self.x, self.u, self.y, family)
+        elif self.function == "add":
+            total = add(m, self.x, self.y, family)
+        elif family:
+            total = add_ands(m, list(zip(self.x, self.v, strict=True)), list(zip(self.y, self.w, strict=True)))
+        else:
+            total = (self.x & self.v) + (self.y & self.w)
+        m.d.comb += self.o.eq(total)
+        return m
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "y"),
+    [
+        *[("add", shape, shape) for shape in SHAPES],
+        ("add", signed(7), signed(3)),
+        ("add", unsigned(3), unsigned(6)),
+        *[("accumulate", unsigned(6), shape) for shape in (signed(3), unsigned(3), signed(8), unsigned(6))],
+        ("accumulate", signed(5), unsigned(4)),
+        ("ands", unsigned(3), unsigned(3)),
+    ],
+)
+def test_adder_of_the_ecp5_equals_the_plain_one(function: str, x: Shape, y: Shape, tmp_path: Path) -> None:
+    prove(Plain(function, x, y), Plain(function, x, y), ECP5, tmp_path)
 
 
 def test_proof_finds_a_difference(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def test_family_single_word_takes_no_block_ram(family: Family) -> None:
         (ECP5, 3000, 5, 2, 1),
         (ECP5, 1025, 19, 3, 2),
         (ECP5, 3000, 27, 5, 5),
+        (ECP5, 5632, 256, 87, 79),
         (ICE40, 1025, 5, 2, 2),
         (ICE40, 20, 40, 3, 3),
     ],
@@ -40,6 +41,19 @@ def test_family_block_rams_of_memories_that_are_written_and_not(
 ) -> None:
     assert family.block_rams(depth, bits) == ram
     assert family.block_rams(depth, bits, rom=True) == rom
+
+
+@pytest.mark.parametrize(
+    ("depth", "bits", "banks"), [(512, 72, 1), (768, 72, 1), (1280, 36, 3), (2304, 64, 5), (18432, 16, 9)]
+)
+def test_family_rom_banks_are_those_that_synthesis_puts_a_multiplexer_behind(depth: int, bits: int, banks: int) -> None:
+    assert ECP5.rom_banks(depth, bits) == banks
+
+
+def test_family_block_rams_of_words_that_are_written_in_parts_have_whole_write_masks() -> None:
+    assert ECP5.block_rams(5632, 256, parts=2) == 90
+    assert ECP5.block_rams(512, 32, parts=4) == 2
+    assert ICE40.block_rams(512, 32, parts=4) == ICE40.block_rams(512, 32)
 
 
 def test_family_block_rams_never_hold_less_than_the_memory() -> None:

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from nnhw.accelerator import Accelerator, StreamBoundary
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError, ProblemList
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.cost import cost
+from nnhw.mapping.family import ECP5, ICE40, Family
 from nnhw.mapping.mapper import Budget, map_body
 from nnhw.mapping.resources import Cost
 from tests.mapping.bodies import LayerSpec, codes_of, make_body
@@ -99,6 +101,32 @@ def test_mapping_stays_in_its_budget() -> None:
     total = sum((cost(stage.config) for stage in map_body(body, "test", budget).stages), Cost())
     assert total.ebr <= budget.ebr
     assert total.lc <= budget.lc * 1.1  # converters are not counted while the mapper chooses
+
+
+def line_buffers(family: Family, ebr: int) -> tuple[list[bool], list[bool], int]:
+    """Return which line buffers are in LUTs, which weights from block RAM wait in a register, and the block RAMs."""
+    body = make_body(
+        (4, 9, 9), IntType(-2, 1), [LayerSpec(8, (3, 3), weight=IntType(-2, 1), steps=3), LayerSpec(10, steps=0)]
+    )
+    accelerator = map_body(body, "test", Budget(lc=100_000, ebr=ebr), family=family, target_interval=30_000)
+    check_equal(body, accelerator, frames=1)
+    configs = [stage.config for stage in accelerator.stages]
+    windows = [config.in_luts for config in configs if isinstance(config, WindowConfig)]
+    registered = [config.registered for config in configs if isinstance(config, MatmulConfig)]
+    return windows, registered, sum(cost(config, family).ebr for config in configs)
+
+
+def test_short_line_buffers_go_to_luts_of_the_ecp5_where_block_rams_run_out() -> None:
+    assert line_buffers(ECP5, 4)[::2] == ([False, False], 4)
+    windows, _, ebr = line_buffers(ECP5, 2)
+    assert any(windows)
+    assert ebr <= 2
+    assert line_buffers(ICE40, 20)[0] == [False, False]
+
+
+def test_weights_in_block_ram_wait_in_a_register_on_the_ecp5() -> None:
+    assert line_buffers(ECP5, 4)[1] == [True, True]
+    assert line_buffers(ICE40, 20)[1] == [False, False]
 
 
 def test_mapping_with_target_is_the_smallest_that_reaches_it() -> None:

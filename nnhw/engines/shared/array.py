@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 import zlib
 from dataclasses import dataclass
@@ -10,12 +11,24 @@ from dataclasses import dataclass
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
-ENGINE_VERSION = 1
+ENGINE_VERSION = 2
 """Of the records and of what the hardware makes of them: a program of another version is for another array."""
 MOST_SHIFTS = 4
 MOST_PRODUCT_BITS = 64
 POWERS_OF_TWO = {"lanes": 64, "simd": 64, "weight_bits": 8, "activation_bits": 8, "word_bits": 512}
 """Parameters that are powers of two, and the most that each may be."""
+DSP_FACTOR_BITS, DSP_NUMBER_BITS = 16, 32
+"""Of a factor and of the result of the DSP block that makes a requantizer's multiplication and addition."""
+MOST_STEP_BITS = 2
+"""Codes of a requantizer that compares sums with a step for each."""
+
+
+class Requantizing(enum.StrEnum):
+    """How sums become codes: all give what a `Compute` says."""
+
+    LOGIC = "logic"
+    DSP = "dsp"
+    STEPS = "steps"
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,7 @@ class ArrayConfig:
     drains: sums requantized in a cycle; divides `lanes`.
     i_lanes: elements of a beat of input.
     dsp: products are made in DSP blocks.
+    requantizing: multiplication and addition in logic or in a DSP block of the iCE40, or comparisons with the steps.
 
     Raises
     ------
@@ -55,17 +69,12 @@ class ArrayConfig:
     drains: int = 1
     i_lanes: int = 1
     dsp: bool = False
+    requantizing: Requantizing = Requantizing.LOGIC
 
     def __post_init__(self) -> None:
         problems = [
             f"{name} must be a power of two up to {most}, given {value}"
-            for name, most in (
-                ("lanes", 64),
-                ("simd", 64),
-                ("weight_bits", 8),
-                ("activation_bits", 8),
-                ("word_bits", 512),
-            )
+            for name, most in POWERS_OF_TWO.items()
             if not 0 < (value := getattr(self, name)) <= most or value & (value - 1)
         ]
         if not problems:
@@ -88,6 +97,13 @@ class ArrayConfig:
             problems.append(
                 f"a sum of {self.sum_bits} bits times a factor of {self.factor_bits}, and an addend of "
                 f"{self.addend_bits}, must stay within {MOST_PRODUCT_BITS} bits"
+            )
+        if self.requantizing == Requantizing.STEPS and self.activation_bits > MOST_STEP_BITS:
+            problems.append(f"requantizers that compare make codes of up to {MOST_STEP_BITS} bits")
+        if self.requantizing == Requantizing.DSP and not self.fits_dsp:
+            problems.append(
+                f"requantizers in DSP blocks take sums of {DSP_FACTOR_BITS} bits, factors of {DSP_FACTOR_BITS + 1}, "
+                f"and results of {DSP_NUMBER_BITS}"
             )
         if self.words < 2 or self.rows < 1 or self.sum_bits < 2:
             problems.append("it needs at least 2 words, 1 row and sums of 2 bits")
@@ -144,9 +160,55 @@ class ArrayConfig:
         return -(-self.products * self.weight_bits // self.word_bits)
 
     @property
+    def channelwise_words(self) -> int:
+        """Memory words of a row of which only each lane's first weight is needed."""
+        return -(-self.lanes * self.weight_bits // self.word_bits)
+
+    @property
+    def constant_lanes(self) -> int:
+        """Lanes whose constants lie in one word, where a word holds those of several; they are drained at once."""
+        return min(self.drains, 1 << (max(1, self.word_bits // self.constant_bits).bit_length() - 1))
+
+    @property
     def constant_words(self) -> int:
         """Memory words of the constants of a lane."""
-        return -(-(self.factor_bits + self.addend_bits) // self.word_bits)
+        return -(-self.constant_bits // self.word_bits)
+
+    @property
+    def constant_bits(self) -> int:
+        """Bits of the constants of a lane."""
+        if self.requantizing == Requantizing.STEPS:
+            return self.steps * (self.sum_bits + 1)
+        if self.requantizing == Requantizing.LOGIC:
+            return 2 * self.digits + self.stored_addend_bits
+        return self.factor_bits + self.addend_bits
+
+    @property
+    def digits(self) -> int:
+        """Radix-4 digits of the factor of a requantizer in logic, each in -1..2."""
+        return self.factor_bits // 2 + 1
+
+    @property
+    def stored_addend_bits(self) -> int:
+        """Bits of such a requantizer's addend, with what the digits of -1 leave out; see `records.recode`."""
+        return max(self.addend_bits, 2 * self.digits) + 1
+
+    @property
+    def steps(self) -> int:
+        """Steps of a function whose codes take all patterns."""
+        return (1 << self.activation_bits) - 1
+
+    @property
+    def is_magnitude(self) -> bool:
+        """Whether a factor is stored as sign and magnitude: it has a bit more than a DSP block takes."""
+        return self.requantizing == Requantizing.DSP and self.factor_bits > DSP_FACTOR_BITS
+
+    @property
+    def fits_dsp(self) -> bool:
+        """Whether a DSP block may multiply sums with factors and add addends."""
+        bits = max(self.sum_bits + self.factor_bits - 1, self.addend_bits) + 1
+        factors = self.sum_bits <= DSP_FACTOR_BITS and self.factor_bits <= DSP_FACTOR_BITS + 1
+        return factors and bits <= DSP_NUMBER_BITS
 
     @property
     def drain_cycles(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nnhw.engines.arithmetic import LaneArithmetic
-from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.engines.shared.program import SharedConfig
 from nnhw.engines.shared.records import Compute, Emit, Fill, Record, descriptor_words, encode_record
 
@@ -23,19 +23,16 @@ def lane_latency(array: ArrayConfig) -> int:
     return arithmetic.dsp_levels(array.simd) if array.dsp else 1 + arithmetic.tree_levels(array.simd)
 
 
-def factor_digits(array: ArrayConfig) -> int:
-    """Return the radix-4 digits of the requantizer's factor, each in -1..2."""
-    return array.factor_bits // 2 + 1
-
-
 def factor_levels(array: ArrayConfig) -> int:
     """Return the levels of adders that join the products of the digits."""
-    return (factor_digits(array) - 1).bit_length()
+    return (array.digits - 1).bit_length()
 
 
 def requantizer_latency(array: ArrayConfig) -> int:
     """Return the cycles from a sum to its code: digits' products, levels, addend, shift, tie, clamp."""
-    return factor_levels(array) + 6
+    if array.requantizing == Requantizing.STEPS:
+        return 2
+    return factor_levels(array) + 6 if array.requantizing == Requantizing.LOGIC else 8
 
 
 def finish_latency(array: ArrayConfig) -> int:

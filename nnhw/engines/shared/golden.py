@@ -8,7 +8,7 @@ import numpy as np
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.program import SharedConfig
-from nnhw.engines.shared.records import Compute, Emit, Fill
+from nnhw.engines.shared.records import Compute, Emit, Fill, requantize
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,6 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
     if record.hold:
         rows = np.tile(rows, (record.taps, 1))
     return wrap(codes @ rows, array.sum_bits)
-
-
-def requantize(sums: np.ndarray, record: Compute, array: ArrayConfig) -> np.ndarray:
-    """Return the codes int64 [positions, lanes] of sums."""
-    shift = array.shifts[record.shift]
-    number = sums * record.factor + record.addend
-    code = number >> shift
-    if record.even:
-        whole = number & ((1 << shift) - 1) == 0
-        code = code - (whole & ((code + record.parity) & 1 == 1))
-    return np.clip(code, record.low, record.high)
 
 
 def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayConfig) -> None:

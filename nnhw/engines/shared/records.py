@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnhw.engines.encoding import encode, pack_words
-from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.errors import MappingError
 
 LOOPS = ("word", "kx", "ky", "wx", "wy", "x", "y")
@@ -23,6 +23,13 @@ WINDOW_BITS = 7
 """Of the counts of kernels and pooling windows."""
 EXTENT_BITS = 11
 SIZE_BITS = 16
+OVERLAID = {
+    "pixels": ("kx_count", "ky_count", "shift"),
+    "elements": ("wx_count", "wy_count", "even", "parity"),
+    "pixels_single": ("kx_single",),
+    "elements_single": ("wx_single",),
+}
+"""Fields of transfers that lie in the places of fields of a `Compute`, which are as long together."""
 STEPS = (
     *((f"{name}_address", f"{name}_row", f"{name}_column") for name in LOOPS),
     ("start", "row", "column"),
@@ -130,6 +137,7 @@ class Compute:
     target_slice: granule in the word that is written.
     zero: the model's codes are the stored ones and this; hardware does not know it.
     planar: of several granules, one is stored in all pixels before the next; nor this.
+    first_pixel: of the value, the first one stored; nor this.
     products: of the model's, border not counted.
     """
 
@@ -162,6 +170,7 @@ class Compute:
     target_slice: int = 0
     zero: int = 0
     planar: bool = False
+    first_pixel: int = 0
     products: int = 0
 
     @property
@@ -223,11 +232,19 @@ def layout(array: ArrayConfig) -> dict[str, tuple[int, int]]:
         holes += [(max(low, place), low + word) for low in range(place // word * word, end, word)]
     sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
     sizes |= {f"{name}_count": WINDOW_BITS if name in LOOPS[1:5] else COUNT_BITS for name in LOOPS}
-    sizes |= {"pixels": SIZE_BITS, "elements": SIZE_BITS, "height": COUNT_BITS, "width": COUNT_BITS}
+    sizes |= {"height": COUNT_BITS, "width": COUNT_BITS}
     sizes |= {"rows": 11, "gap": 8, "border": code, "low": code, "high": code, "outputs": 7, "steps": 6}
     sizes |= {"source_slice": 5, "target_slice": 5, "shift": 2}
-    sizes |= dict.fromkeys(("flip", "channelwise", "hold", "even", "parity"), 1)
-    return places | _fill_holes(sizes, holes, word)
+    sizes |= dict.fromkeys(("flip", "channelwise", "hold", "even", "parity", "gapless"), 1)
+    sizes |= dict.fromkeys((f"{name}_single" for name in (*LOOPS, "steps")), 1)
+    inner = {name: {part: sizes.pop(part) for part in parts} for name, parts in OVERLAID.items()}
+    places |= _fill_holes({name: sum(parts.values()) for name, parts in inner.items()} | sizes, holes, word)
+    for name, parts in inner.items():
+        place = places[name][0]
+        for part, bits in parts.items():
+            places[part] = (place, bits)
+            place += bits
+    return places
 
 
 def _fill_holes(sizes: dict[str, int], holes: list[tuple[int, int]], word: int) -> dict[str, tuple[int, int]]:
@@ -259,17 +276,30 @@ def descriptor_words(array: ArrayConfig) -> int:
     return -(-max(place + bits for place, bits in layout(array).values()) // array.word_bits)
 
 
-def values(record: Record, last: bool) -> dict[str, int]:
+def record_words(record: Record, array: ArrayConfig) -> int:
+    """Return the memory words of a record."""
+    head = descriptor_words(array)
+    if not isinstance(record, Compute):
+        return head
+    constants = 0 if record.factor is None else array.lanes // array.constant_lanes * array.constant_words
+    return head + constants + len(record.weights) * (array.channelwise_words if record.channelwise else array.row_words)
+
+
+def values(record: Record, last: bool, array: ArrayConfig) -> dict[str, int]:
     """Return the fields of a record's descriptor; those that are not there are 0."""
     if isinstance(record, Transfer):
         kind = Kind.FILL if isinstance(record, Fill) else Kind.EMIT
+        beats = record.elements // array.i_lanes if isinstance(record, Fill) else record.elements
         sizes = {"pixels": record.pixels - 1, "elements": record.elements - 1}
+        sizes |= {"pixels_single": int(record.pixels == 1), "elements_single": int(beats == 1)}
         return {"kind": kind, "last": last, "start": record.start, "flip": int(record.flip), **sizes}
     found = {"kind": Kind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
-    found |= {"steps": record.steps - 1, "rows": len(record.weights)}
+    found |= {"steps": record.steps - 1, "steps_single": int(record.steps == 1), "rows": len(record.weights)}
+    found |= {"gapless": int(record.gap == 0), "target_step": record.target_step - (array.parts - 1)}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     for name, loop in zip(LOOPS, record.loops, strict=True):
-        found |= {f"{name}_count": loop.count - 1, f"{name}_address": loop.address}
+        found |= {f"{name}_count": loop.count - 1, f"{name}_single": int(loop.count == 1)}
+        found |= {f"{name}_address": loop.address}
         found |= {f"{name}_row": loop.row, f"{name}_column": loop.column}
     return found
 
@@ -299,7 +329,7 @@ def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0
     head, behind = descriptor_words(array), list[int]()
     if isinstance(record, Compute):
         behind = _constant_words(record, array) + _weight_words(record, array)
-    found = values(record, last) | {"next": 0 if last else place + head + len(behind)}
+    found = values(record, last, array) | {"next": 0 if last else place + head + len(behind)}
     for name, value in found.items():
         low, bits = places[name]
         _check_field(record, name, value, bits, array)
@@ -321,34 +351,109 @@ def _check_field(record: Record, name: str, value: int, bits: int, array: ArrayC
         )
 
 
+def recode(factor: int, digits: int) -> tuple[int, int]:
+    """Return a factor as the requantizer takes it.
+
+    Digits of radix 4 are 0, 1, 2 as they are, and 3 for -1, where the requantizer adds the complement of the sum. That
+    is one less than what the digit means, whatever the sum is, and the addend makes up for it.
+
+    Returns
+    -------
+    The digits, two bits each, and what is added to the addend.
+    """
+    pattern, missing, carry = 0, 0, 0
+    for index in range(digits):
+        pair = (factor >> 2 * index & 3) + carry
+        carry = int(pair >= 3)
+        pattern |= (pair & 3) << 2 * index
+        missing += (pair == 3) << 2 * index
+    return pattern, missing
+
+
 def _constant_words(record: Compute, array: ArrayConfig) -> list[int]:
-    """Return the constants of each lane, the addend in the lowest bits; raw sums have none."""
+    """Return the constants of each lane, of several in a word where they fit; raw sums have none."""
     if record.factor is None or record.addend is None:
         return []
     words, mask = [], (1 << array.word_bits) - 1
-    sizes = (array.addend_bits, array.factor_bits)
-    for factor, addend in zip(record.factor.tolist(), record.addend.tolist(), strict=True):
-        for name, value, bits in (("factor", factor, array.factor_bits), ("addend", addend, array.addend_bits)):
-            if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-                raise MappingError(
-                    f"layer '{record.layer}': {name} {value} of its requantizer needs more than the {bits} bits of the "
-                    "array; use --style streaming, or an array with more"
-                )
-        low, high = (value & ((1 << bits) - 1) for value, bits in zip((addend, factor), sizes, strict=True))
-        number = low | high << array.addend_bits
+    if array.requantizing == Requantizing.STEPS:
+        numbers = _step_numbers(record, array)
+    else:
+        pairs = zip(record.factor.tolist(), record.addend.tolist(), strict=True)
+        numbers = [_line_number(record, *pair, array) for pair in pairs]
+    for first in range(0, len(numbers), array.constant_lanes):
+        joined = enumerate(numbers[first : first + array.constant_lanes])
+        number = sum(own << (index * array.constant_bits) for index, own in joined)
         words += [(number >> (array.word_bits * index)) & mask for index in range(array.constant_words)]
     return words
 
 
+def _line_number(record: Compute, factor: int, addend: int, array: ArrayConfig) -> int:
+    """Return factor and addend as they are stored: a negative factor may be sign and magnitude.
+
+    With ~sum for -sum - 1, sum * factor + addend is ~sum * -factor + (addend - factor): the addend has a part of it.
+    """
+    least = 0
+    if array.is_magnitude:
+        addend -= min(factor, 0)
+        least = 1
+    for name, value, bits in (("factor", factor, array.factor_bits), ("addend", addend, array.addend_bits)):
+        if not -(1 << (bits - 1)) + (least if name == "factor" else 0) <= value < 1 << (bits - 1):
+            raise MappingError(
+                f"layer '{record.layer}': {name} {value} of its requantizer needs more than the {bits} bits of the "
+                "array; use --style streaming, or an array with more"
+            )
+    if array.is_magnitude:
+        factor = abs(factor) | (factor < 0) << (array.factor_bits - 1)
+    if array.requantizing == Requantizing.LOGIC:
+        pattern, missing = recode(factor, array.digits)
+        place = array.stored_addend_bits
+        return (addend + missing) & ((1 << place) - 1) | pattern << place
+    return addend & ((1 << array.addend_bits) - 1) | (factor & ((1 << array.factor_bits) - 1)) << array.addend_bits
+
+
+def _step_numbers(record: Compute, array: ArrayConfig) -> list[int]:
+    """Return the constants of comparisons: for each code but the lowest, one whose total with a sum is negative there.
+
+    With one bit more than a sum, -step is such a constant for sums below the step, and with its top bit inverted for
+    the others.
+    """
+    sums = np.arange(-(1 << (array.sum_bits - 1)), 1 << (array.sum_bits - 1))[:, None]
+    codes = requantize(sums, record, array)
+    numbers = [0] * codes.shape[1]
+    for index in range(array.steps):
+        reached = codes > array.activation.low + index
+        rises = reached[-1] & ~reached[0]
+        steps = (reached != reached[:1]).argmax(axis=0) + int(sums[0, 0])
+        steps = np.where(reached[0] & reached[-1], 1 << (array.sum_bits - 1), steps)
+        constants = (-steps + (rises << array.sum_bits)) & ((1 << (array.sum_bits + 1)) - 1)
+        numbers = [
+            number | constant << (index * (array.sum_bits + 1))
+            for number, constant in zip(numbers, constants.tolist(), strict=True)
+        ]
+    return numbers
+
+
+def requantize(sums: np.ndarray, record: Compute, array: ArrayConfig) -> np.ndarray:
+    """Return the codes int64 [n, lanes] of sums [n, lanes]."""
+    shift = array.shifts[record.shift]
+    number = sums * record.factor + record.addend
+    code = number >> shift
+    if record.even:
+        whole = number & ((1 << shift) - 1) == 0
+        code = code - (whole & ((code + record.parity) & 1 == 1))
+    return np.clip(code, record.low, record.high)
+
+
 def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
-    """Return the rows of weights: lane 0 in the lowest bits, of a lane the first channel."""
-    rows = record.weights.reshape(len(record.weights), array.products)
+    """Return the rows of weights: the first channel in the lowest bits, of a channel lane 0."""
+    rows = record.weights.reshape(-1, array.lanes, array.simd).transpose(0, 2, 1).reshape(-1, array.products)
     if not array.weight.holds(rows):
         raise MappingError(
             f"layer '{record.layer}': its weights lie in {rows.min()}..{rows.max()}, those of the array in "
             f"{array.weight.low}..{array.weight.high}; use an array with more weight bits"
         )
     words, mask = [], (1 << array.word_bits) - 1
+    count = array.channelwise_words if record.channelwise else array.row_words
     for number in pack_words(encode(rows, array.weight), array.weight_bits):
-        words += [(number >> (array.word_bits * index)) & mask for index in range(array.row_words)]
+        words += [(number >> (array.word_bits * index)) & mask for index in range(count)]
     return words

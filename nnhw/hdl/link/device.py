@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, ResetInserter, Signal, Value, unsigned
+from amaranth.hdl import DomainRenamer, Module, ResetInserter, Signal, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,6 +13,9 @@ from nnhw.hdl.link.processor import Link
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.link.uart import UartReceiver, UartTransmitter, clocks_per_bit
 from nnhw.protocol import DeviceIdentity, ProgramState
+
+ENGINE_DOMAIN = "engine"
+"""Of the engine on a board: the clock of `sync`, without its reset: a second one would take a gate for each enable."""
 
 
 def flash_pins(flash_offset: int | None) -> dict[str, Any]:
@@ -65,10 +68,11 @@ class Device(wiring.Component):
         m = Module()
         m.submodules.link = link = Link(self.identity, self.array_id)
         reset_engine = link.reset_engine if self.array_id is None else self._connect_program(m, link)
-        # A register in front of what the reset has to reach; the link waits long enough.
-        reset = Signal()
+        # A register in front of what the reset has to reach; the link waits long enough. It is set at the start, too.
+        reset = Signal(init=1)
         m.d.sync += reset.eq(reset_engine)
-        m.submodules.engine = ResetInserter(reset)(self.engine)
+        engine = ResetInserter(reset)(self.engine)
+        m.submodules.engine = engine if platform is None else DomainRenamer(ENGINE_DOMAIN)(engine)
         wiring.connect(m, wiring.flipped(self.i), link.i)
         wiring.connect(m, link.o, wiring.flipped(self.o))
         wiring.connect(m, link.o_engine, self.engine.i)

@@ -78,14 +78,17 @@ class FlashReader(wiring.Component):
         count = Signal(self._pause_log2 + 1)
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
+        woken, sent = Signal(), Signal()
         with m.If(tick):
+            # Whether `count` has come to its end in `_send` is known a tick before.
+            m.d.sync += [woken.eq(count == 2 * 8 - 1), sent.eq(count == 2 * (8 + ADDRESS_BITS) - 2)]
             m.d.sync += count.eq(count + 1)
             with m.Switch(self._phase):
                 with m.Case(_Phase.PAUSE):
                     with m.If(count[-1]):
                         m.d.sync += [count.eq(0), self._phase.eq(_Phase.SEND), self.cs.eq(1)]
                 with m.Case(_Phase.SEND):
-                    self._send(m, count)
+                    self._send(m, count, woken, sent)
                 with m.Case(_Phase.READ):
                     self._read(m, count)
         self._command(m, tick, count)
@@ -111,13 +114,13 @@ class FlashReader(wiring.Component):
             m.d.sync += left.eq(left - 1)
         return tick
 
-    def _send(self, m: Module, count: Signal) -> None:
+    def _send(self, m: Module, count: Signal, woken: Signal, sent: Signal) -> None:
         """Clock out the release alone, or the command with its address; `count` counts half periods."""
         m.d.sync += self.clk.eq(~count[0])
-        with m.If(~self._awake & (count == 2 * 8)):
+        with m.If(~self._awake & woken):
             m.d.sync += [count.eq(0), self._awake.eq(1), self._phase.eq(_Phase.PAUSE), self.cs.eq(0), self.clk.eq(0)]
         # The falling edge of the last bit is the first one of the data.
-        with m.If(self._awake & (count == 2 * (8 + ADDRESS_BITS) - 1)):
+        with m.If(self._awake & sent):
             m.d.sync += [count.eq(0), self._phase.eq(_Phase.READ)]
 
     def _read(self, m: Module, count: Signal) -> None:
@@ -180,8 +183,6 @@ class FlashLoader(wiring.Component):
         m.submodules.reader = reader = self._reader
         hold = Signal(_HOLD_CYCLES)
         m.d.comb += [
-            reader.restart.eq(self.reset),
-            reader.end.eq(self.i.valid | self.decided),
             reader.cipo.eq(self.cipo),
             self.cs.eq(reader.cs),
             self.clk.eq(reader.clk),
@@ -192,7 +193,8 @@ class FlashLoader(wiring.Component):
             reader.o.ready.eq(self.o.ready),
             self.i.ready.eq(self.o.ready & ~reader.busy & ~hold.any()),
         ]
-        m.d.sync += hold.eq(hold >> 1)
+        # Registers in front of what these two stop; the engine's reset lasts longer.
+        m.d.sync += [reader.restart.eq(self.reset), reader.end.eq(self.i.valid | self.decided), hold.eq(hold >> 1)]
         with m.If(reader.busy & self.i.valid):
             m.d.sync += hold.eq(~0)
         return m

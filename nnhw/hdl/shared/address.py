@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Signal, Value, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -23,7 +23,7 @@ class AddressWalker(wiring.Component):
     take: in, one bit for each word of an entry: it is the word in `word`, and belongs to the entry `group`.
     entry: in, what `advance` adds in the next cycle.
     clear, advance: in, set to zero; add.
-    height, width: in, of the tensor.
+    not_height, not_width: in, complements of the tensor's.
     address: out.
     border: out, the address of the cycle before was outside of the tensor.
     """
@@ -38,8 +38,8 @@ class AddressWalker(wiring.Component):
                 "entry": In(range(ENTRIES)),
                 "clear": In(1),
                 "advance": In(1),
-                "height": In(COUNT_BITS),
-                "width": In(COUNT_BITS),
+                "not_height": In(COUNT_BITS),
+                "not_width": In(COUNT_BITS),
                 "address": Out(array.address_bits),
                 "border": Out(1),
             }
@@ -75,6 +75,11 @@ class AddressWalker(wiring.Component):
             with m.Elif(self.advance):
                 m.d.sync += register.eq(register + step)
         # A negative number is a large one without its sign.
-        outside = (row.as_unsigned() >= self.height) | (column.as_unsigned() >= self.width)
-        m.d.sync += self.border.eq(outside)
+        m.d.sync += self.border.eq(_reaches(row, self.not_height) | _reaches(column, self.not_width))
         return m
+
+
+def _reaches(number: Value, complement: Value) -> Value:
+    """Return whether a number without its sign is at least another one, whose complement is given."""
+    total = Cat(Const(1, 1), number) + Cat(Const(1, 1), complement, Const(-1, len(number) - len(complement)))
+    return total[-1]

@@ -21,7 +21,8 @@ class Constants(wiring.Component):
 
     Members
     -------
-    take: in, one bit for each word of a lane: it is the word in `word`, and belongs to the lane `lane`.
+    take: in, one bit for each word of a lane: it is the word in `word`, and belongs to the lanes that share it, the
+    `group`-th such.
     at_<piece>: in, position: of the lanes `position * drains + d`.
     <piece>: out, those of all d, after the next edge.
     """
@@ -30,20 +31,22 @@ class Constants(wiring.Component):
         self.array, self.pieces = array, pieces
         positions = range(max(array.drain_cycles, 2))
         super().__init__(
-            {"take": In(array.constant_words), "word": In(array.word_bits), "lane": In(range(max(array.lanes, 2)))}
+            {"take": In(array.constant_words), "word": In(array.word_bits), "group": In(range(max(array.lanes, 2)))}
             | {f"at_{name}": In(positions) for name in pieces}
             | {name: Out(bits * array.drains) for name, (_, bits) in pieces.items()}
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        units = (self.array.drains - 1).bit_length()
+        joined = self.array.constant_lanes
+        groups = (self.array.drains // joined - 1).bit_length()
         for name, (low, bits) in self.pieces.items():
             data = []
             for unit in range(self.array.drains):
                 mine = Signal(name=f"mine_{name}_{unit}")
-                m.d.comb += mine.eq(self.lane[:units] == unit if units else 1)
-                data.append(self._unit(m, f"{name}_{unit}", low, low + bits, mine, getattr(self, f"at_{name}")))
+                m.d.comb += mine.eq(self.group[:groups] == unit // joined if groups else 1)
+                first = low + unit % joined * self.array.constant_bits
+                data.append(self._unit(m, f"{name}_{unit}", first, first + bits, mine, getattr(self, f"at_{name}")))
             m.d.comb += getattr(self, name).eq(Cat(*data))
         return m
 
@@ -55,7 +58,7 @@ class Constants(wiring.Component):
             m.submodules[f"{name}_{index}"] = ram = WordRam(array.drain_cycles, end - first, end - first)
             m.d.comb += [
                 ram.write.eq(self.take[index] & mine),
-                ram.i_addr.eq(self.lane >> (array.drains - 1).bit_length()),
+                ram.i_addr.eq(self.group >> (array.drains // array.constant_lanes - 1).bit_length()),
                 ram.i_data.eq(self.word[first:end]),
                 ram.addr.eq(address),
             ]

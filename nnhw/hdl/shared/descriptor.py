@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amaranth.hdl import Module, Shape, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
-from nnhw.engines.shared.records import SIGNED, STEPS, descriptor_words, layout
+from nnhw.engines.shared.records import OVERLAID, SIGNED, STEPS, descriptor_words, layout
 
 _TARGET = ("target", "target_step")
+_INVERTED = ("low", "high", "height", "width")
+"""Fields whose registers hold the complement."""
 
 
 def field_shapes(array: ArrayConfig) -> Mapping[str, Shape]:
@@ -37,22 +39,27 @@ class Descriptor(wiring.Component):
     -------
     take: in, one bit for each word of a descriptor: it is the word in `word`.
     word: in.
-    stored: in, strobe: a pixel is stored, its target was taken.
+    written: in, strobe: a word of a pixel is written to `target`. stored: in, with it: it is the pixel's last.
     clear: in, strobe: a record begins.
-    target: out, where the next pixel is stored.
-    and one output for each of `field_shapes`.
+    target: out, where the next word of a pixel is stored.
+    not_low, not_high, not_height, not_width: out, complements of such fields.
+    and one output for each other one of `field_shapes`.
     """
 
     def __init__(self, array: ArrayConfig) -> None:
         self.array = array
-        members = {"take": In(descriptor_words(array)), "word": In(array.word_bits), "stored": In(1), "clear": In(1)}
-        fields = {name: Out(shape) for name, shape in field_shapes(array).items()}
+        members = {"take": In(descriptor_words(array)), "word": In(array.word_bits), "clear": In(1)}
+        members |= {"written": In(1), "stored": In(1)}
+        fields = {_output(name): Out(shape) for name, shape in field_shapes(array).items()}
         super().__init__({**members, "target": Out(array.address_bits), **fields})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         for name, shape in field_shapes(self.array).items():
-            self._load(m, name, getattr(self, name), shape.width)
+            if name in OVERLAID:
+                m.d.comb += getattr(self, name).eq(Cat(getattr(self, part) for part in OVERLAID[name]))
+            else:
+                self._load(m, name, getattr(self, _output(name)), shape.width)
         # `target` goes through the register of `target_step`, and is added to zero: that saves a multiplexer.
         step, first = Signal(self.array.address_bits), Signal()
         for name in _TARGET:
@@ -60,8 +67,9 @@ class Descriptor(wiring.Component):
         m.d.sync += first.eq(self.take[self._word(_TARGET[0])])
         with m.If(self.clear):
             m.d.sync += self.target.eq(0)
-        with m.Elif(first | self.stored):
-            m.d.sync += self.target.eq(self.target + step)
+        with m.Elif(first | self.written):
+            many = self.array.parts > 1
+            m.d.sync += self.target.eq(self.target + (Mux(first | self.stored, step, 1) if many else step))
         return m
 
     def _word(self, name: str) -> int:
@@ -69,5 +77,10 @@ class Descriptor(wiring.Component):
 
     def _load(self, m: Module, name: str, register: Signal, bits: int) -> None:
         low = layout(self.array)[name][0] % self.array.word_bits
+        field = self.word[low : low + bits]
         with m.If(self.take[self._word(name)]):
-            m.d.sync += register.eq(self.word[low : low + bits])
+            m.d.sync += register.eq(~field if name in _INVERTED else field)
+
+
+def _output(name: str) -> str:
+    return f"not_{name}" if name in _INVERTED else name

@@ -7,8 +7,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared import SharedConfig
-from nnhw.engines.shared.array import ArrayConfig
-from nnhw.engines.shared.cycles import STEP_LATENCY, factor_levels, finish_latency, requantizer_latency
+from nnhw.engines.shared.array import ArrayConfig, Requantizing
+from nnhw.engines.shared.cycles import STEP_LATENCY, lane_latency, requantizer_latency
 from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.shared.address import AddressWalker
 from nnhw.hdl.shared.constants import Constants
@@ -17,11 +17,19 @@ from nnhw.hdl.shared.drain import Drain
 from nnhw.hdl.shared.lanes import Lanes
 from nnhw.hdl.shared.loader import Loader, Refusal, Status
 from nnhw.hdl.shared.memory import WordMemory, WordRam
+from nnhw.hdl.shared.multiply_add import DspRequantizer
 from nnhw.hdl.shared.nest import Schedule
-from nnhw.hdl.shared.requantizer import Requantizer, low_bits
+from nnhw.hdl.shared.requantizer import Requantizer
 from nnhw.hdl.shared.sequencer import Sequencer, delayed
+from nnhw.hdl.shared.steps import StepRequantizer
 from nnhw.hdl.shared.store import Collector, WriteRegister
 from nnhw.hdl.shared.transfer import Transfers
+
+REQUANTIZERS: dict[Requantizing, type[Requantizer | StepRequantizer]] = {
+    Requantizing.LOGIC: Requantizer,
+    Requantizing.DSP: DspRequantizer,
+    Requantizing.STEPS: StepRequantizer,
+}
 
 
 class SharedEngine(wiring.Component):
@@ -91,17 +99,15 @@ class SharedEngine(wiring.Component):
         m.submodules.lanes = self.lanes = Lanes(array)
         self.drain, self.transfers = Drain(array), Transfers(array)
         m.submodules.drain = ResetInserter(~self.loader.ready)(self.drain)
-        low = min(low_bits(array), array.addend_bits)
-        pieces = {"factor": (array.addend_bits, array.factor_bits), "addend_low": (0, low)}
-        if low < array.addend_bits:
-            pieces["addend_high"] = (low, array.addend_bits - low)
+        self.unit = REQUANTIZERS[array.requantizing]
+        pieces = {name: (low, bits) for name, (low, bits, _) in self.unit.pieces(array).items()}
         m.submodules.constants = self.constants = Constants(array, pieces)
         m.submodules.collector = self.collector = Collector(array)
         m.submodules.register = self.register = WriteRegister(array, array.i_lanes * array.activation_bits)
         m.submodules.transfers = self.transfers
         self.word = Signal(array.word_bits, reset_less=True)
         self.read, self.tap_read, self.load_word = Signal(), Signal(), Signal()
-        self.outstanding = Signal()
+        self.outstanding, self.is_raw = Signal(), Signal()
 
     def _program(self, m: Module) -> None:
         """Connect loader, sequencer and descriptor."""
@@ -114,10 +120,14 @@ class SharedEngine(wiring.Component):
             self.record.eq(sequencer.record),
             sequencer.enable.eq(loader.ready),
             sequencer.waiting.eq(self.outstanding),
-            *(getattr(sequencer, name).eq(getattr(descriptor, name)) for name in ("kind", "raw", "rows", "last")),
+            *(
+                getattr(sequencer, name).eq(getattr(descriptor, name))
+                for name in ("kind", "channelwise", "raw", "rows", "last")
+            ),
             descriptor.clear.eq(sequencer.begin),
             descriptor.take.eq(sequencer.take_descriptor),
             descriptor.word.eq(self.word),
+            descriptor.written.eq(self.register.write_granule),
             descriptor.stored.eq(self.register.stored),
         ]
 
@@ -129,11 +139,11 @@ class SharedEngine(wiring.Component):
             walker.take.eq(sequencer.take_step),
             walker.group.eq(sequencer.major),
             walker.word.eq(self.word),
-            walker.height.eq(self.descriptor.height),
-            walker.width.eq(self.descriptor.width),
+            walker.not_height.eq(self.descriptor.not_height),
+            walker.not_width.eq(self.descriptor.not_width),
             walker.clear.eq(sequencer.clear & ~self.loader.body & ~register.write_word),
             walker.advance.eq(sequencer.advance | self.read | register.write_word),
-            memory.addr.eq(Mux(register.write_granule, target + register.part, walker.address)),
+            memory.addr.eq(Mux(register.write_granule, target, walker.address)),
             memory.write.eq(register.write_word | register.write_granule),
             memory.mask.eq(-1),
             memory.i_data.eq(register.word),
@@ -157,7 +167,7 @@ class SharedEngine(wiring.Component):
             self.weights.i_data.eq(self.word),
             self.weights.addr.eq(sequencer.row),
             self.constants.take.eq(sequencer.take_constant),
-            self.constants.lane.eq(sequencer.major),
+            self.constants.group.eq(sequencer.major),
             self.constants.word.eq(self.word),
         ]
 
@@ -170,8 +180,9 @@ class SharedEngine(wiring.Component):
                 m.d.comb += getattr(schedule, name).eq(getattr(descriptor, name))
         m.d.comb += [
             schedule.run.eq(sequencer.run),
-            schedule.spaced.eq(descriptor.raw != 0),
+            schedule.spaced.eq(self.is_raw),
             schedule.held.eq(self.outstanding),
+            sequencer.ending.eq(self.transfers.ending),
             sequencer.done.eq(self.transfers.done | schedule.done),
         ]
         m.d.comb += self.walker.entry.eq(Mux(sequencer.run, schedule.entry, sequencer.entry))
@@ -204,21 +215,18 @@ class SharedEngine(wiring.Component):
         """Connect drain, requantizers and the way to memory."""
         array, drain, descriptor = self.array, self.drain, self.descriptor
         collector, register, constants = self.collector, self.register, self.constants
-        levels = factor_levels(array)
-        positions = delayed(m, "position", drain.position, levels + 2)
         busy = delayed(m, "draining", drain.busy, 2 + requantizer_latency(array))
-        store = delayed(
-            m, "store", self.schedule.store, finish_latency(array) + array.drain_cycles - 1 + requantizer_latency(array)
-        )
         m.d.comb += [
             drain.finish.eq(self.lanes.finish),
             drain.sums.eq(self.lanes.sums),
             drain.raw.eq(descriptor.raw),
             drain.outputs.eq(descriptor.outputs),
-            constants.at_factor.eq(positions[0]),
-            constants.at_addend_low.eq(positions[levels + 1]),
+            *(
+                getattr(constants, f"at_{name}").eq(self._position(m, name, busy[delay + 1]))
+                for name, (_, _, delay) in self.unit.pieces(array).items()
+            ),
             collector.valid.eq(busy[-1]),
-            collector.store.eq(store[-1]),
+            collector.store.eq(self._store(m)),
             collector.clear.eq(self.sequencer.begin),
             register.granule.eq(collector.granule),
             register.full.eq(collector.full),
@@ -226,18 +234,40 @@ class SharedEngine(wiring.Component):
             self.tap_valid.eq(register.tap),
             self.tap_payload.eq(Cat(register.content, descriptor.target, descriptor.target_slice)),
         ]
-        if "at_addend_high" in constants.signature.members:
-            m.d.comb += constants.at_addend_high.eq(positions[levels + 2])
         for unit in range(array.drains):
             self._requantizer(m, unit)
-        with m.If(self.schedule.step & self.schedule.position & (descriptor.raw != 0)):
+        m.d.sync += self.is_raw.eq(descriptor.raw != 0)
+        with m.If(self.schedule.step & self.schedule.position & self.is_raw):
             m.d.sync += self.outstanding.eq(1)
         with m.Elif(drain.sent | ~self.loader.ready):
             m.d.sync += self.outstanding.eq(0)
 
+    def _position(self, m: Module, name: str, busy: Value) -> Signal:
+        """Count the positions of the drain once more, later: a counter takes less than registers that delay one."""
+        position = Signal.like(self.drain.position, name=f"position_{name}")
+        if self.array.drain_cycles > 1:
+            with m.If(busy):
+                m.d.sync += position.eq(position + 1)
+        return position
+
+    def _store(self, m: Module) -> Value:
+        """Return whether codes are stored, in the cycle of a position's first ones.
+
+        Behind the array it is kept from one `finish` to the next, `drain_cycles` at least.
+        """
+        array, drain = self.array, self.drain
+        later = 2 + requantizer_latency(array)
+        store = delayed(m, "store", self.schedule.store, STEP_LATENCY + lane_latency(array))[-1]
+        if array.drain_cycles > 1:
+            kept = Signal()
+            with m.If(drain.finish):
+                m.d.sync += kept.eq(store)
+            store, later = kept, max(later - array.drain_cycles, 0)
+        return delayed(m, "kept", store, later)[-1]
+
     def _requantizer(self, m: Module, unit: int) -> None:
-        m.submodules[f"requantizer_{unit}"] = requantizer = Requantizer(self.array)
-        for name in ("shift", "even", "parity", "low", "high"):
+        m.submodules[f"requantizer_{unit}"] = requantizer = self.unit(self.array)
+        for name in {"shift", "even", "parity", "not_low", "not_high"} & set(requantizer.signature.members):
             m.d.comb += getattr(requantizer, name).eq(getattr(self.descriptor, name))
         for name, (_, bits) in self.constants.pieces.items():
             m.d.comb += getattr(requantizer, name).eq(getattr(self.constants, name)[unit * bits : (unit + 1) * bits])
@@ -256,7 +286,7 @@ class SharedEngine(wiring.Component):
             transfers.anew.eq(self.sequencer.point),
             *(
                 getattr(transfers, name).eq(getattr(descriptor, name))
-                for name in ("kind", "pixels", "elements", "flip")
+                for name in ("kind", "pixels", "pixels_single", "elements", "elements_single", "flip")
             ),
             transfers.word.eq(self.word),
             buffer.i.valid.eq(drain.o.valid | transfers.o.valid),

@@ -52,17 +52,22 @@ class Lanes(wiring.Component):
         m = Module()
         array, latency = self.array, lane_latency(self.array)
         totals = (self._dsp if array.dsp else self._logic)(m, self._activations(m), family_of(platform))
-        step, position = self.step, self.position
+        flags = Cat(self.step & self.position, self._taken(m) & self.step.replicate(array.parts))
         for stage in range(latency):
-            flags = Signal(2, name=f"flags_{stage}")
-            m.d.sync += flags.eq(Cat(step, step & position))
-            step, position = flags[0], flags[1]
-        first = Signal(init=1)
+            register = Signal(len(flags), name=f"flags_{stage}")
+            m.d.sync += register.eq(flags)
+            flags = register
+        position, taken = flags[0], flags[1:]
         m.d.comb += self.finish.eq(position)
-        with m.If(step):
-            m.d.sync += first.eq(position)
-            for total, lane_sum in zip(totals, self.sums, strict=True):
-                m.d.sync += lane_sum.eq(Mux(first, total, lane_sum + total))
+        each = array.lanes // array.parts
+        for part, takes in enumerate(taken):
+            first = Signal(name=f"first_{part}", init=1)
+            with m.If(takes | position):
+                m.d.sync += first.eq(position)
+            for lane in range(part * each, (part + 1) * each):
+                with m.If(takes):
+                    total, lane_sum = totals[lane], self.sums[lane]
+                    m.d.sync += lane_sum.eq(Mux(first, total, lane_sum + total))
         return m
 
     def _activations(self, m: Module) -> list[list[Value]]:
@@ -73,14 +78,12 @@ class Lanes(wiring.Component):
             code = Mux(self.outside, self.border, self.word[product * bits : (product + 1) * bits])
             # Channelwise a lane has one product.
             common.append(self._register(m, f"common_{product}", code if not product else self._dense(code)))
-        taken = self._taken(m)
         codes = []
         for lane, own in enumerate(self._own()):
-            enabled = Const(1) if array.parts == 1 else taken[lane * bits // array.word_bits]
             code = Mux(self.channelwise & ~self.outside, own, self._common_code())
-            first = self._register(m, f"first_{lane}", code & enabled.replicate(bits))
-            codes.append([first, *common[1:]])
-        return codes
+            codes.append([self._register(m, f"code_{lane}", code), *common[1:]])
+        # Lanes of other parts of a granule have the same codes, of another word.
+        return codes * array.parts
 
     def _common_code(self) -> Value:
         return Mux(self.outside, self.border, self.word[: self.array.activation_bits])
@@ -89,19 +92,19 @@ class Lanes(wiring.Component):
         return code & (~self.channelwise).replicate(len(code))
 
     def _taken(self, m: Module) -> Signal:
-        """Return which part of the lanes takes a code."""
+        """Return which part of the lanes takes the products."""
         taken = Signal(self.array.parts)
         for part in range(self.array.parts):
             m.d.comb += taken[part].eq(~self.channelwise | (self.part == part))
         return taken
 
     def _own(self) -> list[Value]:
-        """Return the code of each lane, channelwise."""
+        """Return the code of each lane of a part, channelwise."""
         array, bits = self.array, self.array.activation_bits
         word: Value = self.word
         if array.slices > 1:
             word = word.word_select(self.source_slice, array.granule_bits)
-        return [word[lane * bits % len(word) :][:bits] for lane in range(array.lanes)]
+        return [word[lane * bits :][:bits] for lane in range(array.lanes // array.parts)]
 
     def _register(self, m: Module, name: str, code: Value) -> Value:
         """Return a code one cycle later; DSP blocks have a register for it."""
@@ -112,8 +115,9 @@ class Lanes(wiring.Component):
         return register
 
     def _weight(self, lane: int) -> list[Value]:
-        bits, simd = self.array.weight_bits, self.array.simd
-        return [self.weights[(lane * simd + product) * bits :][:bits] for product in range(simd)]
+        """Return the weights of a lane; a row has those of all lanes' first products in its first words."""
+        bits, lanes = self.array.weight_bits, self.array.lanes
+        return [self.weights[(product * lanes + lane) * bits :][:bits] for product in range(self.array.simd)]
 
     def _dsp(self, m: Module, activations: list[list[Value]], family: str | None) -> list[Value]:
         """Return the sum of each lane's products, made in DSP blocks: two neighbours share a block of the iCE40."""

@@ -31,12 +31,14 @@ class Refusal(enum.Enum, shape=3):  # type: ignore[call-arg]
 
 
 class _Phase(enum.Enum):
+    """Body and trailer have bits of their own: what they enable has no time for a decoder."""
+
     IDLE = 0
     HEADER = 1
-    BODY = 2
-    TRAILER = 3
-    VERDICT = 4
-    DONE = 5
+    VERDICT = 2
+    DONE = 3
+    BODY = 4
+    TRAILER = 8
 
 
 class Loader(wiring.Component):
@@ -84,20 +86,20 @@ class Loader(wiring.Component):
             active.eq((phase != _Phase.IDLE) & (phase != _Phase.DONE)),
             self.state.eq(Mux(active, Status.LOADING, stored)),
             self.reason.eq(Mux(active, Refusal.NONE, reason)),
-            self.body.eq(phase == _Phase.BODY),
+            self.body.eq(phase[2]),
             self.take.eq(self.body & self.i.valid),
         ]
         m.d.sync += self.ready.eq((stored == Status.READY) & ~active)
         heading = (phase == _Phase.IDLE) | (phase == _Phase.HEADER)
         wrong, left_end, unfit = self._header(m, heading, count, output_bytes)
         differs = self._checksum(m, phase, phase == _Phase.IDLE, crc)
-        failed = Signal()
+        failed, heading_end = Signal(), Signal()
         with m.If(self.i.valid):
-            m.d.sync += count.eq(count + 1)
+            m.d.sync += [count.eq(count + 1), heading_end.eq(count == HEADER.size - 2)]
             with m.Switch(phase):
                 with m.Case(_Phase.IDLE, _Phase.HEADER):
                     m.d.sync += [stored.eq(Status.EMPTY), phase.eq(_Phase.HEADER), failed.eq(0)]
-                    with m.If(count == HEADER.size - 1):
+                    with m.If(heading_end):
                         m.d.sync += [count.eq(0), phase.eq(_Phase.BODY)]
                         found = Mux(wrong[0], Refusal.MAGIC, Mux(wrong[1], Refusal.ARRAY, Refusal.LENGTH))
                         m.d.sync += reason.eq(found)
@@ -131,30 +133,33 @@ class Loader(wiring.Component):
         expected: Value = Const(0, 8)
         for index, byte in enumerate(known):
             expected = Mux(count[:3] == index, byte, expected)
-        wrong, differs = Signal(2), Signal()
-        m.d.comb += differs.eq(self.i.payload != expected)
-        sent = Signal(32, reset_less=True, init=output_bytes)
+        # Magic and id are judged a cycle late: their verdict is not needed before the header's end.
+        wrong, differs, checked, begins, word = Signal(2), Signal(), Signal(), Signal(), Signal()
+        m.d.sync += [differs.eq(self.i.payload != expected), checked.eq(valid & ~count[3])]
+        m.d.sync += [begins.eq(count[:2] == 0), word.eq(count[2])]
+        with m.If(checked):
+            m.d.sync += wrong.bit_select(word, 1).eq(differs | (wrong.bit_select(word, 1) & ~begins))
+        # Length and bytes of output come through the same register, one behind the other.
+        sent, come = Signal(32, reset_less=True, init=output_bytes), Signal()
         m.d.comb += self.output_bytes.eq(sent)
+        m.d.sync += come.eq(valid & (count == 11))
         with m.If(valid):
-            for index in range(2):
-                with m.If(count[2:] == index):
-                    m.d.sync += wrong[index].eq(differs | (wrong[index] & (count[:2] != 0)))
-            with m.If(count[2:] == 3):
+            with m.If(count[3]):
                 m.d.sync += sent.eq(Cat(sent[8:], self.i.payload))
-        return wrong, *self._length(m, valid & (count[2:] == 2), count[:2], word_bytes)
+        return wrong, *self._length(m, come, sent, word_bytes)
 
-    def _length(self, m: Module, valid: Value, place: Value, word_bytes: int) -> tuple[Value, Value]:
-        """Keep the body's length, and count its bytes; see `_header`."""
+    def _length(self, m: Module, come: Value, length: Signal, word_bytes: int) -> tuple[Value, Value]:
+        """Keep the body's length, and count its bytes; see `_header`.
+
+        Parameters
+        ----------
+        come: strobe, behind the last byte of `length`.
+        """
         most = self.array.words * word_bytes
         left, beyond, unfit, last = Signal(range(most + 1)), Signal(), Signal(), Signal()
-        for index in range(4):
-            low, high = 8 * index, min(8 * index + 8, len(left))
-            with m.If(valid & (place == index)):
-                if low < high:
-                    m.d.sync += left[low:high].eq(self.i.payload)
-                rest = self.i.payload[max(high - low, 0) :]
-                m.d.sync += [beyond.eq((beyond if index else 0) | (rest != 0)), last.eq(0)]
-        with m.If(self.take):
+        with m.If(come):
+            m.d.sync += [left.eq(length), beyond.eq(length[len(left) :] != 0), last.eq(0)]
+        with m.Elif(self.take):
             m.d.sync += [left.eq(left - 1), last.eq(left == 2)]
         partial = left[: (word_bytes - 1).bit_length()] != 0
         m.d.sync += unfit.eq(beyond | partial | (left == 0) | (left > most))
@@ -168,7 +173,7 @@ class Loader(wiring.Component):
         state = Signal(32, reset_less=True, init=crc ^ 0xFFFFFFFF)
         mixed, trailer = Signal(8), Signal()
         m.d.comb += [
-            trailer.eq(phase == _Phase.TRAILER),
+            trailer.eq(phase[3]),
             mixed.eq(Mux(trailer, 0, state[:8] ^ self.i.payload)),
             self.crc.eq(~state),
         ]

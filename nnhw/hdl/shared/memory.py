@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.large_ram import LARGE_BITS, check_large
+from nnhw.engines.large_ram import LARGE_BITS, LUT_RAM_WORDS, check_large
 from nnhw.hdl.carry import family_of
-from nnhw.hdl.memory import block_ram, large_rams
+from nnhw.hdl.memory import block_ram, large_rams, lut_ram
 
 
 class WordMemory(wiring.Component):
@@ -61,6 +61,8 @@ class WordMemory(wiring.Component):
 class WordRam(wiring.Component):
     """A block RAM of wide rows that is written a memory word at a time, and read a row at a time.
 
+    A few rows are in LUTs where the device has such memories.
+
     Parameters
     ----------
     rows, bits: of the RAM, and of a row.
@@ -82,20 +84,21 @@ class WordRam(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         parts = [
-            self._part(m, index, min(self.word_bits, self.bits - low))
+            self._part(m, index, min(self.word_bits, self.bits - low), platform)
             for index, low in enumerate(range(0, self.bits, self.word_bits))
         ]
         m.d.comb += self.data.eq(Cat(*parts))
         return m
 
-    def _part(self, m: Module, index: int, bits: int) -> Value:
+    def _part(self, m: Module, index: int, bits: int, platform: object) -> Value:
         """Add the RAM of one word of each row."""
         if self.rows == 1:
             row = Signal(bits, name=f"row_{index}", reset_less=True)
             with m.If(self.write[index]):
                 m.d.sync += row.eq(self.i_data)
             return row
-        m.submodules[f"part_{index}"] = memory = block_ram(self.rows, bits)
+        few = self.rows <= LUT_RAM_WORDS.get(family_of(platform) or "", 0)
+        m.submodules[f"part_{index}"] = memory = (lut_ram if few else block_ram)(self.rows, bits)
         writer, reader = memory.write_port(), memory.read_port()
         m.d.comb += [
             writer.en.eq(self.write[index]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,7 +21,7 @@ class Schedule(wiring.Component):
     -------
     run: in, the record runs; while it does not, the loops start anew.
     spaced: in, a position begins when the one before is no more `held`, behind one idle cycle at least. held: in.
-    <loop>_count, steps, gap: in, fields of the descriptor.
+    <loop>_count, <loop>_single, steps, steps_single, gap, gapless: in, fields of the descriptor.
     step: out, the array makes a step in this cycle.
     fresh: out, it is the first of its word. entry: out, a cycle later, what leads to the next word's address.
     tap: out, it is the last of all words of a tap.
@@ -32,7 +32,8 @@ class Schedule(wiring.Component):
     def __init__(self, array: ArrayConfig) -> None:
         self.array = array
         shapes = field_shapes(array)
-        names = (*(f"{name}_count" for name in LOOPS), "steps", "gap")
+        counters = (*(f"{name}_{part}" for name in LOOPS for part in ("count", "single")), "steps", "steps_single")
+        names = (*counters, "gap", "gapless")
         outputs = {name: Out(1) for name in ("step", "fresh", "tap", "position", "store", "done")}
         super().__init__(
             {"run": In(1), "spaced": In(1), "held": In(1), **{name: In(shapes[name]) for name in names}, **outputs}
@@ -43,19 +44,20 @@ class Schedule(wiring.Component):
         m = Module()
         active, ended = Signal(), Signal()
         lasts, anew = Signal(len(LOOPS)), ~self.run
-        word_end = iterations(m, "steps", self.steps, self.step, anew)
-        ends: Value = self.step & word_end
+        word_end = iterations(m, "steps", self.steps, self.step, anew, self.steps_single)
         for level, name in enumerate(LOOPS):
-            if level == len(_TAPS):
+            ends = self.step & Cat(word_end, lasts[:level]).all()
+            if level >= len(_TAPS):
                 # The outer loops hear of it one cycle late; a position takes two cycles or more.
-                ends = ended
-            m.d.comb += lasts[level].eq(iterations(m, name, getattr(self, f"{name}_count"), ends, anew))
-            ends = ends & lasts[level]
+                ends = Cat(ended, lasts[len(_TAPS) : level]).all()
+            limit, single = (getattr(self, f"{name}_{part}") for part in ("count", "single"))
+            wraps = level < len(LOOPS) - 1
+            m.d.comb += lasts[level].eq(iterations(m, name, limit, ends, anew, single, wraps=wraps))
         everything = self.position & lasts[len(_TAPS) :].all()
         m.d.comb += [
             self.step.eq(active),
             self.tap.eq(word_end & lasts[0]),
-            self.position.eq(word_end & lasts[: len(_TAPS)].all()),
+            self.position.eq(Cat(word_end, lasts[: len(_TAPS)]).all()),
             self.store.eq(lasts[len(_TAPS) : len(_TAPS + _WINDOW)].all()),
         ]
         m.d.sync += [ended.eq(self.step & self.position), self.done.eq(self.step & everything)]
@@ -76,17 +78,20 @@ class Schedule(wiring.Component):
 
     def _idle(self, m: Module, active: Signal, everything: Value) -> None:
         """Add the gap in front of each position; in front of the first one there is a cycle at least."""
-        count, gapless = Signal.like(self.gap, init=1), Signal()
-        m.d.sync += gapless.eq(self.gap == 0)
+        count, gapless = Signal.like(self.gap, init=1), self.gapless
+        reached, over = Signal(), Signal()
+        # What has been reached is kept, so that the counter needs no enable.
+        m.d.comb += over.eq(reached | (count == self.gap))
+        with m.If(active | ~self.run | self.done):
+            m.d.sync += [count.eq(1), reached.eq(0)]
+        with m.Else():
+            m.d.sync += [count.eq(count + 1), reached.eq(over)]
         with m.If(~self.run | self.done):
-            m.d.sync += [count.eq(1), active.eq(0)]
+            m.d.sync += active.eq(0)
         with m.Elif(~active):
-            with m.If((count == self.gap) | gapless):
-                m.d.sync += active.eq(~self.held)
-            with m.Else():
-                m.d.sync += count.eq(count + 1)
+            m.d.sync += active.eq((over | gapless) & ~self.held)
         with m.Elif(self.position):
-            m.d.sync += [count.eq(1), active.eq(gapless & ~self.spaced & ~everything)]
+            m.d.sync += active.eq(gapless & ~self.spaced & ~everything)
 
 
 def _first(lasts: Value, number: int) -> Value:
@@ -97,18 +102,30 @@ def _first(lasts: Value, number: int) -> Value:
     return entry
 
 
-def iterations(m: Module, name: str, limit: Value, advance: Value, anew: Value) -> Signal:
+def iterations(
+    m: Module,
+    name: str,
+    limit: Value,
+    advance: Value,
+    anew: Value,
+    single: Value | None = None,
+    *,
+    wraps: bool = True,
+) -> Signal:
     """Count iterations, `limit` of them behind the first; return the registered flag "last iteration".
 
     Parameters
     ----------
     limit: does not change in the two cycles before the first one.
     anew: begin with the first one.
+    single: `limit` is 0, in the cycle before the first one; None: it is looked at here.
+    wraps: the first one follows the last; else only `anew` brings it back.
     """
     count, last = Signal(len(limit), name=f"count_{name}", init=1), Signal(name=f"last_{name}")
-    single = Signal(name=f"single_{name}")
-    m.d.sync += single.eq(limit == 0)
-    with m.If(anew | (advance & last)):
+    if single is None:
+        single = Signal(name=f"single_{name}")
+        m.d.sync += single.eq(limit == 0)
+    with m.If(anew | (advance & last) if wraps else anew):
         m.d.sync += [count.eq(1), last.eq(single)]
     with m.Elif(advance):
         m.d.sync += [count.eq(count + 1), last.eq(count == limit)]

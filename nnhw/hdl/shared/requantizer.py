@@ -10,16 +10,15 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
-from nnhw.engines.shared.cycles import factor_digits, factor_levels
+from nnhw.engines.shared.cycles import factor_levels
 
 
 @dataclass(frozen=True)
 class Term:
-    """A partial sum on its way through the tree: `value << shift`, and `carry << shift` that is not in it yet."""
+    """A partial sum on its way through the tree: `value << shift`."""
 
     value: Value
     shift: int
-    carry: Value
 
 
 def low_bits(array: ArrayConfig) -> int:
@@ -37,30 +36,37 @@ class Requantizer(wiring.Component):
 
     Members
     -------
-    sum: in. factor: in, in the cycle before.
+    sum: in. digits: in, of its factor; see `nnhw.engines.shared.records.recode`.
     addend_low: in, its `low_bits`, `factor_levels` cycles behind the sum. addend_high: in, the rest, a cycle later.
-    shift, even, parity, low, high: in, fields of the descriptor.
+    shift, even, parity: in, fields of the descriptor. not_low, not_high: in, complements of others.
     code: out.
     """
 
     def __init__(self, array: ArrayConfig) -> None:
         self.array = array
         code = signed(array.activation_bits)
-        low = min(low_bits(array), array.addend_bits)
         super().__init__(
-            {
+            {name: In(bits) for name, (_, bits, _) in self.pieces(array).items()}
+            | {
                 "sum": In(signed(array.sum_bits)),
-                "factor": In(array.factor_bits),
-                "addend_low": In(low),
-                "addend_high": In(max(array.addend_bits - low, 1)),
                 "shift": In(2),
                 "even": In(1),
                 "parity": In(1),
-                "low": In(code),
-                "high": In(code),
+                "not_low": In(code),
+                "not_high": In(code),
                 "code": Out(code),
             }
         )
+
+    @staticmethod
+    def pieces(array: ArrayConfig) -> dict[str, tuple[int, int, int]]:
+        """Return (lowest bit, bits, cycles behind the sum) of each piece of a lane's constants."""
+        low, end, levels = low_bits(array), array.stored_addend_bits, factor_levels(array)
+        return {
+            "digits": (end, 2 * array.digits, 0),
+            "addend_low": (0, low, levels),
+            "addend_high": (low, end - low, levels + 1),
+        }
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -73,28 +79,14 @@ class Requantizer(wiring.Component):
         m.d.sync += register.eq(value)
         return register
 
-    def _digits(self, m: Module) -> list[Value]:
-        """Return the digits: 0, 1, 2 as they are, and 3 for -1.
-
-        A digit of two bits b1 b0 and the carry c from below carries where b1 and (b0 or c): which is what a carry
-        chain does that adds b1 and (b1 and b0).
-        """
-        count = factor_digits(self.array)
-        bits = Cat(self.factor, self.factor[-1].replicate(2 * count - len(self.factor)))
-        pairs = [bits[2 * k : 2 * k + 2] for k in range(count)]
-        ones, both = Cat(pair[1] for pair in pairs), Cat(pair.all() for pair in pairs)
-        carries = (ones + both) ^ ones ^ both
-        # 3 and 4 become -1 and 0; a carry changes the digit by one, so that -1 keeps the pattern 3.
-        return [self._register(m, f"digit_{k}", (pair + carries[k])[:2]) for k, pair in enumerate(pairs)]
-
     def _number(self, m: Module) -> Value:
         """Return sum * factor + addend."""
         terms = []
         once, twice = self.sum, self.sum << 1
-        for k, digit in enumerate(self._digits(m)):
+        for k in range(self.array.digits):
+            digit = self.digits[2 * k : 2 * k + 2]
             multiple = Mux(digit[1], Mux(digit[0], ~once, twice), Mux(digit[0], once, 0))
-            value = self._register(m, f"product_{k}", multiple, signed(len(twice)))
-            terms.append(Term(value, 2 * k, self._register(m, f"negative_{k}", digit.all())))
+            terms.append(Term(self._register(m, f"product_{k}", multiple, signed(len(twice))), 2 * k))
         for level in range(factor_levels(self.array) - 1):
             terms = self._level(m, level, terms)
         return self._last(m, *terms)
@@ -104,32 +96,26 @@ class Requantizer(wiring.Component):
         sums = []
         for index in range(0, len(terms), 2):
             low, name = terms[index], f"tree_{level}_{index}"
-            carry = self._register(m, f"carry_{level}_{index}", low.carry)
             if index + 1 == len(terms):
-                sums.append(Term(self._register(m, name, low.value), low.shift, carry))
+                sums.append(Term(self._register(m, name, low.value), low.shift))
                 continue
             high = terms[index + 1]
             distance = high.shift - low.shift
-            total = _add(low.value.shift_right(distance), high.value, high.carry)
+            total = low.value.shift_right(distance) + high.value
             value = Cat(low.value[:distance], total).as_signed()
-            sums.append(Term(self._register(m, name, value), low.shift, carry))
+            sums.append(Term(self._register(m, name, value), low.shift))
         return sums
 
     def _last(self, m: Module, low: Term, high: Term) -> Value:
         """Add the last two terms, and the addend in two pieces: its low bits one cycle early."""
         distance, bits = high.shift, number_bits(self.array)
-        upper = _add(low.value.shift_right(distance), high.value, high.carry)
-        upper = self._register(m, "upper", upper, signed(bits - distance))
-        rest: Value = Const(0, distance + 1)
-        addend_low: Value = self.addend_low
-        addend_high: Value = self.addend_high.as_signed()
-        if self.array.addend_bits <= distance:
-            addend_low = Cat(addend_low, addend_low[-1].replicate(distance - len(addend_low)))
-            addend_high = self._register(m, "sign", addend_low[-1]).replicate(bits - distance).as_signed()
-        rest = Cat(Const(1, 1), low.value[:distance]) + Cat(low.carry, addend_low)
-        rest = self._register(m, "rest", rest[1:], unsigned(distance + 1))
-        total = _add(upper, addend_high, rest[-1])[: bits - distance]
-        return self._register(m, "number", Cat(rest[:-1], total).as_signed(), signed(bits))
+        upper = self._register(m, "upper", low.value.shift_right(distance) + high.value, signed(bits - distance))
+        rest = self._register(m, "rest", low.value[:distance] + self.addend_low, unsigned(distance + 1))
+        total = _add(upper, self.addend_high.as_signed(), rest[-1])[: bits - distance]
+        # Of bits below all shifts, only whether there is a one matters.
+        passed = min(distance, self.array.shifts[0])
+        below = Cat(rest[:passed].any(), Const(0, passed - 1)) if passed else Const(0, 0)
+        return self._register(m, "number", Cat(below, rest[passed:-1], total).as_signed(), signed(bits))
 
     def _finish(self, m: Module, number: Value) -> None:
         """Shift, round and clamp: four registers, and the choice of the code behind them."""
@@ -157,10 +143,12 @@ class Requantizer(wiring.Component):
         rounded = self._register(m, "rounded", (quotient - tie)[: bits + 1].as_signed())
         fits = self._register(m, "fits_later", fits)
         negative = self._register(m, "negative_last", negative)
-        below = self._register(m, "below", Mux(fits, (rounded - self.low)[-1], negative))
-        above = self._register(m, "above", Mux(fits, (self.high - rounded)[-1], ~negative))
+        # Carry chains take no complement of what they subtract without a cell for each bit.
+        below = self._register(m, "below", Mux(fits, _add(rounded, self.not_low, Const(1))[-1], negative))
+        above = self._register(m, "above", ~Mux(fits, (rounded + self.not_high)[-1], negative))
         kept = self._register(m, "kept", rounded[:bits])
-        m.d.comb += self.code.eq(Mux(below, self.low, Mux(above, self.high, kept.as_signed())))
+        border = Mux(below, ~self.not_low, ~self.not_high).as_signed()
+        m.d.comb += self.code.eq(Mux(below | above, border, kept.as_signed()))
 
 
 def _add(a: Value, b: Value, carry: Value) -> Value:

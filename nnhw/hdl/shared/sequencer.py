@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,8 +13,8 @@ from nnhw.hdl.shared.address import ENTRIES, NEXT, ONE, START
 from nnhw.hdl.shared.descriptor import field_shapes
 
 
-class Phase(enum.Enum):
-    """What the word is that was fetched."""
+class Phase(enum.IntEnum):
+    """What the word is that was fetched: a bit for each."""
 
     DESCRIPTOR = 0
     CONSTANTS = 1
@@ -28,8 +28,9 @@ class Sequencer(wiring.Component):
     Members
     -------
     enable: in, there is a program; without, the engine stays at its beginning.
-    kind, raw, rows, last: in, fields of the descriptor.
-    done: in, strobe, behind the record's last cycle of work. waiting: in, raw results have not left.
+    kind, channelwise, raw, rows, last: in, fields of the descriptor.
+    done: in, strobe, behind the record's last cycle of work. ending: in, of a transfer, in the cycle before.
+    waiting: in, raw results have not left.
     fill, emit, run: out, such a record runs; `begin`: out, strobe, a record begins. point: out, it runs right behind.
     read: out, fetch a word. entry, clear, advance: out, for the address.
     take_descriptor, take_step, take_constant, take_weight: out, one bit for each word of such a thing: it has come.
@@ -42,12 +43,12 @@ class Sequencer(wiring.Component):
         self.array = array
         shapes = field_shapes(array)
         self._majors = max(-(-descriptor_words(array) // step_words(array)), array.lanes)
-        strobes_in = ("enable", "done", "waiting", "row_step", "row_clear")
+        strobes_in = ("enable", "ending", "done", "waiting", "row_step", "row_clear")
         strobes_out = ("fill", "emit", "run", "begin", "point", "read", "clear", "advance")
         super().__init__(
             {name: In(1) for name in strobes_in}
             | {name: Out(1) for name in strobes_out}
-            | {name: In(shapes[name]) for name in ("kind", "raw", "rows", "last")}
+            | {name: In(shapes[name]) for name in ("kind", "channelwise", "raw", "rows", "last")}
             | {
                 "entry": Out(range(ENTRIES)),
                 "take_descriptor": Out(descriptor_words(array)),
@@ -83,9 +84,10 @@ class Sequencer(wiring.Component):
         with m.If(point & second):
             m.d.sync += [point.eq(0), work.eq(1), self.run.eq(is_compute)]
             m.d.sync += [self.fill.eq(self.kind == Kind.FILL), self.emit.eq(self.kind == Kind.EMIT)]
+        with m.If(self.ending):
+            m.d.sync += [self.fill.eq(0), self.emit.eq(0)]
         with m.If(work & self.done):
-            m.d.sync += [work.eq(0), tail.eq(is_compute), seek.eq(~is_compute)]
-            m.d.sync += [self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
+            m.d.sync += [work.eq(0), tail.eq(is_compute), seek.eq(~is_compute), self.run.eq(0)]
         with m.If(work):
             m.d.sync += left.eq(tail_cycles(self.array) - 3)  # `done` comes one cycle late, and so does `over`
         with m.Elif(left != 0):
@@ -103,7 +105,7 @@ class Sequencer(wiring.Component):
     def _arrivals(self, m: Module, fetched: Signal) -> None:
         """Say what each fetched word is: it comes two cycles behind its read."""
         array, each = self.array, step_words(self.array)
-        phase, coming, came = Signal(Phase), Signal(), Signal()
+        phase, coming, came = Signal(len(Phase), init=1 << Phase.DESCRIPTOR), Signal(), Signal()
         most = max(each, array.constant_words, array.row_words)
         word, end, last = Signal(range(max(most, 2))), Signal(), Signal()
         m.d.sync += [coming.eq(self.read), came.eq(coming)]
@@ -115,36 +117,44 @@ class Sequencer(wiring.Component):
         }
         takes = (self.take_step, self.take_constant, self.take_weight)
         for (this, count), take in zip(phases.items(), takes, strict=True):
-            here = phase == this
+            here = phase[this]
             if this is Phase.DESCRIPTOR and descriptor_words(array) > each * ONE:
                 here &= self.major < ONE
             for index in range(count):
                 m.d.comb += take[index].eq(valid & here & (word == index))
-            with m.If(phase == this):
-                m.d.comb += end.eq(word == count - 1)
-        for index in range(descriptor_words(array)):
-            here = (self.major == index // each) & (word == index % each)
-            m.d.comb += self.take_descriptor[index].eq(valid & (phase == Phase.DESCRIPTOR) & here)
-
-        descriptor_end = valid & (phase == Phase.DESCRIPTOR) & self.take_descriptor[-1]
-        constants_end = valid & (phase == Phase.CONSTANTS) & end & (self.major == array.lanes - 1)
-        filled = valid & (phase == Phase.WEIGHTS) & end
-        m.d.comb += fetched.eq(phase == Phase.NOTHING)
+            last_word = Const(count - 1, len(word))
+            if this is Phase.WEIGHTS:
+                last_word = Mux(self.channelwise, array.channelwise_words - 1, last_word)
+            with m.If(phase[this]):
+                m.d.comb += end.eq(word == last_word)
+        # A register for each word of a descriptor: what they enable has no time for a decoder.
+        turn = Signal(descriptor_words(array))
         with m.If(self.begin):
-            m.d.sync += [phase.eq(Phase.DESCRIPTOR), self.major.eq(0), word.eq(0)]
+            m.d.sync += turn.eq(1)
+        with m.Elif(valid):
+            m.d.sync += turn.eq(turn << 1)
+        m.d.comb += self.take_descriptor.eq(turn & valid.replicate(len(turn)))
+
+        descriptor_end = self.take_descriptor[-1]
+        lanes_end = self.major == array.lanes // array.constant_lanes - 1
+        constants_end = valid & phase[Phase.CONSTANTS] & end & lanes_end
+        filled = valid & phase[Phase.WEIGHTS] & end
+        m.d.comb += fetched.eq(phase[Phase.NOTHING])
+        with m.If(self.begin):
+            m.d.sync += [phase.eq(1 << Phase.DESCRIPTOR), self.major.eq(0), word.eq(0)]
         with m.Elif(valid):
             m.d.sync += word.eq(Mux(end, 0, word + 1))
             with m.If(end):
                 m.d.sync += self.major.eq(self.major + 1)
             with m.If(descriptor_end):
-                m.d.sync += [word.eq(0), self.major.eq(0), phase.eq(Phase.NOTHING)]
+                m.d.sync += [word.eq(0), self.major.eq(0), phase.eq(1 << Phase.NOTHING)]
                 with m.If(self.kind == Kind.COMPUTE):
-                    m.d.sync += phase.eq(Mux(self.raw == 0, Phase.CONSTANTS, Phase.WEIGHTS))
+                    m.d.sync += phase.eq(Mux(self.raw == 0, 1 << Phase.CONSTANTS, 1 << Phase.WEIGHTS))
             with m.Elif(constants_end):
-                m.d.sync += phase.eq(Phase.WEIGHTS)
+                m.d.sync += phase.eq(1 << Phase.WEIGHTS)
             with m.If(filled & last):
-                m.d.sync += phase.eq(Phase.NOTHING)
-        m.d.comb += last.eq(self._row(m, self.begin | (fetched & self.read), filled, phase != Phase.WEIGHTS))
+                m.d.sync += phase.eq(1 << Phase.NOTHING)
+        m.d.comb += last.eq(self._row(m, self.begin | (fetched & self.read), filled, ~phase[Phase.WEIGHTS]))
 
     def _row(self, m: Module, anew: Value, filled: Value, before: Value) -> Signal:
         """Count rows of weights, while they are fetched and while they are used; return whether it is the last one."""

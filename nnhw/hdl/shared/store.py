@@ -15,7 +15,7 @@ class Collector(wiring.Component):
     Members
     -------
     codes, valid: in, the codes that leave the requantizers.
-    store: in, with the last codes of a position: it is the last of a pixel.
+    store: in, with the first codes of a position: it is the last of a pixel.
     clear: in, strobe: a record begins.
     granule, full: out, the codes of a pixel, in the cycle in which `full` is set.
     """
@@ -42,8 +42,14 @@ class Collector(wiring.Component):
         for unit, code in enumerate(self.codes):
             old = self.granule[unit * bits : (unit + 1) * bits].as_signed()
             joined.append(Mux(first | (code > old), code, old))
+        store: Value = self.store
+        if array.drain_cycles > 1:
+            kept = Signal()
+            with m.If(self.valid & (count == 0)):
+                m.d.sync += kept.eq(self.store)
+            store = kept
         m.d.comb += last.eq(self.valid & (count == array.drain_cycles - 1))
-        m.d.sync += self.full.eq(last & self.store)
+        m.d.sync += self.full.eq(last & store)
         with m.If(self.valid):
             m.d.sync += self.granule.eq(Cat(self.granule[bits * array.drains :], *joined))
             if array.drain_cycles > 1:
@@ -51,7 +57,7 @@ class Collector(wiring.Component):
         with m.If(self.clear):
             m.d.sync += first.eq(1)
         with m.Elif(last):
-            m.d.sync += first.eq(self.store)
+            m.d.sync += first.eq(store)
         return m
 
 
@@ -101,7 +107,7 @@ class WriteRegister(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         array, word_bits = self.array, self.array.word_bits
-        content = Signal(self.width, reset_less=True)
+        content = Signal(self.width)
         pending, fresh = Signal(), Signal(init=1)
         m.d.comb += [
             self.word.eq(content),
@@ -124,22 +130,25 @@ class WriteRegister(wiring.Component):
             m.d.sync += fresh.eq(1)
         with m.Elif(self.take):
             m.d.sync += fresh.eq(end)
+        moves = self.full | self.write_granule if array.parts > 1 else self.full
         size = word_bits // len(slots)
         repeated = Cat(*[self.granule] * (word_bits // min(array.granule_bits, word_bits)))[: self.width]
         beat_slots = len(self.beat) // size
+        # What lies above is zero when a granule comes, and a beat while a granule is written: so one gate joins them.
+        beat = self.beat & (~pending).replicate(len(self.beat))
         for index, chosen in enumerate(slots):
             low = index * size
-            inner = self.beat[index % beat_slots * size :][:size] & chosen.replicate(size)
-            if array.parts > 1:
-                inner = Mux(pending, content[low + word_bits : low + word_bits + size], inner)
-            with m.If(self.full | (self.take & (chosen | fresh)) | (self.write_granule if array.parts > 1 else 0)):
-                m.d.sync += content[low : low + size].eq(Mux(self.full, repeated[low : low + size], inner))
+            above = content[low + word_bits : low + word_bits + size]
+            mine = beat[index % beat_slots * size :][:size]
+            with m.If(moves | (self.take & chosen)):
+                m.d.sync += content[low : low + size].eq(Mux(self.full, repeated[low : low + size], mine) | above)
+            with m.If(self.take & fresh & ~chosen):
+                m.d.sync += content[low : low + size].eq(0)
         for low in range(word_bits, self.width, word_bits):
             above = content[low + word_bits : low + 2 * word_bits]
-            with m.If(self.full | self.write_granule):
-                m.d.sync += content[low : low + word_bits].eq(
-                    Mux(self.full, self.granule[low : low + word_bits], above)
-                )
+            with m.If(moves):
+                full = self.full.replicate(word_bits)
+                m.d.sync += content[low : low + word_bits].eq((self.granule[low : low + word_bits] & full) | above)
         return m
 
     def _slots(self, m: Module) -> tuple[list[Value], Value]:

@@ -16,12 +16,12 @@ class Transfers(wiring.Component):
 
     Members
     -------
-    fill, emit: in, such a record runs. anew: in, one may run next.
-    kind, pixels, elements, flip: in, fields of the descriptor.
+    fill, emit: in, such a record runs, up to the cycle of `ending`. anew: in, one may run next.
+    kind, pixels, pixels_single, elements, elements_single, flip: in, fields of the descriptor.
     i: stream of beats. take, beat, flush: out, to the register of words that are written.
     word: in, what was read, the next element in the lowest codes. read, shift: out, for the next word, the next codes.
     o: stream of bytes.
-    done: out, strobe, behind the last cycle of a record.
+    ending: out, the last cycle of a record. done: out, a cycle later.
 
     Timing: a beat a cycle; an element a cycle, two cycles more for each word.
     """
@@ -37,6 +37,8 @@ class Transfers(wiring.Component):
                 "kind": In(2),
                 "pixels": In(SIZE_BITS),
                 "elements": In(SIZE_BITS),
+                "pixels_single": In(1),
+                "elements_single": In(1),
                 "flip": In(1),
                 "i": In(stream.Signature(beat)),
                 "take": Out(1),
@@ -46,6 +48,7 @@ class Transfers(wiring.Component):
                 "read": Out(1),
                 "shift": Out(1),
                 "o": Out(stream.Signature(8)),
+                "ending": Out(1),
                 "done": Out(1),
             }
         )
@@ -55,7 +58,7 @@ class Transfers(wiring.Component):
         sent = Signal()
         flipped = [Cat(code[:-1], code[-1] ^ self.flip) for code in self.i.payload]
         m.d.comb += [
-            self.i.ready.eq(self.fill & ~self.done),
+            self.i.ready.eq(self.fill),
             self.take.eq(self.i.ready & self.i.valid),
             self.beat.eq(Cat(*flipped)),
         ]
@@ -69,8 +72,10 @@ class Transfers(wiring.Component):
         limit: Value = self.elements
         if skipped:
             limit = Mux(self.kind == Kind.FILL, self.elements[skipped:], self.elements)
-        m.d.comb += self.flush.eq(iterations(m, "element", limit, step, anew))
-        m.d.sync += self.done.eq(step & self.flush & iterations(m, "pixel", self.pixels, step & self.flush, anew))
+        m.d.comb += self.flush.eq(iterations(m, "element", limit, step, anew, self.elements_single))
+        last = iterations(m, "pixel", self.pixels, step & self.flush, anew, self.pixels_single, wraps=False)
+        m.d.comb += self.ending.eq(step & self.flush & last)
+        m.d.sync += self.done.eq(self.ending)
 
     def _emit(self, m: Module, sent: Signal) -> None:
         """Read a word, wait for it, send its elements."""
@@ -81,7 +86,7 @@ class Transfers(wiring.Component):
         top = code[-1] ^ self.flip
         fill = (top & ~self.flip).replicate(8 - bits)
         m.d.comb += [
-            self.read.eq(self.emit & ~waiting & ~sending & ~self.done),
+            self.read.eq(self.emit & ~waiting & ~sending),
             self.o.valid.eq(sending),
             self.o.payload.eq(Cat(code[:-1], top, fill)),
             sent.eq(sending & self.o.ready),

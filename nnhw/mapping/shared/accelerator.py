@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import gcd, prod
 
 import numpy as np
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
+from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared.model import actions
 from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import Family
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import Budget
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.schedule import Network
-from nnhw.mapping.shared.compile import Compiled, compile_body, network_of
+from nnhw.mapping.shared.bands import Bands
+from nnhw.mapping.shared.compile import Compiled, compile_body, compile_network, network_of
+from nnhw.mapping.shared.fronts import Fronts
+from nnhw.mapping.shared.memory import ProgramTooLarge
+from nnhw.mapping.shared.needs import activation_bits
+from nnhw.mapping.shared.network import Network as Tasks
 from nnhw.mapping.shared.partition import Partition, partitions
-from nnhw.mapping.shared.search import choose_array
+from nnhw.mapping.shared.search import (
+    EXACT,
+    SLOWER,
+    Choice,
+    by_speed,
+    choose_array,
+    compiled_choice,
+    cost_fits,
+    least_cost,
+    least_estimate,
+)
+from nnhw.mapping.shared.tasks import STREAMING
 
-MOST_IN_FRONT = 2
-"""Layers in front of the shared engine: those that read wider codes than the others."""
-RESERVES = (0.15, 0.3, 0.5)
-"""Shares of the logic and block RAMs that are kept for layers in front, as they are tried."""
+MOST_IN_FRONT, MOST_IN_FRONT_ROOMY = 2, 8
+"""Layers in front of the shared engine: those that read wider codes than the others; or those of few channels, which
+leave most of a large array idle, where there is logic for them."""
+MOST_BEAT, MOST_BEAT_ROOMY = 4, 32
+"""Elements that come in a beat from layers in front."""
+ROOMY_LC = 30_000
+"""Logic cells of a device on which either may be more."""
+BANDS = (Bands(1, 4), Bands(1, 8), Bands(2, 5), Bands(2, 8), Bands(4, 5), Bands(6, 4), Bands(4, 10))
+"""Ways in which a program may begin, where it waits for layers in front."""
+WAITS = 1.01
+"""Cycles of an engine whose input makes it wait, as a multiple of its own, that are not worth a longer program."""
+LEAST_SHARED = 0.67
+"""Of the products, those that the shared engine makes at least where layers stand in front because they are small."""
+FRAMES = 3
+"""Frames until a queue is as full in front of each as in front of the next."""
+QUEUE_LC = 60
+"""About the logic cells of a queue."""
 LEAST_QUEUE = 128
 """Beats that a queue in front of the shared engine holds at least, to be worth its block RAM."""
 BYTE = IntType(0, 255)
@@ -43,20 +78,42 @@ def map_shared(body: Graph, board: str, budget: Budget, family: Family) -> tuple
     """
     found: list[tuple[Accelerator, Compiled]] = []
     refused: list[MappingError] = []
-    for partition in partitions(body, MOST_IN_FRONT):
+    is_roomy = budget.lc > ROOMY_LC
+    ways = _by_cycles(partitions(body, MOST_IN_FRONT_ROOMY), budget, family) if is_roomy else None
+    for partition in ways or partitions(body, MOST_IN_FRONT):
         try:
             found.append(_map_partition(body, partition, board, budget, family))
         except MappingError as error:
             refused.append(error)
+        if is_roomy and found:
+            break
     if not found:
         raise refused[0]
     return min(found, key=lambda pair: pair[0].schedule.interval_cycles)
 
 
+def _by_cycles(ways: list[Partition], budget: Budget, family: Family) -> list[Partition]:
+    """Return those ways of cutting that may run, the one first whose shared engine takes the fewest cycles."""
+    cycles, products = dict[int, int](), 0
+    for way in ways:
+        with suppress(MappingError):
+            network = network_of(way.back)
+            products = max(products, network.products)
+            if network.products < LEAST_SHARED * products:
+                break
+            cycles[way.layers] = least_estimate(network, budget, family, _beat(network, budget) if way.front else 1)
+    return sorted((way for way in ways if way.layers in cycles), key=lambda way: cycles[way.layers])
+
+
+def _beat(network: Tasks, budget: Budget) -> int:
+    """Return the elements that come in a beat from layers in front."""
+    return gcd(MOST_BEAT_ROOMY if budget.lc > ROOMY_LC else MOST_BEAT, network.values[network.source].shape[0])
+
+
 def map_program(body: Graph, board: str, array: ArrayConfig) -> tuple[Accelerator, Compiled]:
     """Make a program of an integer graph for an array that is there already. Raises: MappingError."""
     compiled = compile_body(body, array)
-    return _assembled(body, board, None, compiled), compiled
+    return _assembled(body, board, (), compiled), compiled
 
 
 def _map_partition(
@@ -65,47 +122,161 @@ def _map_partition(
     network = network_of(partition.back)
     if partition.front is None:
         choice = choose_array(network, budget, family)
-        return _assembled(body, board, None, choice.compiled), choice.compiled
-    for share in RESERVES:
-        kept = replace(budget, lc=budget.lc * (1 - share), ebr=int(budget.ebr * (1 - share)))
+        return _assembled(body, board, (), choice.compiled), choice.compiled
+    found = list[Pair]()
+    for pair in _pairs(Fronts(partition.front, board, budget, family), network, budget, family):
+        found.append(pair)
+        if len(found) == EXACT or budget.lc > ROOMY_LC:
+            break
+    if not found:
+        raise MappingError(
+            f"no array fits '{board}' beside engines of the first {partition.layers} layers; use {STREAMING}"
+        )
+    most = SLOWER * min(pair.interval for pair in found)
+    best = min((pair for pair in found if pair.interval <= most), key=lambda pair: (pair.cost.lc, pair.interval))
+    return _assembled(body, board, best.stages, best.compiled, best.front.input_format), best.compiled
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A shared engine with engines in front of it.
+
+    Parameters
+    ----------
+    front: the engines in front.
+    stages: these, and what brings their elements to the shared engine.
+    compiled: the program.
+    cost: of all of them.
+    """
+
+    front: Accelerator
+    stages: tuple[Stage, ...]
+    compiled: Compiled
+    cost: Cost
+
+    @cached_property
+    def interval(self) -> int:
+        """About the cycles from frame to frame: beats come evenly, as long as the queue has room."""
+        last, beats = self.stages[-1].config, self.compiled.config.i_beats
+        depth = last.depth if isinstance(last, FifoConfig) else 1
+        rate, level, cycles = min(1.0, beats / self.front.schedule.interval_cycles), 0.0, 0.0
+        for _ in range(FRAMES):
+            cycles = 0.0
+            for action in actions(self.compiled.config):
+                count = action.cycles
+                taken = count * (action.kind == "take")
+                passed = max(count, (taken - level) / rate)
+                level = min(depth, level + passed * rate - taken)
+                cycles += passed
+        return round(cycles)
+
+
+def _pairs(fronts: Fronts, network: Tasks, budget: Budget, family: Family) -> Iterator[Pair]:
+    """Yield shared engines that fit beside engines that keep up with them, until no other can be faster."""
+    best, source = None, network.values[network.source].shape
+    i_lanes = _beat(network, budget)
+    queue_ebr = family.block_rams(prod(source) // i_lanes, i_lanes * activation_bits(network))
+    arrays = by_speed(network, budget, family, i_lanes)
+    if budget.lc > ROOMY_LC:
+        arrays = _small_first(arrays, budget, family)
+    for cycles, array in arrays:
+        if best is not None and cycles > SLOWER * best:
+            return
+        least, choice = least_cost(array, budget, family), None
+        if not budget.spram and cost_fits(least, budget):
+            # What block RAMs the memory takes is known only now.
+            choice = _choice(network, array, budget, family)
+            if choice is None:
+                continue
+            least = choice.cost
+        left = _left(budget, least, i_lanes * array.activation_bits)
+        front = fronts.find(cycles, left, queue_ebr) if left is not None else None
+        if front is None or (best is not None and front.schedule.interval_cycles > SLOWER * best):
+            continue
+        choice = choice or _choice(network, array, budget, family)
+        left = _left(budget, choice.cost, 0) if choice is not None else None
+        if choice is None or left is None:
+            continue
+        stages = _joined(front, i_lanes, left, family)
+        pair = Pair(front, stages, choice.compiled, choice.cost + fronts.cost(front))
+        if budget.spram:
+            pair = _banded(pair, network)
+        best = pair.interval if best is None else min(best, pair.interval)
+        yield pair
+
+
+def _banded(pair: Pair, network: Tasks) -> Pair:
+    """Return a shared engine with the best of some ways in which its program may begin."""
+    for bands in BANDS:
+        if pair.interval <= WAITS * max(pair.front.schedule.interval_cycles, pair.compiled.cycles):
+            break
         try:
-            choice = choose_array(network, kept, family)
-            # The shared engine takes no input while it computes: those in front work on into a queue.
-            left = _left(budget, choice.cost)
-            front = map_body(partition.front, board, left, family=family)
-            queue = _queue(front, left, family)
-            return _assembled(body, board, front, choice.compiled, queue), choice.compiled
-        except MappingError as error:
-            reason = error
-    raise reason
+            other = replace(pair, compiled=compile_network(network, pair.compiled.config.array, bands))
+        except MappingError:
+            continue
+        pair = min(pair, other, key=lambda pair: pair.interval)
+    return pair
 
 
-def _left(budget: Budget, cost: Cost) -> Budget:
-    """Return what a shared engine leaves."""
-    return Budget(budget.lc - cost.lc, budget.ebr - cost.ebr, budget.dsp - cost.dsp, budget.spram - cost.spram)
+def _small_first(
+    arrays: Iterable[tuple[int, ArrayConfig]], budget: Budget, family: Family
+) -> Iterator[tuple[int, ArrayConfig]]:
+    """Yield arrays by their cycles, but the smallest first of those that are about as fast as the fastest left."""
+    left = list(arrays)
+    while left:
+        count = sum(cycles <= SLOWER * left[0][0] for cycles, _ in left)
+        yield from sorted(left[:count], key=lambda pair: (least_cost(pair[1], budget, family).lc, pair[0]))
+        left = left[count:]
 
 
-def _queue(front: Accelerator, left: Budget, family: Family) -> FifoConfig | None:
+def _choice(network: Tasks, array: ArrayConfig, budget: Budget, family: Family) -> Choice | None:
+    """Return an array with its program, or None if the memory is too small for it."""
+    try:
+        return compiled_choice(network, array, budget, family)
+    except ProgramTooLarge:
+        return None
+
+
+def _left(budget: Budget, cost: Cost, beat_bits: int) -> Budget | None:
+    """Return what a shared engine leaves, and what brings beats together and keeps them; None: too little."""
+    joining = 3 * beat_bits + QUEUE_LC if beat_bits else 0
+    if not cost_fits(cost + Cost(joining), budget):
+        return None
+    return Budget(budget.lc - cost.lc - joining, budget.ebr - cost.ebr, budget.dsp - cost.dsp, 0)
+
+
+def _joined(front: Accelerator, lanes: int, left: Budget, family: Family) -> tuple[Stage, ...]:
+    """Return the engines in front, what joins their elements to beats of the shared engine, and a queue of those."""
+    stages = front.stages
+    output = stages[-1].output
+    if lanes > 1:
+        config = ConvertConfig(1, lanes, output.element.bits, output.beats)
+        output = replace(output, lanes=lanes)
+        stages = (*stages, Stage("program.convert", "program", "", config, ((len(stages) - 1, 0),), output))
+    queue = _queue(stages, left, family)
+    if queue is None:
+        return stages
+    return (*stages, Stage("queue", "program", "", queue, ((len(stages) - 1, 0),), output))
+
+
+def _queue(stages: tuple[Stage, ...], left: Budget, family: Family) -> FifoConfig | None:
     """Return a FIFO for as much of a frame as the block RAMs hold that are left, or None for next to nothing."""
-    output = front.stages[-1].output
+    output = stages[-1].output
     bits, spare = (
         output.lanes * output.element.bits,
-        left.ebr - sum(cost(one.config, family).ebr for one in front.stages),
+        left.ebr - sum(cost(stage.config, family).ebr for stage in stages),
     )
     depth = bisect_right(range(output.beats), spare, lo=1, key=lambda depth: family.block_rams(depth, bits))
-    if depth <= LEAST_QUEUE:
+    if depth <= LEAST_QUEUE // output.lanes:
         return None
     return FifoConfig(min(depth, output.beats), output.lanes, output.element.bits, output.beats)
 
 
 def _assembled(
-    body: Graph, board: str, front: Accelerator | None, compiled: Compiled, queue: FifoConfig | None = None
+    body: Graph, board: str, stages: tuple[Stage, ...], compiled: Compiled, i_format: InputFormat | None = None
 ) -> Accelerator:
-    """Return the accelerator of a program, and of the engines in front of it, with a queue between them."""
+    """Return the accelerator of a program, and of the stages in front of it with the format of their input."""
     config, (source,), (output,) = compiled.config, body.inputs, body.output_nodes
-    stages = front.stages if front else ()
-    if queue is not None:
-        stages = (*stages, Stage("queue", "program", "", queue, ((len(stages) - 1, 0),), stages[-1].output))
     entry = (len(stages) - 1, 0) if stages else INPUT
     program = Stage(
         name="program",
@@ -116,7 +287,7 @@ def _assembled(
         output=Stream(1, config.o_beats, BYTE),
         products=compiled.network.products,
     )
-    i_format = front.input_format if front else InputFormat(source.type.shape, source.type.int_dtype, 1)
+    i_format = i_format or InputFormat(source.type.shape, source.type.int_dtype, 1)
     o_format = _output_format(compiled, body.node(compiled.network.output).type.shape, output.type.shape)
     schedule = Network((*stages, program), i_format.frame_beats, config.o_beats).schedule()
     return Accelerator(body.name, graph_hash(body), board, (*stages, program), i_format, o_format, schedule)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from nnhw.engines.shared import ArrayConfig, Emit, Fill, SharedConfig
 from nnhw.engines.shared.cycles import program_cycles
-from nnhw.engines.shared.records import Record, descriptor_words
+from nnhw.engines.shared.records import Record, descriptor_words, record_words
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph
 from nnhw.mapping.layers import as_map
 from nnhw.mapping.reader import read_layers
+from nnhw.mapping.shared.bands import Bands, banded, most_tasks
 from nnhw.mapping.shared.memory import Plan, memory_map, plan_memory, too_large
 from nnhw.mapping.shared.network import Network, read_network
 from nnhw.mapping.shared.tasks import STREAMING
 from nnhw.mapping.shared.tensors import Tensor, lay_out
 from nnhw.mapping.shared.tiles import Tiler
+
+WHOLE = Bands()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +92,12 @@ def network_of(body: Graph) -> Network:
     return read_network(layers, (source.name, shape, source.type.int_dtype), layers[-1].node)
 
 
-def compile_network(network: Network, array: ArrayConfig) -> Compiled:
+def compile_network(network: Network, array: ArrayConfig, bands: Bands = WHOLE) -> Compiled:
     """Return a network as a program.
+
+    Parameters
+    ----------
+    bands: how it begins.
 
     Raises
     ------
@@ -98,21 +105,30 @@ def compile_network(network: Network, array: ArrayConfig) -> Compiled:
     """
     tensors = lay_out(network, array)
     tilers = _tilers(network, tensors, array)
-    plan = plan_memory(network, tensors, tilers)
-    words = _program_words(network, tilers, array)
+    bands = replace(bands, tasks=min(bands.tasks, most_tasks(tilers, network.source)))
+    plan = plan_memory(network, tensors, tilers, bands.tasks)
+    words = _program_words(network, tensors, tilers, bands)
     if words + plan.words > array.words:
         raise too_large(plan, words, array)
     places = {name: words + place for name, place in plan.places.items()}
-    records: list[Record] = [_fill(network, tensors, places)]
-    for tiler in tilers:
-        records += tiler.records(places)
-    if network.output in tensors:
-        records.append(_emit(network, tensors, places))
-    config = SharedConfig(array, tuple(records))
+    config = SharedConfig(array, _records(network, tensors, tilers, bands, places))
     assert len(config.words) == words
     last = tilers[-1]
     offsets = np.broadcast_to(last.offset, last.task.channels) if last.target is None else None
     return Compiled(network, config, tensors, plan, offsets)
+
+
+def _records(
+    network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], bands: Bands, places: Mapping[str, int]
+) -> tuple[Record, ...]:
+    """Return the records of a program."""
+    fill = _fill(network, tensors, places)
+    records: list[Record] = [*banded(fill, tilers, bands, places)] if bands.tasks else [fill]
+    for tiler in tilers[bands.tasks :]:
+        records += tiler.records(places)
+    if network.output in tensors:
+        records.append(_emit(network, tensors, places))
+    return tuple(records)
 
 
 def _tilers(network: Network, tensors: Mapping[str, Tensor], array: ArrayConfig) -> tuple[Tiler, ...]:
@@ -128,11 +144,15 @@ def _tilers(network: Network, tensors: Mapping[str, Tensor], array: ArrayConfig)
     return tuple(found)
 
 
-def _program_words(network: Network, tilers: Sequence[Tiler], array: ArrayConfig) -> int:
+def _program_words(network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], bands: Bands) -> int:
     """Return the words of a program: descriptors, constants, weights."""
-    transfers = 1 + (network.output in network.values)
-    own = sum(tiler.record_words(tile) for tiler in tilers for tile in tiler.tiles)
-    return transfers * descriptor_words(array) + own
+    words, head = [sum(map(tiler.record_words, tiler.tiles)) for tiler in tilers], descriptor_words(tilers[0].array)
+    end = head * (network.output in network.values)
+    if not bands.tasks:
+        return head + sum(words) + end
+    nowhere = dict.fromkeys(tensors, 0)
+    start = banded(_fill(network, tensors, nowhere), tilers, bands, nowhere)
+    return sum(record_words(record, tilers[0].array) for record in start) + sum(words[bands.tasks :]) + end
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], places: Mapping[str, int]) -> Fill:

@@ -6,18 +6,23 @@ import itertools
 
 from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared.array import Requantizing
 from nnhw.mapping.cost import dsp_lc, tree_lc
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost, register_lc
 
 STEP_ENTRIES, STEP_BITS = 11, 22
 """Entries of the table of what is added to addresses, and bits of an entry beside the address."""
-SEQUENCER_LC = 1180
-"""Descriptor, counters, addresses, loading; fitted to two packed arrays, of 3,103 and 3,798 logic cells."""
-DIGIT_LC = 2.3
+SEQUENCER_LC = 1110
+"""Descriptor, counters, addresses, loading; fitted to four arrays of 2 to 8 bits, 2,600 to 4,000 logic cells."""
+DIGIT_LC = 2.2
 """Logic cells of the requantizer for each digit of a factor and bit of a sum: the product and its share of the tree."""
-FINISH_LC = 170
+FINISH_LC = 145
 """Rounding, clamping and shifting of one requantizer."""
+BLOCK_FINISH_LC, CODE_BIT_LC = 15, 12
+"""The same behind a DSP block: in all, and for each bit of a code; 54 with 4 bits and three shifts, 72 with four."""
+STEPS_LC = 5
+"""What counts the steps that a sum has reached."""
 
 
 def array_cost(array: ArrayConfig, family: Family, spram: bool) -> Cost:
@@ -46,21 +51,49 @@ def _lanes(array: ArrayConfig, family: Family) -> Cost:
 
 def _sequencing(array: ArrayConfig, family: Family) -> Cost:
     """Return the sequencer, the requantizers and the way of words from and to memory."""
-    requantizer = DIGIT_LC * (array.factor_bits // 2 + 1) * (array.sum_bits + 2) + FINISH_LC
     words = array.word_bits + register_lc(array.granule_bits + array.word_bits, family)
-    return Cost(SEQUENCER_LC + array.drains * requantizer + words)
+    blocks = array.drains * (array.requantizing == Requantizing.DSP)
+    return Cost(SEQUENCER_LC + array.drains * requantizer_lc(array) + words, dsp=blocks)
+
+
+def requantizer_lc(array: ArrayConfig) -> float:
+    """Return the logic cells of one requantizer."""
+    if array.requantizing == Requantizing.STEPS:
+        return array.steps * (array.sum_bits + 1) + STEPS_LC
+    if array.requantizing == Requantizing.DSP:
+        return BLOCK_FINISH_LC + CODE_BIT_LC * array.activation_bits + array.is_magnitude * array.sum_bits
+    return DIGIT_LC * array.digits * (array.sum_bits + 2) + FINISH_LC
 
 
 def _block_rams(array: ArrayConfig, family: Family, spram: bool) -> Cost:
     """Return the memories."""
-    digits, addend = array.factor_bits // 2 + 1, array.addend_bits
-    ends = (0, min(1 << (digits - 1).bit_length(), addend), addend, addend + array.factor_bits)
-    pieces = sum(_wide(array.drain_cycles, low, high, array, family) for low, high in itertools.pairwise(ends))
-    constants = array.drains * pieces
+    constants = sum((_piece(low, high, array, family) for low, high in itertools.pairwise(_constants(array))), Cost())
     cache = _wide(array.rows, 0, array.products * array.weight_bits, array, family)
     steps = _wide(STEP_ENTRIES, 0, array.address_bits + STEP_BITS, array, family)
-    memory = Cost(spram=family.large_rams(array.words, array.word_bits) or 0) if spram else None
-    return Cost(ebr=cache + constants + steps) + (memory or Cost(ebr=family.block_rams(array.words, array.word_bits)))
+    if spram:
+        memory = Cost(spram=family.large_rams(array.words, array.word_bits) or 0)
+    else:
+        memory = Cost(ebr=family.block_rams(array.words, array.word_bits, parts=array.slices))
+    return constants + Cost(ebr=cache + steps) + memory
+
+
+def _constants(array: ArrayConfig) -> tuple[int, ...]:
+    """Return where the pieces of a lane's constants begin and end."""
+    addend = array.addend_bits
+    if array.requantizing == Requantizing.STEPS:
+        return 0, array.constant_bits
+    if array.requantizing == Requantizing.DSP:
+        return 0, addend, addend + array.factor_bits
+    return 0, 1 << (array.digits - 1).bit_length(), array.stored_addend_bits, array.constant_bits
+
+
+def _piece(low: int, high: int, array: ArrayConfig, family: Family) -> Cost:
+    """Return the memories of bits low to high - 1 of all constants; few are in LUTs, where those are memories, too."""
+    if array.drain_cycles == 1:
+        return Cost(lc=array.drains * register_lc(high - low, family))
+    if array.drain_cycles <= family.lut_ram_words:
+        return Cost(lc=array.drains * -(-(high - low) // 4) * family.lut_ram_lc)
+    return Cost(ebr=array.drains * _wide(array.drain_cycles, low, high, array, family))
 
 
 def _wide(rows: int, low: int, high: int, array: ArrayConfig, family: Family) -> int:

@@ -57,9 +57,14 @@ class Plan:
         return sum(life.words for life in self.lives if life.born <= task <= life.dies)
 
 
-def plan_memory(network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler]) -> Plan:
-    """Return places for all values, with a peak as small as a beam search finds."""
-    lives = find_lives(network, tensors, tilers)
+def plan_memory(network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], turns: int = 0) -> Plan:
+    """Return places for all values, with a peak as small as a beam search finds.
+
+    Parameters
+    ----------
+    turns: of the first tasks, that take turns with each other and with the input.
+    """
+    lives = find_lives(network, tensors, tilers, turns)
     search = _Search(lives, tensors, tilers)
     places = search.run()
     first = min(places.values())
@@ -67,8 +72,10 @@ def plan_memory(network: Network, tensors: Mapping[str, Tensor], tilers: Sequenc
     return Plan(lives, {name: place - first for name, place in places.items()}, words)
 
 
-def find_lives(network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler]) -> tuple[Life, ...]:
-    """Return how long each storage is needed, in the order in which they begin."""
+def find_lives(
+    network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], turns: int = 0
+) -> tuple[Life, ...]:
+    """Return how long each storage is needed, in the order in which they begin; see `plan_memory`."""
     born, dies, spill = {network.source: -1}, {network.source: 0}, dict.fromkeys(tensors, 0)
     for index, tiler in enumerate(tilers):
         if tiler.target is not None:
@@ -79,6 +86,9 @@ def find_lives(network: Network, tensors: Mapping[str, Tensor], tilers: Sequence
             dies[source.storage] = index
     if network.output in dies:
         dies[network.output] = len(tilers)
+    for name, begin in born.items():
+        if begin < turns:
+            born[name], dies[name] = -1, max(dies[name], turns - 1)
     found = [Life(name, tensors[name].words(tilers[0].array) + spill[name], born[name], dies[name]) for name in born]
     return tuple(sorted(found, key=lambda life: life.born))
 

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from nnhw.engines.shared import ArrayConfig
-from nnhw.engines.shared.array import MOST_SHIFTS
+from nnhw.engines.shared.array import DSP_FACTOR_BITS, MOST_SHIFTS, Requantizing
 from nnhw.errors import MappingError
 from nnhw.ir import IntType
 from nnhw.mapping.family import Family
-from nnhw.mapping.shared.lines import Line, at_shift
+from nnhw.mapping.shared.lines import Line, at_shift, signed_bits
 from nnhw.mapping.shared.network import Network
 from nnhw.mapping.shared.tasks import STREAMING
 from nnhw.mapping.shared.tensors import lay_out
@@ -53,24 +55,35 @@ def weight_bits(network: Network) -> int:
     return bits
 
 
-def with_widths(network: Network, array: ArrayConfig) -> ArrayConfig:
+def with_widths(network: Network, array: ArrayConfig, requantizing: Requantizing) -> ArrayConfig:
     """Return an array with the widths and shifts that a network needs; lanes and memory do not matter to them.
 
     Parameters
     ----------
     array: large enough.
+
+    Raises
+    ------
+    MappingError: such requantizers do not serve the network.
     """
     tensors = lay_out(network, array)
     tilers = [Tiler(task, tensors, array) for task in network.tasks]
     functions = [tiler.lines for tiler in tilers if tiler.lines]
     shifts = choose_shifts(functions)
     lines = [at_shift(own, min(shift for shift in shifts if shift >= own[0].shift)) for own in functions]
+    factors = max((line.factor_bits for line in lines), default=2) + (SPARE_FACTOR_BITS if array.dsp else 0)
+    addends = max((line.addend_bits for line in lines), default=2)
+    if requantizing == Requantizing.DSP and factors > DSP_FACTOR_BITS:
+        # Signs and magnitudes; addends have a part of factors below zero.
+        factors = max(factors, *(signed_bits(-line.factor) for line in lines))
+        addends = max(addends, *(signed_bits(line.addend - np.minimum(line.factor, 0)) for line in lines))
     return replace(
         array,
         sum_bits=max(tiler.sum_bits for tiler in tilers),
-        factor_bits=max((line.factor_bits for line in lines), default=2) + (SPARE_FACTOR_BITS if array.dsp else 0),
-        addend_bits=max((line.addend_bits for line in lines), default=2),
+        factor_bits=factors,
+        addend_bits=addends,
         shifts=shifts,
+        requantizing=requantizing,
     )
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import prod
 
 from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared.array import MOST_STEP_BITS, Requantizing
 from nnhw.engines.shared.cycles import FETCH_LATENCY, POINT_CYCLES, tail_cycles
 from nnhw.errors import MappingError
 from nnhw.mapping.family import Family
 from nnhw.mapping.mapper import Budget
 from nnhw.mapping.resources import Cost
-from nnhw.mapping.shared.compile import Compiled, compile_network
+from nnhw.mapping.shared.bands import Bands
+from nnhw.mapping.shared.compile import WHOLE, Compiled, compile_network
 from nnhw.mapping.shared.cost import array_cost
 from nnhw.mapping.shared.memory import ProgramTooLarge
 from nnhw.mapping.shared.needs import activation_bits, weight_bits, with_rows, with_widths
@@ -24,20 +28,24 @@ SIMD = (1, 2, 4, 8, 16, 32)
 DRAINS = (1, 2, 4, 8)
 LARGE_WORD_BITS = 64
 """Large RAMs that stand side by side make words of so many bits at most."""
-WORD_BITS = (32, 64, 128, 256)
+WORD_BITS = (32, 64, 128, 256, 512)
 """Words of a memory in block RAM."""
 MOST_LOGIC_BITS = 4
 """Products whose narrower factor has more bits are made in DSP blocks, where there are any."""
 MOST_NARROW_PRODUCTS = 512
 """Products of 2-bit numbers that an array makes in a cycle at most: rows of weights are no wider."""
+LEAST_SHARE = 8
+"""Of the DSP blocks' products, one in so many is made by the smallest array that is tried."""
 MOST_ROWS = 2047
+MOST_STEP_SUM_BITS = 14
+"""Sums that are compared with steps have so many bits at most: beyond, the comparisons take more than a product."""
 EXACT = 6
 """Arrays that fit, of those with the shortest estimate, between which exact cycles and logic decide."""
 SLOWER = 1.02
 """Cycles, as a multiple of the fewest, that an array may take if it is smaller."""
 ROOMY = {"rows": MOST_ROWS, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
 """Limits that do not bind."""
-WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts")
+WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing")
 """What does not depend on the shape of an array."""
 
 
@@ -69,15 +77,13 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
     reasons: list[tuple[Cost, ArrayConfig]] = []
     refused: list[ProgramTooLarge] = []
     found: list[Choice] = []
-    for array in _by_speed(network, budget, family, i_lanes):
-        # Without large RAM the words of the memory follow from the program.
-        least = array if budget.spram else replace(array, words=family.block_ram_modes[0][0])
-        cost = array_cost(least, family, budget.spram > 0)
-        if not _fits(cost, budget):
+    for _, array in by_speed(network, budget, family, i_lanes):
+        cost = least_cost(array, budget, family)
+        if not cost_fits(cost, budget):
             reasons.append((cost, array))
             continue
         try:
-            choice = _compiled(network, array, budget, family)
+            choice = compiled_choice(network, array, budget, family)
         except ProgramTooLarge as error:
             refused.append(error)
             continue
@@ -94,31 +100,71 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
     raise MappingError(_too_small(reasons, budget))
 
 
-def _compiled(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> Choice | None:
+def least_cost(array: ArrayConfig, budget: Budget, family: Family) -> Cost:
+    """Return what an array takes at least: without large RAM the words of the memory follow from the program."""
+    least = array if budget.spram else replace(array, words=family.block_ram_modes[0][0])
+    return array_cost(least, family, budget.spram > 0)
+
+
+def compiled_choice(
+    network: Network, array: ArrayConfig, budget: Budget, family: Family, bands: Bands = WHOLE
+) -> Choice | None:
     """Return an array with its program; a memory in block RAM as small as it may be, or None if that is too large."""
-    compiled = compile_network(network, array)
+    compiled = compile_network(network, array, bands)
     if budget.spram:
         return Choice(compiled, array_cost(array, family, True))
     unit = family.block_ram_modes[0][0]
     need = compiled.program_words + compiled.plan.words
     small = replace(array, words=-(-need // unit) * unit)
     cost = array_cost(small, family, False)
-    return Choice(compile_network(network, small), cost) if _fits(cost, budget) else None
+    return Choice(compile_network(network, small, bands), cost) if cost_fits(cost, budget) else None
 
 
-def _by_speed(network: Network, budget: Budget, family: Family, i_lanes: int) -> Iterator[ArrayConfig]:
-    """Yield arrays with just what a network needs, those with the fewest cycles first."""
-    arrays: list[tuple[int, ArrayConfig]] = []
-    widths: ArrayConfig | None = None
+def by_speed(network: Network, budget: Budget, family: Family, i_lanes: int = 1) -> Iterator[tuple[int, ArrayConfig]]:
+    """Yield about the cycles of arrays with just what a network needs, and the arrays, those with the fewest first."""
+    found: list[tuple[int, ArrayConfig]] = []
+    widths: list[ArrayConfig] = []
     for shape in _arrays(network, budget, family):
         try:
-            widths = with_widths(network, shape) if widths is None else widths
-            array = replace(shape, i_lanes=i_lanes, **{name: getattr(widths, name) for name in WIDTHS})
-            cycles, rows = _estimate(network, array)
+            widths = widths or _all_widths(network, shape, budget, family)
+            arrays = [_with(shape, own, i_lanes) for own in widths]
+            cycles, rows = _estimate(network, arrays[0])
         except MappingError:
             continue
-        arrays.append((cycles, with_rows(array, rows, family)))
-    yield from (array for _, array in sorted(arrays, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes)))
+        found += [(cycles, with_rows(array, rows, family)) for array in arrays]
+    yield from sorted(found, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes))
+
+
+def least_estimate(network: Network, budget: Budget, family: Family, i_lanes: int) -> int:
+    """Return about the cycles of the largest and widest arrays, whatever they take; quick. Raises: MappingError."""
+    shapes = list(_arrays(network, budget, family))
+    most = max((shape.products, shape.drains) for shape in shapes)
+    widths, found = None, list[int]()
+    for shape in shapes:
+        if (shape.products, shape.drains) == most:
+            with suppress(MappingError):
+                widths = widths or with_widths(network, shape, Requantizing.LOGIC)
+                found.append(_estimate(network, _with(shape, widths, i_lanes))[0])
+    if not found:
+        raise MappingError("no array runs these layers")
+    return min(found)
+
+
+def _with(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int) -> ArrayConfig:
+    return replace(shape, i_lanes=i_lanes, **{name: getattr(widths, name) for name in WIDTHS})
+
+
+def _all_widths(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
+    """Return arrays with the widths that a network needs, for each way to requantize that may be the smallest."""
+    logic = with_widths(network, array, Requantizing.LOGIC)
+    if array.activation_bits <= MOST_STEP_BITS and logic.sum_bits <= MOST_STEP_SUM_BITS:
+        return [replace(logic, requantizing=Requantizing.STEPS)]
+    if family.name == "ice40" and budget.dsp and logic.fits_dsp:
+        try:
+            return [with_widths(network, array, Requantizing.DSP), logic]
+        except MappingError:
+            pass  # an addend is too wide with a part of its factor
+    return [logic]
 
 
 def _arrays(network: Network, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
@@ -133,7 +179,7 @@ def _arrays(network: Network, budget: Budget, family: Family) -> Iterator[ArrayC
             for word in words:
                 for drains in DRAINS:
                     dsp = lanes * simd <= blocks
-                    if blocks and not dsp:
+                    if blocks and (not dsp or LEAST_SHARE * lanes * simd < blocks):
                         continue
                     own = {"lanes": lanes, "simd": simd, "word_bits": word, "drains": drains, "dsp": dsp}
                     try:
@@ -143,11 +189,12 @@ def _arrays(network: Network, budget: Budget, family: Family) -> Iterator[ArrayC
 
 
 def _estimate(network: Network, array: ArrayConfig) -> tuple[int, int]:
-    """Return about the cycles of a frame, without input and output, and the rows of weights that are cached.
+    """Return about the cycles of a frame, without output, and the rows of weights that are cached.
 
     Raises: MappingError for what does not fit.
     """
-    tensors, cycles, rows = lay_out(network, array), 0, 0
+    source = network.values[network.source].shape
+    tensors, cycles, rows = lay_out(network, array), prod(source) // array.i_lanes, 0
     fixed = FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(array)
     for task in network.tasks:
         tiler = Tiler(task, tensors, array)
@@ -156,7 +203,7 @@ def _estimate(network: Network, array: ArrayConfig) -> tuple[int, int]:
     return cycles, rows
 
 
-def _fits(cost: Cost, budget: Budget) -> bool:
+def cost_fits(cost: Cost, budget: Budget) -> bool:
     within = cost.lc <= budget.lc and cost.ebr <= budget.ebr
     return within and cost.dsp <= budget.dsp and cost.spram <= budget.spram
 

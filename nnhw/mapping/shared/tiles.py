@@ -237,8 +237,9 @@ class Tiler:
     def record_words(self, tile: Tile) -> int:
         """Return the memory words of a tile's record."""
         array = self.array
-        constants = 0 if not self.task.lines else array.lanes * array.constant_words
-        return descriptor_words(array) + constants + self._rows(tile) * array.row_words
+        constants = 0 if not self.task.lines else array.lanes // array.constant_lanes * array.constant_words
+        row = array.channelwise_words if self.task.channelwise else array.row_words
+        return descriptor_words(array) + constants + self._rows(tile) * row
 
     def cycles(self, tile: Tile) -> int:
         """Return the cycles of a tile's positions."""

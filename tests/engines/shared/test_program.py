@@ -10,7 +10,7 @@ import pytest
 
 from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, SharedConfig
 from nnhw.engines.shared.program import HEADER
-from nnhw.engines.shared.records import LOOPS, Kind, descriptor_words, layout
+from nnhw.engines.shared.records import LOOPS, OVERLAID, Kind, descriptor_words, encode_record, layout, recode
 from nnhw.errors import MappingError
 from tests.engines.shared.programs import ARRAY, convolution
 
@@ -36,10 +36,61 @@ def test_a_record_lies_in_memory_as_descriptor_constants_and_weights() -> None:
     assert [field(words, f"{name}_count") + 1 for name in LOOPS] == [1, 3, 3, 1, 1, 6, 6]
     assert field(words, "rows") + 2 == 9
     constants = words[head : head + ARRAY.constant_words]
-    assert constants[0] & 0xFF == 0
-    assert ((constants[1] << 64 | constants[0]) >> ARRAY.addend_bits) & 0xFF == 3
+    # A factor of 3 is 4 - 1, and the complement of a sum is one less than -1 times it.
+    assert constants[0] & 0xFF == 1
+    assert ((constants[1] << 64 | constants[0]) >> ARRAY.stored_addend_bits) & 0xFF == 0b0111
     assert words[head + 8 * ARRAY.constant_words] == 0x0101010101010101
     assert [field(PROGRAM.words[first:], "last") for first, _ in PROGRAM.spans] == [0, 0, 1]
+
+
+def test_lanes_that_leave_at_once_have_their_constants_in_one_word() -> None:
+    wide = replace(ARRAY, word_bits=512, drains=4)
+    assert [array.constant_lanes for array in (ARRAY, wide, replace(wide, drains=2))] == [1, 4, 2]
+    narrow = encode_record(RECORD, False, ARRAY)[descriptor_words(ARRAY) :]
+    words = encode_record(RECORD, False, wide)[descriptor_words(wide) :]
+    for lane in range(8):
+        number = narrow[2 * lane] | narrow[2 * lane + 1] << 64
+        mask = (1 << wide.constant_bits) - 1
+        assert words[lane // 4] >> (lane % 4 * wide.constant_bits) & mask == number
+    assert len(words) == 2 + 9
+
+
+def test_a_channelwise_row_has_only_the_first_weight_of_each_lane() -> None:
+    weights = np.arange(9 * 8 * 2).reshape(9, 8, 2) % 128
+    head = descriptor_words(ARRAY) + 8 * ARRAY.constant_words
+    dense, apart = (
+        encode_record(replace(RECORD, weights=weights, channelwise=channelwise), False, ARRAY)[head:]
+        for channelwise in (False, True)
+    )
+    assert apart == dense[::2]
+    assert apart[0].to_bytes(8, "little") == bytes(weights[0, :, 0].tolist())
+    assert dense[1].to_bytes(8, "little") == bytes(weights[0, :, 1].tolist())
+
+
+@pytest.mark.parametrize("bits", [2, 3, 6, 9])
+def test_a_recoded_factor_is_the_factor(bits: int) -> None:
+    digits = bits // 2 + 1
+    for factor in range(-(1 << (bits - 1)), 1 << (bits - 1)):
+        pattern, missing = recode(factor, digits)
+        found = [pattern >> 2 * index & 3 for index in range(digits)]
+        # Digit 3 takes ~x for -x: the same for each x.
+        for x in (-5, 0, 7):
+            multiples = (0, x, 2 * x, ~x)
+            assert sum(multiples[digit] << 2 * index for index, digit in enumerate(found)) + missing == factor * x
+
+
+def test_fields_of_transfers_lie_over_those_of_a_compute() -> None:
+    for array in (ARRAY, replace(ARRAY, word_bits=16), replace(ARRAY, word_bits=512)):
+        places = layout(array)
+        for name, parts in OVERLAID.items():
+            low, bits = places[name]
+            assert [places[part] for part in parts] == [
+                (low + sum(places[before][1] for before in parts[:index]), places[part][1])
+                for index, part in enumerate(parts)
+            ]
+            assert bits == sum(places[part][1] for part in parts)
+        used = [bit for name, (low, bits) in places.items() if name not in OVERLAID for bit in range(low, low + bits)]
+        assert len(used) == len(set(used))
 
 
 def test_an_image_names_array_length_and_output_and_ends_with_its_checksum() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, SharedConfig, make_loops
+from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.cycles import needed_gap
 from nnhw.engines.shared.records import Record
 
@@ -31,6 +32,12 @@ ARRAYS = {
     "nibbles": replace(SMALL, weight_bits=4, activation_bits=4, word_bits=64, drains=4, dsp=False, sum_bits=14),
     "wide": replace(SMALL, weight_bits=2, lanes=8, word_bits=64, factor_bits=29, addend_bits=45, shifts=(14, 20)),
     "pairs": replace(SMALL, weight_bits=4, activation_bits=4, factor_bits=3, addend_bits=20, drains=2, word_bits=16),
+}
+ARRAYS |= {
+    "joined": replace(SMALL, lanes=8, simd=4, word_bits=128, drains=4, i_lanes=4),
+    "steps": replace(ARRAYS["slices"], sum_bits=9, requantizing=Requantizing.STEPS),
+    "blocks": replace(ARRAYS["nibbles"], factor_bits=14, addend_bits=21, requantizing=Requantizing.DSP),
+    "magnitudes": replace(ARRAYS["pairs"], sum_bits=12, factor_bits=17, addend_bits=28, requantizing=Requantizing.DSP),
 }
 NONE = (0, 0, 0)
 
@@ -194,7 +201,7 @@ class Maker:
         """Return factors: any, or powers of two, whose products have ties."""
         bits = self.array.factor_bits
         if self.flag():
-            factors = self.rng.integers(-(1 << (bits - 1)), 1 << (bits - 1), self.array.lanes)
+            factors = self.rng.integers(1 - (1 << (bits - 1)), 1 << (bits - 1), self.array.lanes)
             return factors >> self.rng.integers(0, bits)
         return self.rng.choice([-1, 1], self.array.lanes) << self.rng.integers(0, bits - 1, self.array.lanes)
 

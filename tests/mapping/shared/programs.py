@@ -38,10 +38,12 @@ def check_program(body: Graph, compiled: Compiled, seed: int = 0) -> None:
         if record.planar:
             lanes = codes.shape[1]
             codes = np.moveaxis(codes.reshape(-1, value.shape[1], lanes), 0, 1)
-        codes = codes.reshape(value.shape[1], -1)[:, :count]
-        assert (codes.T + record.zero == value[first : first + count]).all(), record.layer
-        stored[record.node] = stored.get(record.node, 0) + count
-    assert all(count == len(values[name][0]) for name, count in stored.items())
+        pixels = record.pixels // max(1, count // compiled.config.array.lanes)
+        codes = codes.reshape(pixels, -1)[:, :count]
+        wanted = value[first : first + count, record.first_pixel : record.first_pixel + pixels]
+        assert (codes.T + record.zero == wanted).all(), record.layer
+        stored[record.node] = stored.get(record.node, 0) + count * pixels
+    assert all(count == values[name][0].size for name, count in stored.items())
     assert (decode_output(compiled, trace.output) == stream_order(output)[0]).all()
     check_order(compiled)
 

@@ -1,0 +1,83 @@
+"""The first tasks of a program in bands of rows: what comes in behind a band is made while the array works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nnhw.engines.shared import Compute, Fill
+from nnhw.engines.shared.records import Record
+from nnhw.mapping.shared.tasks import Window
+from nnhw.mapping.shared.tiles import Tiler
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How a program begins.
+
+    Parameters
+    ----------
+    tasks: that take turns, each as far as the one before it has come.
+    count: bands of the rows that come in.
+    """
+
+    tasks: int = 0
+    count: int = 1
+
+
+def most_tasks(tilers: Sequence[Tiler], source: str) -> int:
+    """Return how many of the first tasks may take turns: a chain, each of rows of its own."""
+    for number, tiler in enumerate(tilers):
+        window, target = tiler.task.window, tiler.target
+        single = tiler.task.sources == (source,) and not tiler.task.is_sum
+        if not single or target is None or target.storage != tiler.task.node or window.blocks[0] == 1:
+            return number
+        if any(tile.granules > 1 for tile in tiler.tiles):
+            return number
+        source = tiler.task.node
+    return len(tilers)
+
+
+def banded(fill: Fill, tilers: Sequence[Tiler], bands: Bands, places: Mapping[str, int]) -> Iterator[Record]:
+    """Yield the records of the first tasks, and of the input that they read."""
+    chosen = tilers[: bands.tasks]
+    records = [tiler.records(places) for tiler in chosen]
+    height = chosen[0].task.window.source[1]
+    row_pixels = fill.pixels // height
+    row_words = chosen[0].sources[0].step * row_pixels
+    done = [0] * (1 + len(chosen))
+    for band in range(1, bands.count + 1):
+        ready = height * band // bands.count
+        if ready > done[0]:
+            begin, count = fill.start + done[0] * row_words, (ready - done[0]) * row_pixels
+            yield replace(fill, start=begin, pixels=count)
+        done[0] = ready
+        for number, (tiler, whole) in enumerate(zip(chosen, records, strict=True), 1):
+            ready = _rows_ready(tiler.task.window, ready)
+            if ready > done[number]:
+                yield from (_rows_of(record, tiler, done[number], ready) for record in whole)
+            done[number] = ready
+
+
+def _rows_ready(window: Window, rows: int) -> int:
+    """Return the stored rows that can be made of the first rows of a source."""
+    spread = (window.pool[0] - 1) * window.stride[0] + (window.kernel[0] - 1) * window.dilation[0] - window.before[0]
+    ends = (min(row * window.step[0] + spread, window.source[1] - 1) for row in range(window.blocks[0]))
+    return sum(end < rows for end in ends)
+
+
+def _rows_of(record: Compute, tiler: Tiler, first: int, end: int) -> Compute:
+    """Return the part of a record that stores some rows."""
+    window, source = tiler.task.window, tiler.sources[0]
+    height, width = window.blocks
+    down = first * window.step[0]
+    *inner, rows = record.loops
+    return replace(
+        record,
+        start=record.start + down * window.source[2] * source.step,
+        row=record.row + down,
+        loops=(*inner, replace(rows, count=end - first)),
+        target=record.target + first * width * record.target_step,
+        first_pixel=first * width,
+        products=record.products * end // height - record.products * first // height,
+    )

@@ -1,0 +1,79 @@
+"""Engines of their own for the layers in front of a shared engine, as fast as that one needs them."""
+
+from __future__ import annotations
+
+from math import log
+
+from nnhw.accelerator import Accelerator
+from nnhw.errors import MappingError
+from nnhw.ir import Graph
+from nnhw.mapping.cost import cost
+from nnhw.mapping.family import Family
+from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.resources import Cost
+
+GRID = 1.2
+"""Intervals that are asked for are powers of it, so that few mappings are made."""
+STEPS = 4
+"""Intervals that are tried one after the other, beginning with what the layers in front should take."""
+
+
+class Fronts:
+    """Mappings of the layers in front.
+
+    Parameters
+    ----------
+    body: these layers.
+    budget: of the device, as it is before anything is in it.
+    """
+
+    def __init__(self, body: Graph, board: str, budget: Budget, family: Family) -> None:
+        self.body, self.board, self.budget, self.family = body, board, budget, family
+        self._made: dict[tuple[int, int, int], Accelerator | None] = {}
+
+    def find(self, interval: int, left: Budget, queue_ebr: int) -> Accelerator | None:
+        """Return the smallest mapping that fits and takes no more than an interval, or else little more; or None.
+
+        Parameters
+        ----------
+        left: by the shared engine.
+        queue_ebr: block RAMs of a queue of a whole frame, for which there should be room.
+        """
+        first = int(log(interval, GRID))
+        if self.budget.spram and self._small(first + STEPS - 1, left) is None:
+            return None
+        for step in range(first, first + STEPS):
+            if (least := self._small(step, left)) is None:
+                continue
+            for ebr in (left.ebr - queue_ebr, left.ebr):
+                if self.cost(least).ebr <= ebr:
+                    return least
+                # With fewer block RAMs it takes more logic.
+                front = self._at(step, left.dsp, ebr) if ebr > 0 else None
+                if front is not None and self.cost(front).lc <= left.lc:
+                    return front
+        return None
+
+    def _small(self, step: int, left: Budget) -> Accelerator | None:
+        """Return the mapping for `GRID**step` cycles with all block RAMs, or None if its logic does not fit."""
+        front = self._at(step, self.budget.dsp, self.budget.ebr)
+        # With fewer DSP blocks it takes more logic.
+        if front is not None and self.cost(front).lc <= left.lc and self.cost(front).dsp > left.dsp:
+            front = self._at(step, left.dsp, self.budget.ebr)
+        return front if front is not None and self.cost(front).lc <= left.lc else None
+
+    def cost(self, front: Accelerator) -> Cost:
+        """Return what a mapping takes."""
+        return sum((cost(stage.config, self.family) for stage in front.stages), Cost())
+
+    def _at(self, step: int, dsp: int, ebr: int) -> Accelerator | None:
+        """Return the smallest mapping that takes no more than `GRID**step` cycles, with so many DSP blocks and RAMs."""
+        key = step, dsp, ebr
+        if key not in self._made:
+            budget, interval = Budget(self.budget.lc, ebr, dsp, 0), int(GRID**step)
+            try:
+                made = map_body(self.body, self.board, budget, family=self.family, target_interval=interval)
+                self._made[key] = made
+            except MappingError:
+                self._made[key] = None
+        return self._made[key]

@@ -1,0 +1,28 @@
+"""What a board leaves to the engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nnhw.boards import load_board
+from nnhw.flow.budget import LINK_COST, map_on_board
+from nnhw.flow.options import Options
+from nnhw.flow.style import map_in_style
+from nnhw.ir import IntType
+from tests.mapping.bodies import LayerSpec, make_body
+
+
+@pytest.mark.parametrize(("name", "spare"), [("icebreaker", 0), ("ulx3s_25f", 2)])
+def test_engines_get_what_the_link_and_the_placer_leave(name: str, spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+
+    def seen(*arguments: Any) -> Any:
+        taken.append(arguments[2])
+        return map_in_style(*arguments)
+
+    monkeypatch.setattr("nnhw.flow.budget.map_in_style", seen)
+    board = load_board(name)
+    map_on_board(make_body((4,), IntType(0, 3), [LayerSpec(2, steps=0)]), board, Options(style="streaming"))
+    assert taken[0].ebr == board.resources.ebr - LINK_COST[board.family].ebr - spare

@@ -1,0 +1,149 @@
+"""Carry chains of ECP5: shorter, and the same function, whatever comes in at an end that is not connected."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Cat, Const, Module, Mux
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.flow.carries import shorten_chains, shorten_module
+from nnhw.flow.processes import ToolFailure
+from nnhw.flow.toolchain import run_yosys
+
+BITS = 6
+
+
+class Sums(wiring.Component):
+    """One kind of adder, each of which synthesis makes another chain of."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__({"a": In(BITS), "b": In(BITS), "c": In(1), "o": Out(BITS + 2)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        a, b, c = self.a, self.b, self.c
+        total = {
+            "add": a + b,
+            "odd": (a[:-1] + b[:-1]),
+            "subtract": a - b,
+            "carry_in": (Cat(Const(1, 1), a) + Cat(c, b))[1:],
+            "negate": Mux(c, a - b, a + b),
+            "compare": a >= b,
+            "constant": a >= 21,
+            "increment": a + c,
+            "chained": (a + b)[2:] + (a - b)[1:],
+        }[self.kind]
+        m.d.comb += self.o.eq(total)
+        return m
+
+
+KINDS = ("add", "odd", "subtract", "carry_in", "negate", "compare", "constant", "increment", "chained")
+
+
+def netlist(kind: str, folder: Path) -> dict[str, Any]:
+    """Write the netlist `long.json` of one kind; return its module."""
+    (folder / "design.il").write_text(rtlil.convert(Sums(kind), name="top", emit_src=False), encoding="utf-8")
+    run_yosys(["read_rtlil design.il", "synth_ecp5 -top top", "select top", "write_json -selected long.json"], folder)
+    module: dict[str, Any] = json.loads((folder / "long.json").read_text(encoding="utf-8"))["modules"]["top"]
+    return module
+
+
+def write(module: dict[str, Any], name: str, folder: Path) -> None:
+    """Write a netlist under another name."""
+    (folder / f"{name}.json").write_text(json.dumps({"modules": {name: module | {"attributes": {}}}}), encoding="utf-8")
+
+
+def driven(module: dict[str, Any], value: str) -> dict[str, Any]:
+    """Return a netlist in which something comes in at ends that are not connected."""
+    copy: dict[str, Any] = json.loads(json.dumps(module))
+    for cell in copy["cells"].values():
+        if cell["connections"].get("CIN") == ["x"]:
+            cell["connections"]["CIN"] = [value]
+        cell["connections"] = {port: bits for port, bits in cell["connections"].items() if bits != ["x"]}
+    return copy
+
+
+def prove(folder: Path) -> None:
+    """Prove that `long.json` and `short.json` are equal for every input."""
+    run_yosys(
+        [
+            *("read_json long.json", "setattr -mod -unset top top", "read_json short.json"),
+            *("read_verilog -overwrite +/ecp5/cells_sim.v", "hierarchy", "proc", "flatten"),
+            "miter -equiv -flatten -make_outputs top short miter",
+            "sat -verify -prove trigger 0 miter",
+        ],
+        folder,
+    )
+
+
+def halves(module: dict[str, Any]) -> tuple[int, int]:
+    """Return the CCU2C of a netlist, and the chains with an end to which nextpnr would put another one."""
+    cells = [cell for cell in module["cells"].values() if cell["type"] == "CCU2C"]
+    carries = Counter(cell["connections"]["COUT"][0] for cell in cells)
+    ends = sum(cell["connections"]["CIN"][0] not in carries for cell in cells if cell["connections"]["CIN"] != ["x"])
+    taken = Counter(cell["connections"]["CIN"][0] for cell in cells)
+    ends += sum(cell["connections"]["COUT"][0] not in taken for cell in cells if cell["connections"]["COUT"] != ["x"])
+    return len(cells), ends
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_short_chains_are_equal_to_those_of_synthesis(kind: str, tmp_path: Path) -> None:
+    module = netlist(kind, tmp_path)
+    long, ends = halves(module)
+    assert shorten_module(module) == (long > 0)
+    short, open_ends = halves(module)
+    assert open_ends == 0
+    assert short <= long + ends
+    write(driven(module, "1"), "short", tmp_path)
+    prove(tmp_path)
+
+
+def test_proof_finds_a_wrong_table(tmp_path: Path) -> None:
+    module = netlist("add", tmp_path)
+    shorten_module(module)
+    first = next(cell for cell in module["cells"].values() if cell["connections"]["CIN"] == ["x"])
+    first["parameters"]["INIT0"] = f"{0b1111:016b}"
+    write(driven(module, "1"), "short", tmp_path)
+    with pytest.raises(ToolFailure):
+        prove(tmp_path)
+
+
+def test_adder_takes_no_cell_beside_its_bits(tmp_path: Path) -> None:
+    module = netlist("add", tmp_path)
+    shorten_module(module)
+    assert halves(module) == ((BITS + 2) // 2, 0)
+
+
+def test_chains_that_are_short_stay_as_they_are(tmp_path: Path) -> None:
+    netlist("add", tmp_path)
+    path = tmp_path / "long.json"
+    shorten_chains(path)
+    once = path.read_text(encoding="utf-8")
+    shorten_chains(path)
+    assert path.read_text(encoding="utf-8") == once
+
+
+def test_chain_whose_carry_is_read_in_its_middle_stays_as_it_is() -> None:
+    def cell(carry_in: int | str, carry_out: int, sums: tuple[int, int]) -> dict[str, Any]:
+        ports = {f"{name}{half}": ["0"] for name in "ABCD" for half in range(2)}
+        directions = dict.fromkeys([*ports, "CIN"], "input") | dict.fromkeys(["COUT", "S0", "S1"], "output")
+        return {
+            "type": "CCU2C",
+            "parameters": {"INIT0": "0" * 16, "INIT1": "0" * 16, "INJECT1_0": "NO", "INJECT1_1": "NO"},
+            "port_directions": directions,
+            "connections": {**ports, "CIN": [carry_in], "COUT": [carry_out], "S0": [sums[0]], "S1": [sums[1]]},
+        }
+
+    cells = {"low": cell("0", 5, (6, 7)), "high": cell(5, 8, (9, 10))}
+    outputs = {"direction": "output", "bits": [5, 6, 7, 9, 10]}
+    module = {"ports": {"o": outputs}, "netnames": {"o": {"bits": [5, 6, 7, 8, 9, 10]}}, "cells": dict(cells)}
+    assert not shorten_module(module)
+    assert module["cells"] == cells

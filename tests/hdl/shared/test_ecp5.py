@@ -1,0 +1,58 @@
+"""The shared engine as the ECP5 gets it: wide words in block RAM, constants in LUTs, products in MULT18X18D."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from nnhw.accelerator import stream_order
+from nnhw.boards import load_board
+from nnhw.flow.budget import LINK_COST
+from nnhw.flow.device import make_uart_device
+from nnhw.flow.synthesis import synthesize
+from nnhw.mapping.family import ECP5
+from nnhw.mapping.mapper import Budget
+from nnhw.mapping.shared import choose_array, network_of
+from nnhw.mapping.shared.accelerator import map_program
+from nnhw.mapping.shared.cost import array_cost
+from tests.flow.designs import top_of
+from tests.hdl.shared.bench import check, run_engine
+from tests.mapping.bodies import codes_of
+from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.programs import check_program
+
+BOARD = load_board("ulx3s_25f")
+BODY = NETWORKS["wide"](0)
+CHOICE = choose_array(network_of(BODY), Budget(lc=20000, ebr=50, dsp=28), ECP5)
+
+
+def test_an_array_of_the_ecp5_has_wide_words_and_several_requantizers() -> None:
+    array = CHOICE.compiled.config.array
+    assert array.dsp
+    assert array.word_bits > 64
+    assert array.drains > 1
+    assert array.constant_lanes > 1
+    assert array_cost(array, ECP5, False) == CHOICE.cost
+
+
+def test_an_array_of_the_ecp5_gives_the_golden_output() -> None:
+    check_program(BODY, CHOICE.compiled)
+    kind = BODY.inputs[0].type
+    frames = stream_order(codes_of(kind.int_dtype, (2, *kind.shape), np.random.default_rng(3)))
+    program = CHOICE.compiled.config
+    check(program, list(frames), run_engine(program, list(frames)))
+
+
+def test_an_array_of_the_ecp5_takes_the_blocks_of_the_cost_model(tmp_path: Path) -> None:
+    array = CHOICE.compiled.config.array
+    accelerator, _ = map_program(BODY, BOARD.name, array)
+    assert BOARD.uart is not None
+    device = make_uart_device(accelerator, 60_000_000, BOARD.uart.baud)
+    netlist = synthesize(top_of(device, BOARD, 60e6).rtlil, BOARD, tmp_path, dsp=True)
+    assert netlist.resources.dsp == array.products == CHOICE.cost.dsp
+    assert netlist.resources.ebr == CHOICE.cost.ebr + LINK_COST["ecp5"].ebr
+    in_luts = [memory for memory in netlist.memories if "constants" in memory.name]
+    assert in_luts
+    assert not any(memory.ebr for memory in in_luts)
+    assert netlist.cells["TRELLIS_DPR16X4"] * 4 >= array.drains * array.constant_bits

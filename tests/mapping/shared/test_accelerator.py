@@ -1,0 +1,32 @@
+"""Shared engines with engines in front of them: how many layers those take, and what passes between them."""
+
+from __future__ import annotations
+
+from nnhw.mapping.family import ECP5
+from nnhw.mapping.mapper import Budget
+from nnhw.mapping.shared import network_of
+from nnhw.mapping.shared.accelerator import LEAST_SHARED, map_shared
+from nnhw.mapping.shared.search import least_estimate
+from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.programs import check_program
+
+ROOMY = Budget(lc=70_000, ebr=200, dsp=156)
+"""About what the link leaves of an ECP5-85."""
+
+
+def test_layers_stand_in_front_of_a_large_array_where_that_is_faster() -> None:
+    body = NETWORKS["residual"](0)
+    accelerator, compiled = map_shared(body, "ulx3s_85f", ROOMY, ECP5)
+    array, whole = compiled.config.array, network_of(body)
+    assert array.products >= 100
+    assert len(accelerator.stages) > 1
+    assert compiled.network.products >= LEAST_SHARED * whole.products
+    assert accelerator.stages[-2].output.lanes == array.i_lanes
+    assert accelerator.schedule.interval_cycles < least_estimate(whole, ROOMY, ECP5, 1)
+
+
+def test_a_network_whose_first_layers_are_most_of_it_has_none_in_front() -> None:
+    body = NETWORKS["depthwise"](0)
+    accelerator, compiled = map_shared(body, "ulx3s_85f", ROOMY, ECP5)
+    assert len(accelerator.stages) == 1
+    check_program(body, compiled)
