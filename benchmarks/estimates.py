@@ -34,7 +34,7 @@ from nnhw.flow.toolchain import find_tool, prepare
 from nnhw.frontend.capture import capture
 from nnhw.hdl.top import make_top
 from nnhw.mapping.family import FAMILIES
-from nnhw.mapping.mapper import MARGIN, Budget, map_body
+from nnhw.mapping.mapper import Budget, map_body
 
 FIRST_SEED, NETWORKS = 5000, 20
 """The calibration saw seeds below 100."""
@@ -90,10 +90,9 @@ def random_accelerator(seed: int, board: Board) -> Accelerator:
     parts, _ = lower_graph(graph, {"inputs": example.numpy()})
     rng, given = np.random.default_rng(seed), board.resources
     interval = round(float(np.exp(rng.uniform(*np.log(INTERVALS)))))
-    link = LINK_COST[board.family]
-    lc, ebr = given.lc * MARGIN - link.lc, given.ebr - link.ebr
+    link, family = LINK_COST[board.family], FAMILIES[board.family]
+    lc, ebr = given.lc * family.usable - link.lc, given.ebr - link.ebr
     share, rams, dsp = rng.uniform(0.3, 1), rng.choice([0, 2, 8, ebr]), rng.choice([0, given.dsp])
-    family = FAMILIES[board.family]
     for budget in (Budget(lc * share, min(int(rams), ebr), int(dsp)), Budget(lc, ebr, given.dsp)):
         try:
             return map_body(parts.body, board.name, budget, family=family, target_interval=interval)

@@ -14,7 +14,7 @@ from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
 from nnhw.ir import Graph
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import FAMILIES, Family
-from nnhw.mapping.mapper import MARGIN, Budget
+from nnhw.mapping.mapper import Budget
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.cost import array_cost
 
@@ -36,14 +36,14 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
     ------
     MappingError: it does not fit, or not at the rate asked for.
     """
-    link = LINK_COST[board.family]
+    link, family = LINK_COST[board.family], FAMILIES[board.family]
     available = Budget(
-        lc=board.resources.lc * MARGIN - link.lc,
+        lc=board.resources.lc * family.usable - link.lc,
         ebr=board.resources.ebr - link.ebr - SPARE_EBR[board.family],
         dsp=board.resources.dsp,
         spram=board.resources.spram,
     )
-    family, interval = FAMILIES[board.family], target_interval(board, options)
+    interval = target_interval(board, options)
     mapped = map_in_style(body, board, available, family, options, interval)
     accelerator = mapped.accelerator
     if interval is not None and mapped.interval > interval:

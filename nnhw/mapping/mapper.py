@@ -23,8 +23,6 @@ from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.schedule import into_large_ram
 
-MARGIN = 0.85
-"""Share of a board's logic cells that a mapping may be estimated to take: beyond, clocks drop."""
 MOST_ROUNDS = 5
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """What a block RAM is worth, as multiples of the family's usual price, in the order in which they are tried."""

@@ -162,7 +162,7 @@ def test_pipeline_rejects_to_start_without_the_stages_before(small_net: str, tmp
     [
         (
             ("capture", "mapp"),
-            "there is no stage 'mapp'; the stages are capture, lower, map, elaborate, simulate, build",
+            "there is no stage 'mapp'; the stages are capture, lower, map, elaborate, simulate, build, netlist",
         ),
         (("map", "lower"), "a build cannot start from 'map' and stop at 'lower', which comes before it"),
     ],

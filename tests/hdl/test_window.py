@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from amaranth.lib.memory import Memory
 
 from nnhw.hdl import window
-from nnhw.hdl.memory import block_ram
+from nnhw.hdl.memory import block_ram, lut_ram
 from sim.cases import WINDOWS, make_frames
 from tests.hdl.streams import check, run_stream
 
@@ -21,8 +23,8 @@ def test_window_never_reads_what_it_writes(
     memories: list[Memory] = []
     written: set[int] = set()
 
-    def recorded(*arguments: Any, **options: Any) -> Memory:
-        memories.append(block_ram(*arguments, **options))
+    def recorded(make: Callable[..., Memory], *arguments: Any, **options: Any) -> Memory:
+        memories.append(make(*arguments, **options))
         return memories[-1]
 
     def watch(ctx: Any) -> str:
@@ -36,7 +38,8 @@ def test_window_never_reads_what_it_writes(
                     return f"word {address} is read while it is written"
         return ""
 
-    monkeypatch.setattr(window, "block_ram", recorded)
+    monkeypatch.setattr(window, "block_ram", partial(recorded, block_ram))
+    monkeypatch.setattr(window, "lut_ram", partial(recorded, lut_ram))
     config = WINDOWS[name]()
     frames = make_frames(config, count=4)
     result = run_stream(window.SlidingWindow(config), frames.inputs, len(frames.outputs), pattern, watch=watch)
