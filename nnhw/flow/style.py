@@ -77,9 +77,9 @@ def _streaming(
     return Mapped(accelerator, "streaming", why)
 
 
-def _shared(body: Graph, board: Board, budget: Budget, family: Family, why: str) -> Mapped:
+def _shared(body: Graph, board: Board, budget: Budget, family: Family, why: str, most: int | None = None) -> Mapped:
     left = replace(budget, lc=budget.lc - PROGRAM_LC)
-    accelerator, compiled = map_shared(body, board.name, left, family)
+    accelerator, compiled = map_shared(body, board.name, left, family, most)
     return Mapped(accelerator, "shared", why, compiled)
 
 
@@ -103,7 +103,7 @@ def _faster(
         than = "as many as were asked for" if enough else f"a shared one could not take fewer than {least:,}"
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; {than}")
     try:
-        shared = _shared(body, board, budget, family, "")
+        shared = _shared(body, board, budget, family, "", streaming.interval)
     except MappingError as error:
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {error}")
     best = min(streaming, shared, key=lambda mapped: mapped.interval)

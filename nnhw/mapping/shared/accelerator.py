@@ -65,8 +65,14 @@ LEAST_QUEUE = 128
 BYTE = IntType(0, 255)
 
 
-def map_shared(body: Graph, board: str, budget: Budget, family: Family) -> tuple[Accelerator, Compiled]:
+def map_shared(
+    body: Graph, board: str, budget: Budget, family: Family, most: int | None = None
+) -> tuple[Accelerator, Compiled]:
     """Map an integer graph on a shared engine, with engines in front of it where that is faster.
+
+    Parameters
+    ----------
+    most: cycles a frame from which on nobody wants it; None: there is no such limit.
 
     Returns
     -------
@@ -74,7 +80,7 @@ def map_shared(body: Graph, board: str, budget: Budget, family: Family) -> tuple
 
     Raises
     ------
-    MappingError: no way of doing so fits; why the one without engines in front does not.
+    MappingError: no way of doing so fits, or takes few enough cycles; why the one without engines in front does not.
     """
     found: list[tuple[Accelerator, Compiled]] = []
     refused: list[MappingError] = []
@@ -82,7 +88,7 @@ def map_shared(body: Graph, board: str, budget: Budget, family: Family) -> tuple
     ways = _by_cycles(partitions(body, MOST_IN_FRONT_ROOMY), budget, family) if is_roomy else None
     for partition in ways or partitions(body, MOST_IN_FRONT):
         try:
-            found.append(_map_partition(body, partition, board, budget, family))
+            found.append(_map_partition(body, partition, board, budget, family, most))
         except MappingError as error:
             refused.append(error)
         if is_roomy and found:
@@ -117,14 +123,17 @@ def map_program(body: Graph, board: str, array: ArrayConfig) -> tuple[Accelerato
 
 
 def _map_partition(
-    body: Graph, partition: Partition, board: str, budget: Budget, family: Family
+    body: Graph, partition: Partition, board: str, budget: Budget, family: Family, most: int | None
 ) -> tuple[Accelerator, Compiled]:
     network = network_of(partition.back)
+    i_lanes = _beat(network, budget) if partition.front else 1
+    if most is not None and (least := least_estimate(network, budget, family, i_lanes)) >= most:
+        raise MappingError(f"the layers behind the first {partition.layers} take at least about {least:,} cycles")
     if partition.front is None:
         choice = choose_array(network, budget, family)
         return _assembled(body, board, (), choice.compiled), choice.compiled
     found = list[Pair]()
-    for pair in _pairs(Fronts(partition.front, board, budget, family), network, budget, family):
+    for pair in _pairs(Fronts(partition.front, board, budget, family), network, budget, family, most):
         found.append(pair)
         if len(found) == EXACT or budget.lc > ROOMY_LC:
             break
@@ -132,8 +141,8 @@ def _map_partition(
         raise MappingError(
             f"no array fits '{board}' beside engines of the first {partition.layers} layers; use {STREAMING}"
         )
-    most = SLOWER * min(pair.interval for pair in found)
-    best = min((pair for pair in found if pair.interval <= most), key=lambda pair: (pair.cost.lc, pair.interval))
+    about = SLOWER * min(pair.interval for pair in found)
+    best = min((pair for pair in found if pair.interval <= about), key=lambda pair: (pair.cost.lc, pair.interval))
     return _assembled(body, board, best.stages, best.compiled, best.front.input_format), best.compiled
 
 
@@ -171,9 +180,9 @@ class Pair:
         return round(cycles)
 
 
-def _pairs(fronts: Fronts, network: Tasks, budget: Budget, family: Family) -> Iterator[Pair]:
+def _pairs(fronts: Fronts, network: Tasks, budget: Budget, family: Family, most: int | None) -> Iterator[Pair]:
     """Yield shared engines that fit beside engines that keep up with them, until no other can be faster."""
-    best, source = None, network.values[network.source].shape
+    best, source = most, network.values[network.source].shape
     i_lanes = _beat(network, budget)
     queue_ebr = family.block_rams(prod(source) // i_lanes, i_lanes * activation_bits(network))
     arrays = by_speed(network, budget, family, i_lanes)
