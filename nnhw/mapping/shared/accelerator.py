@@ -128,7 +128,8 @@ def _map_partition(
     network = network_of(partition.back)
     i_lanes = _beat(network, budget) if partition.front else 1
     if most is not None and (least := least_estimate(network, budget, family, i_lanes)) >= most:
-        raise MappingError(f"the layers behind the first {partition.layers} take at least about {least:,} cycles")
+        behind = f" behind the first {partition.layers}" if partition.layers else ""
+        raise MappingError(f"the layers{behind} take at least about {least:,} cycles")
     if partition.front is None:
         choice = choose_array(network, budget, family)
         return _assembled(body, board, (), choice.compiled), choice.compiled
