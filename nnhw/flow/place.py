@@ -13,7 +13,7 @@ from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
 from nnhw.flow.cache import Cache, cache_key
 from nnhw.flow.family import FlowFamily, family_of
-from nnhw.flow.processes import Command, ToolFailure, run, run_each
+from nnhw.flow.processes import Command, ToolFailure, error_lines, run, run_each
 from nnhw.flow.synthesis import NETLIST, Netlist
 from nnhw.flow.toolchain import Note, find_tool, prepare, silent
 
@@ -78,7 +78,7 @@ def place_seeds(
     """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
 
     Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`. A
-    seed at which the router goes in circles has none.
+    seed at which cells find no place, or the router goes in circles, has none.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def place_seeds(
     Raises
     ------
     ToolError: nextpnr is missing, or failed.
-    BuildError: the design does not fit, or its clock is not the one that was asked for.
+    BuildError: the design does not fit, at none of the seeds, or its clock is not the one that was asked for.
     """
     cache = cache or Cache(None)
     family, folder = family_of(board), netlist.folder
@@ -103,9 +103,9 @@ def place_seeds(
             stage="place", netlist=content, constraints=constraints, options=options, tool=tool.title
         )
         if not cache.fetch(keys[seed], folder):
-            commands[seed] = replace(tool.command(options, folder, f"seed{seed}.log"), is_stuck=goes_in_circles)
+            commands[seed] = replace(tool.command(options, folder, f"seed{seed}.log"), is_stuck=is_lost)
     finished = _succeed(commands, jobs, board)
-    done: set[int] = set()
+    done, full = set[int](), []
     for seed in seeds:
         while seed in commands and seed not in done:
             other = next(finished)
@@ -115,7 +115,26 @@ def place_seeds(
         if (folder / f"seed{seed}.json").exists():
             yield read_placement(folder, seed, clock_hz, family)
         else:
-            note(f"seed {seed} is given up: the router goes in circles")
+            log = (folder / f"seed{seed}.log").read_text(encoding="utf-8", errors="replace")
+            full += [line for line in error_lines(log) if finds_no_place(line)][:1]
+            why = "cells find no place" if finds_no_place(log) else "the router goes in circles"
+            note(f"seed {seed} is given up: {why}")
+    if len(full) == len(seeds):
+        raise BuildError(_too_large(board, full[0]))
+
+
+def is_lost(log: str) -> bool:
+    """Return whether nothing comes of a seed, while others may do."""
+    return finds_no_place(log) or goes_in_circles(log)
+
+
+def finds_no_place(log: str) -> bool:
+    """Return whether nextpnr's placer has ended without a place for each cell, as it does in full devices.
+
+    It spreads the cells before it seeks free places, and gives up after a number of attempts: another seed spreads them
+    otherwise.
+    """
+    return "nable to find legal placement" in log
 
 
 def goes_in_circles(log: str) -> bool:
@@ -184,12 +203,17 @@ def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterat
             yield seed_of[command]
     except ToolFailure as failure:
         # nextpnr packs before it places: so this is how it says that the logic cells do not suffice.
-        if any("no BELs remaining" in line or "nable to find legal placement" in line for line in failure.lines):
-            raise BuildError(
-                f"the design does not fit '{board.name}': {failure.lines[0].removeprefix('ERROR: ')}; "
-                "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
-            ) from failure
+        if any("no BELs remaining" in line for line in failure.lines):
+            raise BuildError(_too_large(board, failure.lines[0])) from failure
         raise
+
+
+def _too_large(board: Board, line: str) -> str:
+    """Say that a design does not fit, in nextpnr's words, and what to do."""
+    return (
+        f"the design does not fit '{board.name}': {line.removeprefix('ERROR: ')}; "
+        "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
+    )
 
 
 def _resources(utilization: Mapping[str, Mapping[str, int]], family: FlowFamily) -> Resources:

@@ -31,7 +31,8 @@ class Command:
     folder: where it runs.
     log: name of the file in `folder` that takes what it prints.
     environment: variables beside those of this process.
-    is_stuck: told the end of the log now and then; once it says True, the tool is ended, as if it had succeeded.
+    is_stuck: told the end of the log now and then; once it says True, the tool is ended, as if it had succeeded. It is
+        asked again when the tool has failed.
     """
 
     title: str
@@ -92,7 +93,7 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
             ended = [process for process in running if process.poll() is not None]
             for process in ended:
                 command = running.pop(process)
-                if process.returncode and process not in stuck:
+                if process.returncode and process not in stuck and not _is_stuck(command):
                     raise ToolFailure(command, process.returncode)
                 yield command
             if not ended:

@@ -122,7 +122,7 @@ def close_timing(
         if not placements:
             raise TimingError(
                 f"place and route ended at none of its seeds for {settings.output_hz / 1e6:g} MHz: the router goes in "
-                "circles; try more --seeds, another --clock, or a smaller folding"
+                "circles, or cells find no place; try more --seeds, another --clock, or a smaller folding"
             )
         best = max(placements, key=lambda placement: placement.fmax_hz)
         slower = [other for other in clocks if other.output_hz <= min(best.fmax_hz, settings.output_hz - 1)]

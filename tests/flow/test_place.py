@@ -18,8 +18,10 @@ from nnhw.flow.place import (
     CIRCLING_LINES,
     Hop,
     describe_path,
+    finds_no_place,
     goes_in_circles,
     hops_of,
+    is_lost,
     pack,
     place_seeds,
     read_placement,
@@ -184,3 +186,10 @@ def test_router_goes_in_circles_only_if_nothing_moves_for_long() -> None:
         "\n".join([*lines, lines[0].replace("1000     0 |      9171", " 900   100 |      9071")])
     )
     assert not goes_in_circles("Info: Routing complete.\n" * 100)
+
+
+def test_seed_without_places_is_lost_and_one_without_cells_is_not() -> None:
+    end = "ERROR: Unable to find legal placement for all cells, design is probably at utilisation limit.\n"
+    assert finds_no_place(end)
+    assert is_lost(end)
+    assert not is_lost("ERROR: Unable to place cell 'x', no BELs remaining to implement cell type 'ICESTORM_LC'\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -122,3 +123,11 @@ def test_run_ends_a_tool_that_goes_in_circles(tmp_path: Path) -> None:
         "tool", (sys.executable, "-c", script), tmp_path, "log", is_stuck=lambda log: log.count("round") > 5
     )
     assert list(run_each([command], 1)) == [command]
+
+
+def test_run_takes_a_failure_that_a_command_expects_for_an_end(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", "print('ERROR: no place'); raise SystemExit(1)")
+    command = Command("tool", argv, tmp_path, "log", is_stuck=lambda log: "no place" in log)
+    assert list(run_each([command], 1)) == [command]
+    with pytest.raises(ToolFailure, match="no place"):
+        run(dataclasses.replace(command, is_stuck=lambda log: "other" in log))
