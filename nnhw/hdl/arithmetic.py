@@ -8,7 +8,7 @@ from typing import TypeVar
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 from nnhw.engines.arithmetic import LaneArithmetic
-from nnhw.hdl.carry import add, add_ands, add_gated, add_inverted, gated
+from nnhw.hdl.carry import add, add_ands, add_gated, add_in_gates, add_inverted, gated
 from nnhw.hdl.dsp import DspProducts
 from nnhw.ir.types import BIT, IntType
 
@@ -228,6 +228,16 @@ def _planes(
     return _join(tree, totals, bit_type.signed and not bit_type.bipolar)
 
 
+NARROW_BITS = 4
+"""Bits of a sum up to which gates take no more LUTs of an iCE40 than a carry chain."""
+
+
+def _add_narrow(x: Value, y: Value, minus: bool, family: str | None) -> Value:
+    """Return the sum, or the difference, of two numbers; on iCE40 a narrow one without a carry chain."""
+    total = x - y if minus else x + y
+    return add_in_gates(x, y, minus) if family == "ice40" and len(total) <= NARROW_BITS else total
+
+
 def _join(tree: _Tree, sums: list[Value], negative: bool) -> Value:
     """Return the sum of 2**k * sums[k]; with `negative`, the last one is subtracted instead."""
     shift = 1
@@ -241,7 +251,7 @@ def _join(tree: _Tree, sums: list[Value], negative: bool) -> Value:
                 continue
             low, high = couple
             # The bits below the other sum's pass by the adder.
-            upper = (low >> shift) - high if last and negative else (low >> shift) + high
+            upper = _add_narrow(low >> shift, high, last and negative, tree.family)
             number = Cat(low[:shift], upper)
             joined.append(number.as_signed() if upper.shape().signed else number)
         negative = negative and len(couples[-1]) == 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.sim import Simulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ ANY_FORMAT = st.one_of(
     st.integers(1, 8).map(lambda bits: IntType(0, (1 << bits) - 1)),
     st.integers(1, 8).map(lambda bits: IntType(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
 )
+NARROW = (unsigned(1), unsigned(3), signed(2), signed(3))
 QUICK = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -154,3 +156,27 @@ def test_dot_product_check_notices_a_late_sum() -> None:
     arithmetic = LaneArithmetic(INT4, INT4)
     a, w = factors(arithmetic, 2, 4)
     assert sums(arithmetic, a, w, None)[1:] != golden(arithmetic, a, w)[:-1]
+
+
+@pytest.mark.parametrize("minus", [False, True])
+@pytest.mark.parametrize(
+    "shapes", itertools.product([unsigned(1), unsigned(3), signed(2), signed(3)], repeat=2), ids=str
+)
+def test_sums_made_of_gates_are_sums(shapes: tuple[Shape, Shape], minus: bool) -> None:
+    m = Module()
+    x, y = (Signal(shape) for shape in shapes)
+    plain = x - y if minus else x + y
+    total = carry.add_in_gates(x, y, minus)
+    made = Signal(total.shape())
+    m.d.comb += made.eq(total)
+
+    async def bench(ctx: Any) -> None:
+        for a, b in itertools.product(*(range(1 << shape.width) for shape in shapes)):
+            ctx.set(x, a)
+            ctx.set(y, b)
+            assert ctx.get(made) == ctx.get(plain)
+
+    assert total.shape() == plain.shape()
+    simulator = Simulator(m)
+    simulator.add_testbench(bench)
+    simulator.run()
