@@ -28,10 +28,12 @@ from nnhw.flow.progress import make_progress
 from nnhw.ir import Graph, GraphBuilder, IntType, Location, TensorType
 from nnhw.ir.ops import Conv2d, Linear, Pad, Rescale
 from nnhw.mapping.assemble import assemble
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.datapaths import Datapaths
 from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.folding import foldings
 from nnhw.mapping.layers import Layer, StepFunction
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.requantize import describe
@@ -221,18 +223,19 @@ def _differing(codes: np.ndarray, vector: Vector) -> int:
     return int((streamed != vector.outputs).sum())
 
 
-class DoublePlanner(Planner):
-    """A planner that knows no datapath but the one with two roundings."""
+class DoubleDatapaths(Datapaths):
+    """No datapaths but the one with two roundings."""
 
-    def _implementations(self, layer: Layer, function: StepFunction) -> list[Requantizer]:
-        return [each for each in super()._implementations(layer, function) if isinstance(each, DoubleScaler)]
+    def exact(self, layer: Layer, function: StepFunction) -> list[Requantizer]:
+        return [each for each in super().exact(layer, function) if isinstance(each, DoubleScaler)]
 
 
 def double_accelerator(body: Graph, interval: int, family: str) -> Accelerator:
     """Return the smallest accelerator of one operator at an interval, its sums scaled as CMSIS-NN does it."""
     (layer,) = layers = read_layers(body)
     source = body.inputs[0]
-    planner = DoublePlanner(layers, (source.name, source.type.int_dtype), FAMILIES[family])
+    planner = Planner(layers, (source.name, source.type.int_dtype), FAMILIES[family])
+    planner.datapaths = DoubleDatapaths(planner.encodings, FAMILIES[family])
     fitting = [each for each in foldings(layer) if planner.plan(layer, each).cycles <= interval]
     least = min(fitting, key=lambda each: (each.pe * each.simd, each.drain))
     return assemble(layers, [planner.plan(layer, least)], body, "any")

@@ -33,8 +33,9 @@ from nnhw.flow.timing import first_clock, usable_clocks
 from nnhw.flow.toolchain import find_tool, prepare
 from nnhw.frontend.capture import capture
 from nnhw.hdl.top import make_top
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import FAMILIES
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import map_body
 
 FIRST_SEED, NETWORKS = 5000, 20
 """The calibration saw seeds below 100."""

@@ -30,8 +30,9 @@ from nnhw.flow.lowering import lower_graph
 from nnhw.flow.progress import Progress, SilentProgress, make_progress
 from nnhw.flow.samples import evaluate
 from nnhw.frontend.capture import capture
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import FAMILIES
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import map_body
 from nnhw.nn import QuantConv1d, QuantConv2d, Quantizer, QuantLinear
 from nnhw.passes import Parts
 from tests.mapping.golden import golden_run

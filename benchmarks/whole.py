@@ -41,6 +41,8 @@ class Case:
     placed: a bitstream is built; on a large device that takes an hour.
     seeds: place-and-route runs at each clock, at most; those of large devices take long, so one or two.
     netlist: frames through the netlist that is placed; that of a large device takes long to compile.
+    clock_hz: that must be reached; None: the fastest that holds. On a full device, where each try takes minutes and one
+        in two finds no place for its cells.
     """
 
     board: str
@@ -51,6 +53,7 @@ class Case:
     placed: bool = True
     seeds: int = 5
     netlist: int = 1
+    clock_hz: float | None = None
 
 
 CASES: dict[str, Case] = {
@@ -70,14 +73,14 @@ CASES: dict[str, Case] = {
     "cnv_w1a1": Case("ulx3s_85f", frames=2, patterns=1, seeds=1, netlist=0),
     # One engine for all layers.
     "ds_cnn_w8a8_shared": Case("icebreaker", "ds_cnn_w8a8", "shared", frames=3, seeds=1),
-    "ds_cnn_all4_shared": Case("icebreaker", "ds_cnn_all4", "shared", frames=3, seeds=1),
-    "ds_cnn_all2_shared": Case("icebreaker", "ds_cnn_all2", "shared", frames=3, seeds=1),
+    "ds_cnn_all4_shared": Case("icebreaker", "ds_cnn_all4", "shared", frames=3, seeds=4, clock_hz=42.75e6),
+    "ds_cnn_all2_shared": Case("icebreaker", "ds_cnn_all2", "shared", frames=3, seeds=4, clock_hz=42.75e6),
     "resnet8_w8a8_shared": Case("icebreaker", "resnet8_w8a8", "shared", frames=2, seeds=1),
-    "resnet8_all4_shared": Case("icebreaker", "resnet8_all4", "shared", frames=2, seeds=1),
-    "resnet8_all2_shared": Case("icebreaker", "resnet8_all2", "shared", frames=2, seeds=1),
-    "mobilenet_w2a4_shared": Case("icebreaker", "mobilenet_w2a4", "shared", frames=2, seeds=1),
-    "autoencoder_w2a8_shared": Case("icebreaker", "autoencoder_w2a8", "shared", frames=4, seeds=1),
-    "cnv_half_w2a2_shared": Case("icebreaker", "cnv_half_w2a2", "shared", frames=2, seeds=1),
+    "resnet8_all4_shared": Case("icebreaker", "resnet8_all4", "shared", frames=2, seeds=4, clock_hz=47.25e6),
+    "resnet8_all2_shared": Case("icebreaker", "resnet8_all2", "shared", frames=2, seeds=4, clock_hz=42e6),
+    "mobilenet_w2a4_shared": Case("icebreaker", "mobilenet_w2a4", "shared", frames=2, seeds=4, clock_hz=39e6),
+    "autoencoder_w2a8_shared": Case("icebreaker", "autoencoder_w2a8", "shared", frames=4, seeds=4, clock_hz=39e6),
+    "cnv_half_w2a2_shared": Case("icebreaker", "cnv_half_w2a2", "shared", frames=2, seeds=4, clock_hz=38.25e6),
     "resnet8_w8a8_shared_85f": Case("ulx3s_85f", "resnet8_w8a8", "shared", frames=2, placed=False),
     "mobilenet_w8a8_shared_85f": Case("ulx3s_85f", "mobilenet_w8a8", "shared", frames=2, placed=False),
 }
@@ -129,7 +132,9 @@ def measure(name: str, board: str | None = None) -> Row:
     source = Source(model, example, chosen)
     with tempfile.TemporaryDirectory() as scratch:
         stop_at = "build" if case.placed else "map"
-        options = Options(frames=0, netlist_frames=case.netlist, seeds=case.seeds, style=case.style)
+        options = Options(
+            clock_hz=case.clock_hz, frames=0, netlist_frames=case.netlist, seeds=case.seeds, style=case.style
+        )
         # Equality comes before place and route, which takes longer; the second run finds the stages of the first.
         mapped = run_build(source, chosen, found.name, options, out=scratch, stop_at="map", progress=progress)
         equalities = compare_rtl(mapped, case, progress)
@@ -157,7 +162,7 @@ def compare_rtl(build: Build, case: Case, progress: Progress) -> list[Equality]:
 
 def with_equality(report: Mapping[str, Any], equalities: list[Equality]) -> Row:
     """Return a report with what the frames in RTL found: mismatches, and cycles without stalls."""
-    cycles, run = report["cycles"], equalities[0].run
+    cycles, run, counted = report["cycles"], equalities[0].run, equalities[0].counted
     return {
         **report,
         "exactness": {**report["exactness"], **join(equalities)},
@@ -165,6 +170,7 @@ def with_equality(report: Mapping[str, Any], equalities: list[Equality]) -> Row:
             "interval": {**cycles["interval"], "simulated": run.interval_cycles},
             "latency": {**cycles["latency"], "simulated": run.latency_cycles},
         },
+        "program": counted.rows() if counted else None,
     }
 
 

@@ -201,12 +201,15 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="Images [N, ...] as the model takes them.")],
     link: Annotated[str, typer.Option(help="sim, model, auto, or a serial port.")] = "sim",
     out: Annotated[Path | None, typer.Option(metavar="OUT.npy", help="Where the results go.")] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Let the device measure the cycles of each layer of its program.")
+    ] = False,
 ) -> None:
     """Run images through a board, or a virtual one."""
     from nnhw.flow.running import run_file
     from nnhw.flow.terminal import render_run
 
-    done = run_file(build, file, link, out, _progress())
+    done = run_file(build, file, link, out, _progress(), measure)
     OUT.print(render_run(done, link, out))
 
 

@@ -262,8 +262,10 @@ class Counters:
     Members
     -------
     cycles: clock cycles, modulo 2^32.
-    input_wait: cycles in which the engine would have taken a byte and there was none, modulo 2^32.
-    output_wait: cycles in which the engine held an output byte that the link could not take, modulo 2^32.
+    input_wait: cycles in which the engine would have taken a byte and there was none, modulo 2^32; of an engine that
+        runs a program, those in which the program waited for input.
+    output_wait: cycles in which the engine held an output byte that the link could not take, modulo 2^32; of an engine
+        that runs a program, those in which the program waited for room for output.
     results: RESULT frames, modulo 2^16.
     bad_frames: frames dropped, modulo 2^8.
     """

@@ -4,6 +4,7 @@ Environment: NNHW_PLAN, path of a JSON document with
 
     arrays: path of an .npz: `input` uint8 [beats, bytes], `output` uint8 [bytes], `tap_<k>` uint32 [beats, words]
     names: of the taps
+    counted: whether there is one more tap behind these, for the cycles of a program's records
     frames: how many
     stalls: patterns of source and sink
     limit_cycles: where to give up
@@ -20,7 +21,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from .harness import Monitor, Scoreboard, Sink, Source, Stream, Tap, start, wait_for
+from .harness import Log, Monitor, Scoreboard, Sink, Source, Stream, Tap, start, wait_for
 from .stalls import stalls
 
 
@@ -44,11 +45,16 @@ async def accelerator_equals_ir(dut: Any) -> None:
     Monitor(o, output, cycles)
     for number, scoreboard in enumerate(taps):
         Tap(dut, f"tap_{number}", scoreboard, cycles)
+    records = Log("records")
+    if plan["counted"]:
+        Tap(dut, f"tap_{len(taps)}", records, cycles)
     boards = [*taps, output]
     try:
         await wait_for(boards, source, dut, plan["limit_cycles"])
     finally:
-        Path(plan["result"]).write_text(json.dumps(summary(taken, boards)), encoding="utf-8")
+        Path(plan["result"]).write_text(
+            json.dumps({**summary(taken, boards), "records": records.words}), encoding="utf-8"
+        )
     for scoreboard in (taken, *boards):
         scoreboard.finish()
 

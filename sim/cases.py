@@ -78,7 +78,7 @@ def matmul(
     rng = np.random.default_rng(outputs * 1009 + inputs)
     activation, weight = formats
     weights = random_values(rng, weight, (outputs, inputs))
-    placed = ("logic_pe", "dsp_pe", "tail_words", "registered")
+    placed = ("logic_pe", "dsp_pe", "tail_words", "registered", "paired")
     cells = {name: value for name, value in options.items() if name in placed}
     base = MatmulConfig(pe, simd, hop, drain, weights, activation, weight, None, vectors=vectors, **cells)
     if code is None:
@@ -188,6 +188,7 @@ MATMULS: dict[str, Callable[[], MatmulConfig]] = {
     "matmul_dsp_single_lane": lambda: matmul(4, 8, 2, 1, formats=(INT8, INT8), dsp_pe=2, code=UINT2),
     "matmul_dsp_mixed": lambda: matmul(8, 24, 4, 3, formats=(INT8, INT8), hop=2, dsp_pe=1, code=UINT2, vectors=2),
     "matmul_dsp_mixed_groups": lambda: matmul(8, 32, 4, 4, formats=(UINT3, INT4), dsp_pe=3, logic_pe=1),
+    "matmul_dsp_pairs": lambda: matmul(8, 15, 4, 1, formats=(UINT3, INT4), hop=4, dsp_pe=3, paired=True, code=UINT2),
     "matmul_dsp_slower": lambda: matmul(4, 12, 2, 3, formats=(BIT, INT8), dsp_pe=1),
 }
 

@@ -83,6 +83,23 @@ class Scoreboard:
             raise BenchFailure(f"{self.name}: {self.count - len(self.expected)} beats too many")
 
 
+@dataclass
+class Log:
+    """Keeps the beats of a stream of which nobody knows beforehand what comes.
+
+    Parameters
+    ----------
+    name: of the stream.
+    """
+
+    name: str
+    words: list[int] = field(default_factory=list)
+
+    def take(self, word: int, cycle: int) -> None:
+        """Keep the next beat."""
+        self.words.append(word)
+
+
 class Cycles:
     """Count clock cycles. `now` is the cycle whose rising edge was the last."""
 
@@ -184,10 +201,10 @@ class Monitor:
 class Tap:
     """Watch an output that is valid for one cycle per beat."""
 
-    def __init__(self, dut: Any, name: str, scoreboard: Scoreboard, cycles: Cycles) -> None:
+    def __init__(self, dut: Any, name: str, scoreboard: Scoreboard | Log, cycles: Cycles) -> None:
         cocotb.start_soon(self._run(dut, name, scoreboard, cycles))
 
-    async def _run(self, dut: Any, name: str, scoreboard: Scoreboard, cycles: Cycles) -> None:
+    async def _run(self, dut: Any, name: str, scoreboard: Scoreboard | Log, cycles: Cycles) -> None:
         valid, payload = getattr(dut, f"{name}_valid"), getattr(dut, f"{name}_payload")
         while True:
             await FallingEdge(dut.clk)

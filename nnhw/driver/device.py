@@ -29,6 +29,7 @@ from nnhw.protocol import (
 # asking while it has some.
 _LINE_WINDOW_BYTES = 16_384
 _FLOW_WINDOW_BYTES = 65_536
+_COUNTER_LIMIT = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Status:
     images: answered, modulo 2^16 results.
     bad_frames: since power-up, modulo 256.
     clock_hz: of the cycles.
+    resets: that the driver has sent since it opened the device.
     """
 
     cycles: int
@@ -49,6 +51,33 @@ class Status:
     images: int
     bad_frames: int
     clock_hz: int
+    resets: int = 0
+
+    def since(self, before: Status) -> Work | None:
+        """Return what was counted since an earlier status, or None: a RESET came between."""
+        if self.resets != before.resets:
+            return None
+        cycles, input_wait, output_wait = (
+            (getattr(self, name) - getattr(before, name)) % _COUNTER_LIMIT
+            for name in ("cycles", "input_wait", "output_wait")
+        )
+        return Work((cycles - input_wait - output_wait) % _COUNTER_LIMIT, input_wait, output_wait)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a device counted between two moments at which its engine only waited for input; all modulo 2^32.
+
+    Members
+    -------
+    cycles: in which the engine did not wait. Exact, though the device counts cycles in steps: it always has the same
+        part of a step to go when it is asked.
+    input_wait, output_wait: cycles in which it waited for input, or for room for output.
+    """
+
+    cycles: int
+    input_wait: int
+    output_wait: int
 
 
 class Device:
@@ -123,6 +152,24 @@ class Device:
             images=counters.results // -(-self.accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES),
             bad_frames=counters.bad_frames,
             clock_hz=self.identity.clock_hz,
+            resets=self._session.resets,
+        )
+
+    def idle_status(self) -> Status:
+        """Return what the device has counted, once its engine does nothing but wait for input.
+
+        Raises
+        ------
+        LinkError: no answer, or the engine does not come to rest.
+        """
+        status, deadline = self.status(), self.link.now() + self.pace.patience_s
+        while self.link.now() <= deadline:
+            before, status = status, self.status()
+            work = status.since(before)
+            if work is not None and not work.cycles:
+                return status
+        raise LinkError(
+            f"link '{self.link.name}': the device does not come to rest after its last image; open it again"
         )
 
     def program_status(self) -> ProgramStatus:

@@ -63,6 +63,7 @@ class Session:
 
     Members
     -------
+    resets: that were answered; each sets the device's counters to 0, but that of bad frames.
     guard: called when a batch begins and after each RESET in it, before an image is sent; raises LinkError if the
         device is not what it has to be.
     """
@@ -75,6 +76,7 @@ class Session:
         self._reader = FrameReader()
         self._in_step = False
         self._sent = self._taken = self._results = 0
+        self.resets = 0
 
     def reset(self) -> None:
         """Empty the device and agree on sequence numbers, discarding all that was on its way.
@@ -94,6 +96,7 @@ class Session:
                 if Frame(Command.RESET_DONE, token) in list(self._reader.feed(data)):
                     self._sent = self._taken = self._results = 0
                     self._in_step = True
+                    self.resets += 1
                     return
             broken += self._reader.broken
         what = "nothing came" if not came else f"{came} bytes came, {broken} broken frames among them, but no answer"

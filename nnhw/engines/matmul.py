@@ -45,6 +45,7 @@ class MatmulConfig:
     registered: weights from block RAM wait in a register, where the RAM, or a multiplexer behind it, takes most of a
         cycle.
     dsp_pe: cells, the last ones, whose products are made in DSP blocks; the others' are in logic.
+    paired: two such cells of one lane share a DSP block of the iCE40.
 
     Timing: one beat a cycle; `steps * folds` cycles a vector; the first code leaves `latency` cycles after
     the last beat of its fold.
@@ -66,6 +67,7 @@ class MatmulConfig:
     dsp_pe: int = 0
     tail_words: int = 0
     registered: bool = False
+    paired: bool = False
 
     def __post_init__(self) -> None:
         outputs, inputs = self.weights.shape
@@ -116,6 +118,15 @@ class MatmulConfig:
     def groups(self) -> int:
         """Groups of cells, one hop apart."""
         return self.pe // self.hop
+
+    @property
+    def pairs(self) -> tuple[int, ...]:
+        """First cells of the pairs that share a DSP block: neighbours of one group."""
+        if not self.paired or self.simd > 1:
+            return ()
+        first = self.pe - self.dsp_pe
+        groups = (range(start, start + self.hop) for start in range(0, self.pe, self.hop))
+        return tuple(cell for group in groups for cell in group[max(0, first - group[0]) : -1][::2])
 
     @property
     def drains(self) -> int:

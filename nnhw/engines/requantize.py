@@ -21,6 +21,8 @@ LOWER_BITS = 24
 """Bits that are added first where an addition takes two moves, and the sum is not much wider than an adder."""
 DSP_PIECE_BITS = 15
 """Bits of a factor that one DSP block takes beside a sign: 16 x 16 signed multipliers serve both families."""
+FUSED_FACTOR_BITS, FUSED_BITS, FUSED_MOVES = 16, 32, 4
+"""Of a DSP block of the iCE40 that multiplies and adds: bits of its factors and of its result, moves that it takes."""
 
 
 class Requantizer(Protocol):
@@ -187,6 +189,7 @@ class Product:
     multiplier, addend: int64 [outputs, segments].
     raw: range of the raw sums.
     dsp: multipliers in DSP blocks; else adders in logic, one partial product for each radix-4 digit.
+    fused: one DSP block of the iCE40 multiplies and adds.
 
     Range: no sum exceeds `bits`, so the adders work modulo 2**bits.
     """
@@ -195,6 +198,32 @@ class Product:
     addend: np.ndarray = field(repr=False)
     raw: IntType
     dsp: bool
+    fused: bool = False
+
+    @property
+    def can_be_fused(self) -> bool:
+        """Whether one DSP block of the iCE40 can do all of it."""
+        most = int(np.abs(self.multiplier).max())
+        fits = self.raw_bits <= FUSED_FACTOR_BITS and most < 1 << FUSED_FACTOR_BITS
+        return fits and bits_for_range(min(self.range[0], -1), self.range[1])[0] <= FUSED_BITS
+
+    @property
+    def is_magnitude(self) -> bool:
+        """Whether a fused product has the multiplier as sign and magnitude: it is wider than the block takes.
+
+        A negative one comes with the complement of the sum, which lacks one multiplier: the addend has it.
+        """
+        return self.fused and self.multiplier_bits > FUSED_FACTOR_BITS
+
+    @property
+    def constants(self) -> tuple[np.ndarray, np.ndarray]:
+        """(multipliers, addends), int64 [outputs, segments], as DSP blocks get them: bit patterns."""
+        multiplier, addend = self.multiplier, self.addend
+        if self.is_magnitude:
+            negative = multiplier < 0
+            addend = addend - np.where(negative, multiplier, 0)
+            multiplier = np.abs(multiplier) | negative.astype(np.int64) << FUSED_FACTOR_BITS
+        return multiplier & ((1 << self.multiplier_bits) - 1), addend & ((1 << self.bits) - 1)
 
     @cached_property
     def range(self) -> tuple[int, int]:
@@ -213,6 +242,8 @@ class Product:
     @property
     def top_shift(self) -> int:
         """Weight, as a power of two, of the highest partial product."""
+        if self.fused:
+            return 0
         if self.dsp:
             return DSP_PIECE_BITS * (pieces(self.raw_bits) + pieces(self.multiplier_bits) - 2)
         return 2 * self.digits.shape[-1] - 2
@@ -235,6 +266,8 @@ class Product:
     @cached_property
     def operands(self) -> int:
         """Partial products; digits that are zero in every channel have none."""
+        if self.fused:
+            return 1
         if self.dsp:
             return pieces(self.raw_bits) * pieces(self.multiplier_bits)
         return max(1, int(self.digits.any(axis=(0, 1)).sum()))
@@ -262,7 +295,9 @@ class Product:
 
     @property
     def latency(self) -> int:
-        """Moves: constants, (DSP inputs,) partial products, their tree, the addend."""
+        """Moves: constants, (DSP inputs,) partial products, their tree, the addend; or constants and the DSP block."""
+        if self.fused:
+            return 1 + FUSED_MOVES
         return 1 + self.dsp + 1 + sum(self.level_moves) + self.moves
 
 
@@ -282,6 +317,7 @@ class Scaler:
     floor, ceiling: added to the index, and where it ends, of codes of which not all occur; None: the highest code.
     even, parity: a number without fraction whose sum with the parity is odd counts as one less: the addend holds half
         a unit, so these are the ties of rounding half to even.
+    fused: with `dsp`: one DSP block of the iCE40 multiplies and adds.
 
     Timing: constants and product (two moves more with segments, two with ties), two moves for the clamp.
     """
@@ -298,6 +334,7 @@ class Scaler:
     ceiling: int | None = None
     even: bool = False
     parity: int = 0
+    fused: bool = False
 
     def __post_init__(self) -> None:
         shape = self.multiplier.shape
@@ -307,6 +344,11 @@ class Scaler:
                 f"given {shape}, {self.addend.shape} and {self.borders.shape}"
             )
         reject_wide(self.product)
+        if self.fused and not self.product.can_be_fused:
+            raise MappingError(
+                f"one DSP block multiplies and adds numbers of up to {FUSED_FACTOR_BITS} and {FUSED_BITS} bits, given "
+                f"{self.product.raw_bits} x {self.product.multiplier_bits} and {self.product.bits}; use several blocks"
+            )
 
     @property
     def outputs(self) -> int:
@@ -326,7 +368,7 @@ class Scaler:
     @cached_property
     def product(self) -> Product:
         """The multiply-add."""
-        return Product(self.multiplier, self.addend, self.raw, self.dsp)
+        return Product(self.multiplier, self.addend, self.raw, self.dsp, self.fused)
 
     @property
     def latency(self) -> int:

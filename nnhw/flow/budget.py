@@ -12,9 +12,9 @@ from nnhw.errors import MappingError
 from nnhw.flow.options import Options
 from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
 from nnhw.ir import Graph
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import FAMILIES, Family
-from nnhw.mapping.mapper import Budget
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.cost import array_cost
 

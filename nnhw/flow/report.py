@@ -10,6 +10,7 @@ import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.flow.arrays import peak, works
+from nnhw.flow.counters import program_rows
 from nnhw.protocol import BITS_PER_UART_BYTE, PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
 
 SCHEMA_VERSION = 1
@@ -45,6 +46,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         **_rates(accelerator, clock_hz, board.uart.baud),
         "style": _get(facts, "map", "style"),
         "layers": _layers(facts, accelerator),
+        "program": _program(facts, accelerator),
         "utilization": _utilization(accelerator),
         "tools": {name: version for stage in facts.values() for name, version in stage.get("tools", {}).items()},
     }
@@ -161,6 +163,14 @@ def _layers(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any
         }
         for work in works(accelerator)
     ]
+
+
+def _program(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any]] | None:
+    """Return the cycles of each part of a program, counted in RTL where that has run."""
+    if accelerator is None or accelerator.shared is None:
+        return None
+    counted: list[dict[str, Any]] | None = _get(facts, "simulate", "program")
+    return program_rows(accelerator.shared) if counted is None else counted
 
 
 def _utilization(accelerator: Accelerator | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from nnhw.flow.pipeline import Build
 from nnhw.flow.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:
+    from nnhw.flow.measuring import ProgramCount
     from nnhw.flow.simulate import SimulationResult
     from nnhw.flow.virtual import Hardware
 
@@ -70,21 +71,29 @@ class Run:
     results: [N, *shape].
     seconds: from the first byte to the last result.
     cycles: of the device's clock per image, counted by the device; None where it has none.
+    program: what the parts of a shared engine's program took; None: there is none, or it was not counted.
     """
 
     results: np.ndarray
     seconds: float
     cycles: float | None
+    program: ProgramCount | None = None
 
 
 def run_file(
-    build: Path, file: Path, link: str = "sim", out: Path | None = None, progress: Progress | None = None
+    build: Path,
+    file: Path,
+    link: str = "sim",
+    out: Path | None = None,
+    progress: Progress | None = None,
+    measure: bool = False,
 ) -> Run:
     """Run the images of a .npy file through a device.
 
     Parameters
     ----------
     out: where results go, as .npy; when the link fails, those of the images that were finished.
+    measure: let the device measure the cycles of each layer; see `measure_parts`.
 
     Raises
     ------
@@ -94,20 +103,46 @@ def run_file(
     images = load_images(file)
     with progress.stage(f"open link '{link}'"):
         device = open(build, link, notice=progress.note, progress=progress.advance)
-    with device, progress.stage(f"{len(images)} images"):
-        start = time.monotonic()
-        try:
-            results = np.asarray(device(images, progress.advance))
-        except BatchError as error:
-            if out is not None:
-                _save(out, np.asarray(error.results))
-                progress.note(f"{error.finished} of {len(images)} images were finished; their results are in {out}")
-            raise
-        seconds = time.monotonic() - start
-        cycles = device.status().cycles
+    with device:
+        measured = _measured(device, progress) if measure else None
+        with progress.stage(f"{len(images)} images"):
+            run = _run_images(device, images, out, progress, measured)
     if out is not None:
-        _save(out, results)
-    return Run(results, seconds, cycles / len(images) if cycles else None)
+        _save(out, run.results)
+    return run
+
+
+def _measured(device: Device, progress: Progress) -> tuple[int, ...]:
+    """Return the cycles of each part of the device's program, measured."""
+    from nnhw.flow.measuring import measure_parts
+
+    with progress.stage("measure the layers"):
+        return measure_parts(device)
+
+
+def _run_images(
+    device: Device, images: np.ndarray, out: Path | None, progress: Progress, measured: Sequence[int] | None
+) -> Run:
+    """Run images, and count what the device does meanwhile."""
+    shared = device.accelerator.shared
+    before = device.idle_status() if shared else None
+    start = time.monotonic()
+    try:
+        results = np.asarray(device(images, progress.advance))
+    except BatchError as error:
+        if out is not None:
+            _save(out, np.asarray(error.results))
+            progress.note(f"{error.finished} of {len(images)} images were finished; their results are in {out}")
+        raise
+    seconds = time.monotonic() - start
+    status = device.idle_status() if shared else device.status()
+    work = status.since(before) if before else None
+    cycles = status.cycles / len(images) if status.cycles else None
+    if shared is None or work is None or not cycles:
+        return Run(results, seconds, cycles)
+    from nnhw.flow.measuring import count_parts
+
+    return Run(results, seconds, cycles, count_parts(shared, len(images), work, measured))
 
 
 def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) -> SimulationResult:

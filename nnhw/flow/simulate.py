@@ -13,9 +13,11 @@ import numpy as np
 
 from nnhw import ir
 from nnhw.accelerator import Accelerator
+from nnhw.engines.shared import SharedConfig
 from nnhw.errors import InputError
 from nnhw.flow.benches import Simulator, find_simulator, run_bench
 from nnhw.flow.boundaries import Comparison, expected_beats
+from nnhw.flow.counters import COUNTER_WORDS, Counted
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.ir.files import pack_arrays
@@ -35,6 +37,7 @@ class SimulationResult:
     streams: each boundary in stream order, then the output; the worst over all stall patterns.
     broken_rules: cycles in which a stream broke a rule.
     latency_cycles, interval_cycles: measured without stalls; the interval needs two frames.
+    counted: what the records of a program took, under each pair of stall patterns; without a program there is none.
     """
 
     simulator: str
@@ -43,11 +46,22 @@ class SimulationResult:
     broken_rules: int
     latency_cycles: int | None
     interval_cycles: int | None
+    counted: tuple[Counted, ...] = ()
+
+    @property
+    def miscounted(self) -> int:
+        """Frames in which a record of a program took other cycles than predicted, under any stall pattern."""
+        return sum(counted.mismatches for counted in self.counted)
 
     @property
     def equal(self) -> bool:
-        """Whether everything arrived everywhere, equal, and nothing else did."""
-        return not self.broken_rules and bool(self.streams) and all(stream.equal for stream in self.streams)
+        """Whether everything arrived everywhere, equal, in the cycles predicted, and nothing else did."""
+        return (
+            not self.broken_rules
+            and not self.miscounted
+            and bool(self.streams)
+            and all(stream.equal for stream in self.streams)
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return what the report needs."""
@@ -60,6 +74,8 @@ class SimulationResult:
             "broken_rules": self.broken_rules,
             "latency_cycles": self.latency_cycles,
             "interval_cycles": self.interval_cycles,
+            "miscounted": self.miscounted,
+            "program": self.counted[0].rows() if self.counted else None,
         }
 
 
@@ -116,7 +132,7 @@ def simulate_accelerator(
         if not all(result.exists() for _, result in plans):
             raise
     found = [json.loads(result.read_text(encoding="utf-8")) for _, result in plans]
-    return _collect(found, simulator, len(codes))
+    return _collect(found, simulator, len(codes), accelerator.shared)
 
 
 def simulate_uart_pins(
@@ -218,6 +234,7 @@ def _write_plan(
     plan = {
         "arrays": str(arrays),
         "names": [boundary.name for boundary in accelerator.boundaries],
+        "counted": accelerator.shared is not None,
         "frames": len(codes),
         "stalls": pattern,
         "limit_cycles": cycle_limit(accelerator, len(codes)),
@@ -227,7 +244,9 @@ def _write_plan(
     return path, result
 
 
-def _collect(found: Sequence[dict[str, Any]], simulator: Simulator, frames: int) -> SimulationResult:
+def _collect(
+    found: Sequence[dict[str, Any]], simulator: Simulator, frames: int, program: SharedConfig | None
+) -> SimulationResult:
     """Join the results of all patterns; cycles come from the first."""
     streams = tuple(
         Comparison(
@@ -246,4 +265,13 @@ def _collect(found: Sequence[dict[str, Any]], simulator: Simulator, frames: int)
         broken_rules=sum(result["broken_rules"] for result in found),
         latency_cycles=None if first is None or not ends else ends[0] - first + 1,
         interval_cycles=ends[-1] - ends[-2] if len(ends) > 1 else None,
+        counted=tuple(_counted(program, frames, result["records"]) for result in found) if program else (),
     )
+
+
+def _counted(program: SharedConfig, frames: int, beats: Sequence[int]) -> Counted:
+    """Return what records took, of the beats of their tap."""
+    words = np.zeros((frames * len(program.records), COUNTER_WORDS), np.uint32)
+    for row, beat in zip(words, beats, strict=False):
+        row[:] = np.frombuffer(beat.to_bytes(4 * COUNTER_WORDS, "little"), "<u4")
+    return Counted(program, frames, words, len(beats))

@@ -240,6 +240,8 @@ def check_simulation(result: SimulationResult) -> None:
     if result.equal:
         return
     wrong = [f"{stream.name} ({stream.mismatches})" for stream in result.streams if not stream.equal]
+    if result.miscounted:
+        wrong.append(f"the cycles of its records ({result.miscounted})")
     raise BuildError(
         f"the RTL differs from the IR in {', '.join(wrong) or 'its handshakes'}, of {result.samples} frames "
         f"({result.broken_rules} broken stream rules); this is a mistake of nnhw, please report the model"

@@ -9,8 +9,9 @@ from nnhw.boards import Board
 from nnhw.errors import MappingError
 from nnhw.flow.options import Options
 from nnhw.ir import Graph
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared.accelerator import map_program, map_shared
 from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.search import least_cycles
@@ -78,7 +79,8 @@ def _streaming(
 
 
 def _shared(body: Graph, board: Board, budget: Budget, family: Family, why: str, most: int | None = None) -> Mapped:
-    left = replace(budget, lc=budget.lc - PROGRAM_LC)
+    reserved = board.resources.lc * (family.usable - family.usable_shared)
+    left = replace(budget, lc=budget.lc - PROGRAM_LC - reserved)
     accelerator, compiled = map_shared(body, board.name, left, family, most)
     return Mapped(accelerator, "shared", why, compiled)
 

@@ -14,6 +14,7 @@ from nnhw.boards import Board
 
 if TYPE_CHECKING:
     from nnhw.flow.doctor import Check
+    from nnhw.flow.measuring import ProgramCount
     from nnhw.flow.running import Run
     from nnhw.flow.simulate import SimulationResult
 
@@ -86,7 +87,32 @@ def render_run(run: Run, link: str, out: Path | None) -> RenderableType:
         table.add_row("...", "", "")
     cycles = f", {run.cycles:,.0f} cycles of the device each" if run.cycles else ""
     text = f"{count} images in {run.seconds:.2f} s through '{link}'{cycles}"
-    return Group(table, Text(text + (f"; results in {out}" if out else "")))
+    said = Text(text + (f"; results in {out}" if out else ""))
+    return Group(table, *([] if run.program is None else _program_run(run.program, count)), said)
+
+
+def _program_run(program: ProgramCount, images: int) -> Iterator[RenderableType]:
+    """Yield the table of what a program took on a device, and whether that is what was predicted."""
+    measured = any(row.measured is not None for row in program.parts)
+    columns = (
+        "part",
+        *(["measured for one"] if measured else []),
+        "cycles",
+        "multiplying",
+        "input waits",
+        "output waits",
+    )
+    table = _table(f"Cycles of the device, {images} images", *columns)
+    for row in program.parts:
+        own = [_count(row.measured)] if measured else []
+        counts = (row.cycles, row.busy, row.input_wait, row.output_wait)
+        table.add_row(_part(row.part.kind, row.part.name), *own, *map(_count, counts))
+    yield table
+    predicted = f"{program.most:,}" if program.least == program.most else f"{program.least:,} to {program.most:,}"
+    yield Text(
+        f"The device counted {program.counted:,} cycles without waits, the program has {predicted}: "
+        f"{'as predicted' if program.as_predicted else 'NOT AS PREDICTED'}."
+    )
 
 
 def _tables(report: Report) -> Iterator[Table]:
@@ -94,6 +120,8 @@ def _tables(report: Report) -> Iterator[Table]:
         yield _layers(report)
     if report["style"] and report["style"]["memory"]:
         yield _memory(report)
+    if report["program"]:
+        yield _program(report["program"])
     yield _resources(report)
     yield _speed(report)
     yield _exactness(report)
@@ -135,6 +163,22 @@ def _memory(report: Report) -> Table:
     table = _table("Memory of the shared engine", "what", "from word", "words", "written by", "read until")
     for row in report["style"]["memory"]:
         table.add_row(row["name"], _count(row["first"]), _count(row["words"]), row["from"], row["until"])
+    return table
+
+
+def _program(parts: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of a program's cycles in a frame; `multiplying` and waits are those of the RTL."""
+    columns = ("part", "predicted", "simulated", "multiplying", "input waits", "output waits")
+    table = _table("Cycles of the program, a frame", *columns)
+    for part in parts:
+        table.add_row(
+            _part(part["kind"], part["name"]),
+            _count(part["cycles"]["predicted"]),
+            _count(part["cycles"]["simulated"]),
+            _count(part["busy"]["predicted"] if part["busy"]["simulated"] is None else part["busy"]["simulated"]),
+            _count(part["input_wait"]),
+            _count(part["output_wait"]),
+        )
     return table
 
 
@@ -200,6 +244,11 @@ def _verdict(report: Report) -> str:
         return "Not built yet: rates follow from the clock that place and route reaches."
     rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
     return f"{_count(rate)} images/s from host to result: the {report['bound']} is the bound."
+
+
+def _part(kind: str, name: str) -> str:
+    """Return what a part of a program is called."""
+    return name if kind == "layer" else f"{kind} ({name})"
 
 
 def _count(value: float | None) -> str:

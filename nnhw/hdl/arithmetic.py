@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.arithmetic import NARROW_BITS, LaneArithmetic
 from nnhw.hdl.carry import add, add_ands, add_gated, add_in_gates, add_inverted, gated
 from nnhw.hdl.dsp import DspProducts
 from nnhw.ir.types import BIT, IntType
@@ -226,10 +226,6 @@ def _planes(
     levels = [_Tree(tree.m, tree.ce, tree.family) for _ in sums]
     totals = [level.total(terms) for level, terms in zip(levels, sums, strict=True)]
     return _join(tree, totals, bit_type.signed and not bit_type.bipolar)
-
-
-NARROW_BITS = 4
-"""Bits of a sum up to which gates take no more LUTs of an iCE40 than a carry chain."""
 
 
 def _add_narrow(x: Value, y: Value, minus: bool, family: str | None) -> Value:

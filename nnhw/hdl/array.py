@@ -8,8 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
+from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product
 from nnhw.hdl.carry import accumulate, family_of
+from nnhw.hdl.dsp import DspProducts
 from nnhw.hdl.memory import SplitRom, block_ram, logic_rom
 
 
@@ -61,7 +62,11 @@ class SystolicArray(wiring.Component):
             weights = self._weights(m, group, address, here)
             address = here
             for cell in range(group * config.hop, (group + 1) * config.hop):
-                products[cell] = self._cell(m, cell, lanes, weights[cell - group * config.hop], family_of(platform))
+                mine = weights[cell - group * config.hop :]
+                if cell in config.pairs:
+                    products[cell : cell + 2] = self._pair(m, cell, lanes, mine)
+                elif cell - 1 not in config.pairs:
+                    products[cell] = self._cell(m, cell, lanes, mine[0], family_of(platform))
 
         shift = self._shift_window(m, ends[-1])
         with m.If(self.ce):
@@ -159,12 +164,30 @@ class SystolicArray(wiring.Component):
         else:
             total = dot_product(inner, config.arithmetic, activations, weights, self.ce, family)
             levels = config.arithmetic.tree_levels(config.simd)
-        for stage in range(levels, config.tree_levels):  # a cell of the other kind takes longer
+        return self._wait(inner, total, levels)
+
+    def _wait(self, m: Module, total: Value, levels: int) -> Value:
+        """Return a total as late as those of the slowest kind of cell."""
+        for stage in range(levels, self.config.tree_levels):
             later = Signal(total.shape(), name=f"wait_{stage}", reset_less=True)
-            with inner.If(self.ce):
-                inner.d.sync += later.eq(total)
+            with m.If(self.ce):
+                m.d.sync += later.eq(total)
             total = later
         return total
+
+    def _pair(self, m: Module, cell: int, lane: Value, words: list[Value]) -> list[Value]:
+        """Add two cells of one lane that share a DSP block; see `_cell`."""
+        config = self.config
+        m.submodules[f"pair_{cell}"] = inner = Module()
+        a, b = as_number(lane, config.activation), [as_number(word, config.weight) for word in words[:2]]
+        inner.submodules.products = products = DspProducts(2, a.shape(), b[0].shape())
+        inner.d.comb += products.ce.eq(self.ce)
+        for index, weight in enumerate(b):
+            inner.d.comb += [products.i_a[index].eq(a), products.i_b[index].eq(weight)]
+        levels = config.arithmetic.dsp_levels(1)
+        waits = [Module() for _ in b]
+        m.submodules += waits
+        return [self._wait(wait, products.o[index], levels) for index, wait in enumerate(waits)]
 
     def _drain(
         self,

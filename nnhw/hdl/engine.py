@@ -31,6 +31,7 @@ from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.pad import Padding
 from nnhw.hdl.pool import MaxPool
 from nnhw.hdl.shared import SharedEngine
+from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.window import SlidingWindow
 
 HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
@@ -66,7 +67,7 @@ class Engine(wiring.Component):
     o: stream of bytes, `output_format.frame_bytes` a frame.
     load: with a shared engine, the stream of bytes that brings its program; `program`: its state.
     tap_<k>_valid, tap_<k>_payload: with `taps`, for boundary k of `accelerator.boundaries`: a beat passes in this
-        cycle, and its bits.
+        cycle, and its bits. Behind them, with a shared engine, those of its `RecordCounters`.
     """
 
     def __init__(self, accelerator: Accelerator, taps: bool = False, preloaded: bool = False) -> None:
@@ -84,6 +85,9 @@ class Engine(wiring.Component):
             for number, boundary in enumerate(accelerator.boundaries):
                 members[f"tap_{number}_valid"] = Out(1)
                 members[f"tap_{number}_payload"] = Out(boundary.bits)
+            if self.shared is not None:
+                number = len(accelerator.boundaries)
+                members |= {f"tap_{number}_valid": Out(1), f"tap_{number}_payload": Out(RecordCounters.BITS)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -104,7 +108,20 @@ class Engine(wiring.Component):
                     getattr(self, f"tap_{number}_valid").eq(valid),
                     getattr(self, f"tap_{number}_payload").eq(payload),
                 ]
+            if self.shared is not None:
+                self._count(m, self.shared)
         return m
+
+    def _count(self, m: Module, engine: SharedEngine) -> None:
+        """Show what each record of the program takes."""
+        number = len(self.accelerator.boundaries)
+        m.submodules.counters = counters = RecordCounters()
+        m.d.comb += [
+            counters.record.eq(engine.record),
+            *(getattr(counters, name).eq(getattr(engine, name)) for name in counters.COUNTED),
+            getattr(self, f"tap_{number}_valid").eq(counters.valid),
+            getattr(self, f"tap_{number}_payload").eq(counters.payload),
+        ]
 
     def _seen(self, boundary: Boundary) -> tuple[Value, Value]:
         """Return whether a beat passes a boundary in this cycle, and its bits."""

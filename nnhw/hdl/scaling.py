@@ -11,6 +11,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value, signed, unsigned
 from nnhw.engines.encoding import bits_for_range
 from nnhw.engines.requantize import (
     DSP_PIECE_BITS,
+    FUSED_FACTOR_BITS,
     HIGH_SHIFT,
     DoubleScaler,
     Product,
@@ -20,6 +21,7 @@ from nnhw.engines.requantize import (
     pieces,
 )
 from nnhw.hdl.requantizer import RequantizerUnit
+from nnhw.hdl.shared.multiply_add import MultiplyAdd
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class MultiplyAddUnit(RequantizerUnit):
         raws: sums, in the same move as their addresses.
         addresses: of each lane's constants: segment and position.
         """
+        if product.fused:
+            return self._fused(m, product, raws, addresses)
         make = self._dsp_products if product.dsp else self._logic_products
         lanes = make(m, product, raws, addresses)
         wait = 1 + product.dsp + sum(product.level_moves)
@@ -61,6 +65,24 @@ class MultiplyAddUnit(RequantizerUnit):
             value = Cat(Const(0, operands[0].shift), operands[0].value)
             results.append(self._add(m, f"result_{lane}", value, addends[lane], product.bits, product.moves))
         return [result.as_signed() for result in results]
+
+    def _fused(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[Value]:
+        """Return the results of one DSP block for each lane; see `multiply_add`."""
+        factors, summands = ([int(value) for value in values.ravel()] for values in product.constants)
+        words = self.constants(m, "multipliers", factors, product.multiplier_bits, addresses, self.logic)
+        late = self.delay_all(m, "addend_address", addresses, 2)
+        addends = self.constants(m, "addends", summands, product.bits, late, self.logic)
+        results = []
+        for lane, (arriving, word, addend) in enumerate(zip(raws, words, addends, strict=True)):
+            raw: Value = self.register(m, f"raw_{lane}", arriving, signed(product.raw_bits))
+            m.submodules[f"multiply_add_{lane}"] = unit = MultiplyAdd(is_signed=not product.is_magnitude)
+            if product.is_magnitude:
+                raw = (raw.as_unsigned() ^ word[-1].replicate(len(raw))).as_signed()
+                word = word[:FUSED_FACTOR_BITS]
+            m.d.comb += [unit.ce.eq(self.ce), unit.a.eq(raw), unit.b.eq(word.as_signed())]
+            m.d.comb += unit.addend.eq(addend.as_signed())
+            results.append(unit.o[: product.bits].as_signed())
+        return results
 
     def _tree_level(self, m: Module, name: str, operands: list[Operand], width: int, moves: int) -> list[Operand]:
         """Add neighbours, the lower one's bits below the higher one pass by."""

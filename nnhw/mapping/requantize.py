@@ -18,9 +18,9 @@ from nnhw.engines.requantize import (
 )
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
+from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.fit import fit_scaler
-from nnhw.mapping.requantizer_cost import requantizer_cost
 
 FEW_STEPS = 3
 """Up to so many steps, comparators are the only choice: nothing is smaller, and they add no latency."""
@@ -97,7 +97,12 @@ class Function:
 
 
 def implementations(
-    steps: np.ndarray, codes: np.ndarray, code: IntType, raw: IntType, further: Sequence[Requantizer] = ()
+    steps: np.ndarray,
+    codes: np.ndarray,
+    code: IntType,
+    raw: IntType,
+    further: Sequence[Requantizer] = (),
+    fused: bool = False,
 ) -> list[Requantizer]:
     """Return the datapaths that are equal to a step function, each checked by `prove`.
 
@@ -108,6 +113,7 @@ def implementations(
     code: type of the codes.
     raw: range of the raw sums.
     further: datapaths that are said to be equal too.
+    fused: one DSP block may multiply and add.
     """
     function = Function.of(steps, codes, code, raw)
     thresholds = function.thresholds()
@@ -117,7 +123,7 @@ def implementations(
         if levels <= MOST_COMPARATORS:
             found.append(thresholds)
         if levels > FEW_STEPS:
-            found += _monotone(thresholds, raw)
+            found += _monotone(thresholds, raw, fused)
     else:
         rows, values = function.padded()
         found.append(ThresholdSearch(rows, np.zeros(len(rows), dtype=bool), code, raw, values))
@@ -128,7 +134,7 @@ def implementations(
     return found
 
 
-def _monotone(thresholds: Thresholds, raw: IntType) -> list[Requantizer]:
+def _monotone(thresholds: Thresholds, raw: IntType, fused: bool) -> list[Requantizer]:
     """Return a search, and multiply-add-shift where it is exact, in logic and in DSP blocks."""
     steps, descending, code = thresholds.steps, thresholds.descending, thresholds.code
     found: list[Requantizer] = [ThresholdSearch(steps, descending, code, raw)]
@@ -136,7 +142,8 @@ def _monotone(thresholds: Thresholds, raw: IntType) -> list[Requantizer]:
         for parity in (None, 0, 1):
             scaler = fit_scaler(steps, descending, code, raw, most, parity)
             if scaler is not None:
-                return [*found, scaler, replace(scaler, dsp=True)]
+                in_one = [replace(scaler, dsp=True, fused=True)] if fused and scaler.product.can_be_fused else []
+                return [*found, scaler, replace(scaler, dsp=True), *in_one]
     return found
 
 
@@ -197,7 +204,7 @@ def _critical_points(requantizer: Requantizer, function: Function) -> tuple[np.n
 def describe(requantizer: Requantizer) -> str:
     """Return the kind of a requantizer in words."""
     if isinstance(requantizer, Scaler):
-        where = " in DSP blocks" if requantizer.dsp else ""
+        where = " in one DSP block" if requantizer.fused else " in DSP blocks" if requantizer.dsp else ""
         pieces = f" in {requantizer.segments} segments" if requantizer.segments > 1 else ""
         rounding = "half to even" if requantizer.even else "floor"
         return f"multiply-add-shift (shift {requantizer.shift}, {rounding}){pieces}{where}"

@@ -13,7 +13,8 @@ from benchmarks.networks import NETWORKS
 from nnhw.boards import list_boards
 from nnhw.errors import MappingError
 from nnhw.flow.arrays import works
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
 from tests.mapping.networks import depthwise
 
 ROW: dict[str, Any] = {

@@ -16,11 +16,20 @@ from rich.console import Console
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.boards import load_board
+from nnhw.driver.device import Work
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.shared.counters import RecordCount, program_parts
 from nnhw.engines.timing import Schedule
+from nnhw.flow.arrays import works
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.counters import program_rows
+from nnhw.flow.measuring import count_parts
+from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate, make_report
-from nnhw.flow.terminal import render_boards, render_report
+from nnhw.flow.running import Run
+from nnhw.flow.terminal import render_boards, render_report, render_run
 from nnhw.ir.types import BIPOLAR, IntType
+from tests.mapping.shared.networks import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
@@ -110,6 +119,50 @@ def test_report_of_an_unfinished_build_follows_the_schema(done: int) -> None:
     if "build" not in facts:
         assert report["bound"] is None
         assert "Not built yet" in text_of(report)
+
+
+def shared_accelerator() -> Accelerator:
+    return map_on_board(NETWORKS["joined"](0), load_board("icebreaker"), Options(style="shared"))[0].accelerator
+
+
+def test_report_of_a_program_has_the_cycles_of_its_parts() -> None:
+    mapped = shared_accelerator()
+    assert mapped.shared is not None
+    style = {"name": "shared", "why": "it was asked for", "memory": None}
+    facts = {"capture": FACTS["capture"], "map": {**FACTS["map"], "style": style}}
+    report = make_report(facts, mapped, load_board("icebreaker"))
+    jsonschema.validate(report, SCHEMA)
+    assert report["program"] == program_rows(mapped.shared)
+    assert sum(row["cycles"]["predicted"] for row in report["program"]) == report["cycles"]["interval"]["predicted"]
+    cycles = {row["layer"]: row for row in map(dataclasses.asdict, works(mapped))}
+    for row in report["program"][1:-1]:
+        layer = cycles[row["name"]]
+        assert (row["cycles"]["predicted"], row["busy"]["predicted"]) == (layer["cycles"], layer["busy"])
+    counts = [RecordCount(100 + index, 10, 3, 0) for index in range(len(mapped.shared.records))]
+    counted = program_rows(mapped.shared, counts)
+    simulate = {**FACTS["simulate"], "program": counted}
+    report = make_report({**facts, "simulate": simulate}, mapped, load_board("icebreaker"))
+    jsonschema.validate(report, SCHEMA)
+    assert report["program"] == counted
+    table = text_of(report).split("Cycles of the program, a frame")[1]
+    predicted = f"{counted[0]['cycles']['predicted']:,}"
+    assert re.search(rf"input \(\w+\) +│ +{predicted} │ +100 │ +10 │ +3 │ +0 │", table)
+
+
+def test_run_on_a_terminal_says_what_the_device_counted() -> None:
+    program = shared_accelerator().shared
+    assert program is not None
+    cycles = sum(part.cycles for part in program_parts(program))
+    measured = [part.cycles for part in program_parts(program)]
+    for late, said in ((0, "as predicted"), (1, "NOT AS PREDICTED")):
+        console = Console(width=120, record=True, file=io.StringIO())
+        count = count_parts(program, 2, Work(2 * cycles + late, 1234, 0), measured)
+        console.print(render_run(Run(np.zeros((2, 3)), 1.0, None, count), "sim", None))
+        text = console.export_text()
+        verdict = f"{2 * cycles + late:,} cycles without waits, the program has {2 * cycles:,}: {said}."
+        assert f"The device counted {verdict}" in text
+        assert "measured for one" in text
+        assert re.search(r"input \(\w+\) .* 1,234 ", text)
 
 
 def test_report_link_rate_counts_framing_in_the_slower_direction() -> None:

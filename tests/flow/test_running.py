@@ -24,6 +24,7 @@ from nnhw.flow.progress import SilentProgress
 from nnhw.flow.running import load_images, run_file, simulate_build
 from nnhw.flow.toolchain import find_tool
 from nnhw.frontend import Source, load_source
+from nnhw.nn import Int, QuantLinear, UInt
 from tests.conftest import SMALL_NET
 
 
@@ -78,6 +79,38 @@ def test_running_file_saves_what_it_prints(
     assert result.exit_code == 0, result.output
     assert "Results: 9 of shape [4]" in result.output
     assert (np.load(tmp_path / "y.npy") == nnhw.reference(source.model)(images)).all()
+
+
+def test_running_a_program_measures_its_layers(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(
+        UInt(4, scale=2**-4),
+        QuantLinear(12, 8, bias=False, weight_quant=Int(4, "max_abs")),
+        UInt(4, scale=2**-3),
+        QuantLinear(8, 6, bias=False, weight_quant=Int(4, "max_abs")),
+    )
+    images = np.random.default_rng(3).random((5, 12)).astype(np.float32)
+    build = nnhw.build(
+        model, torch.from_numpy(images), name="small", out=tmp_path / "b", style="shared", stop_at="elaborate"
+    )
+    assert build.accelerator.shared is not None
+    np.save(tmp_path / "x.npy", images)
+    run = run_file(build.path, tmp_path / "x.npy", measure=True)
+    assert (run.results == nnhw.reference(model)(images)).all()
+    assert run.program is not None
+    assert run.program.as_predicted
+    assert [row.measured for row in run.program.parts] == [row.part.cycles for row in run.program.parts]
+    assert [row.part.kind for row in run.program.parts] == ["input", "layer"]
+    assert (run.program.parts[0].input_wait > 0, run.program.parts[1].output_wait > 0) == (True, True)
+
+
+def test_running_rejects_to_measure_engines_without_a_program(
+    small_build: Build, images: np.ndarray, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", images)
+    result = CliRunner().invoke(app, ["run", str(small_build.path), str(tmp_path / "x.npy"), "--measure"])
+    assert result.exit_code == 1
+    assert "cycles of layers can be measured where a shared engine runs a program" in " ".join(result.output.split())
 
 
 def test_running_simulation_compares_every_boundary(small_build: Build) -> None:

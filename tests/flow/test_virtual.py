@@ -18,7 +18,8 @@ from nnhw.flow.device import make_device
 from nnhw.flow.virtual import PATTERNS, CompiledHardware, SimulatedHardware, StreamPlan, compile_component
 from nnhw.hdl.engine import Engine
 from nnhw.ir import Graph
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
 from nnhw.protocol import DELIMITER, Command, Frame
 from sim.stalls import PATTERNS as PYTHON_PATTERNS
 from tests.hdl.streams import run_stream

@@ -12,7 +12,8 @@ from nnhw.accelerator import Accelerator
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.engine import Engine
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
 from nnhw.mapping.schedule import FRAMES
 from tests.hdl.streams import Result, check, run_stream
 from tests.mapping.networks import NETWORKS

@@ -28,10 +28,10 @@ from nnhw.flow.synthesis import NETLIST, synthesize
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.requantize import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType
-from nnhw.mapping.constants import Rom, lut_rom_lc
 from nnhw.mapping.cost import cost
+from nnhw.mapping.cost.constants import Rom, lut_rom_lc
+from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.family import ECP5, ICE40
-from nnhw.mapping.requantizer_cost import requantizer_cost
 from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, tree_widths
 
 BOARD = load_board("icebreaker")

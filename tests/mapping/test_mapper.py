@@ -12,9 +12,10 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError, ProblemList
 from nnhw.ir import BIPOLAR, Graph, IntType, run
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ECP5, ICE40, Family
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import map_body
 from nnhw.mapping.resources import Cost
 from tests.mapping.bodies import LayerSpec, codes_of, make_body
 from tests.mapping.golden import golden_run

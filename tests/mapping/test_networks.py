@@ -12,8 +12,9 @@ from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir import IntType
 from nnhw.ir.ops import Linear, MaxPool2d, Pad
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import cycle_share
 from nnhw.mapping.resources import Cost
 from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
@@ -103,7 +104,7 @@ def test_line_buffers_grow_where_engines_wait(monkeypatch: pytest.MonkeyPatch) -
     budget = Budget(lc=100_000, ebr=22)
     grown = map_body(body, "test", budget, overrides=overrides)
     check_equal(body, grown)
-    monkeypatch.setattr("nnhw.mapping.mapper.MOST_TRIALS", 0)
+    monkeypatch.setattr("nnhw.mapping.waits.MOST_TRIALS", 0)
     waiting = map_body(body, "test", budget, overrides=overrides)
     slowest = max(cycle_share(stage.config) for stage in grown.stages)
     assert grown.schedule.interval_cycles == slowest == 10 * 288

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from nnhw.engines.requantize import DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, IntType
+from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.fit import fit_scaler
 from nnhw.mapping.requantize import Function, choose, describe, implementations, prove
-from nnhw.mapping.requantizer_cost import requantizer_cost
 
 INT8, UINT8, UINT4 = IntType(-128, 127), IntType(0, 255), IntType(0, 15)
 RAW = IntType(-900, 1100)

@@ -8,10 +8,11 @@ import pytest
 from nnhw.engines.requantize import DoubleScaler, Requantizer
 from nnhw.ir import Graph, IntType
 from nnhw.ir.ops import Rescale
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40
 from nnhw.mapping.layers import Layer, MatrixLayer
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
@@ -32,7 +33,7 @@ def datapaths(body: Graph, layer: Layer) -> list[Requantizer]:
     (source,) = body.inputs
     planner = Planner(read_layers(body), (source.name, source.type.int_dtype), ICE40)
     assert layer.function is not None
-    return planner._implementations(layer, layer.function)
+    return planner.datapaths.exact(layer, layer.function)
 
 
 @pytest.mark.parametrize("rounding", ["double", "single"])

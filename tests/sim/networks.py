@@ -9,7 +9,8 @@ import numpy as np
 from nnhw.accelerator import Accelerator
 from nnhw.ir import BIPOLAR, BIT, Graph, GraphBuilder, IntType, Location, TensorType
 from nnhw.ir.ops import Conv2d, Flatten, Linear, MaxPool2d, Threshold
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
 from sim.cases import random_values
 
 UINT4, INT4, UINT2 = IntType(0, 15), IntType(-8, 7), IntType(0, 3)

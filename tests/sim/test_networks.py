@@ -8,7 +8,8 @@ import pytest
 
 from nnhw.flow.progress import SilentProgress
 from nnhw.flow.simulate import boundary_values, simulate_accelerator
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
 from tests.mapping.networks import NETWORKS
 from tests.sim.networks import random_codes
 from tests.sim.test_benches import pytestmark as needs_simulator

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from nnhw.accelerator import Accelerator
+from nnhw.boards import load_board
 from nnhw.engines.matmul import MatmulConfig, Thresholds
-from nnhw.errors import InputError
+from nnhw.errors import BuildError, InputError
 from nnhw.flow.boundaries import compare
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.options import Options
 from nnhw.flow.progress import SilentProgress
 from nnhw.flow.simulate import (
     SimulationResult,
@@ -20,6 +23,9 @@ from nnhw.flow.simulate import (
     simulate_accelerator,
     simulate_uart_pins,
 )
+from nnhw.flow.stages import check_simulation
+from tests.mapping.bodies import codes_of
+from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
 from tests.sim.networks import NETWORKS, SMALL, accelerator_of, mlp, random_codes
 from tests.sim.test_benches import pytestmark as needs_simulator
 
@@ -54,6 +60,27 @@ def test_simulate_accelerator_equals_ir_and_prediction(name: str, tmp_path: Path
     assert result.facts()["mismatches"] == 0
     assert set(result.facts()["layers"].values()) == {0}
     assert (result.latency_cycles, result.interval_cycles) == (schedule.latency_cycles, schedule.interval_cycles)
+
+
+@needs_simulator
+def test_simulate_accelerator_counts_the_cycles_of_a_program(tmp_path: Path) -> None:
+    body = SHARED_NETWORKS["joined"](0)
+    accelerator = map_on_board(body, load_board("icebreaker"), Options(style="shared"))[0].accelerator
+    kind = body.inputs[0].type
+    codes = codes_of(kind.int_dtype, (2, *kind.shape), np.random.default_rng(1))
+    values = boundary_values(body, codes)
+    result = simulate_accelerator(accelerator, codes, values, PATTERNS, tmp_path, SilentProgress())
+    assert result.equal
+    free, stalled = result.counted
+    assert all(row["cycles"]["simulated"] == row["cycles"]["predicted"] for row in free.rows())
+    assert sum(row["cycles"]["simulated"] for row in free.rows()) == result.interval_cycles
+    waits = [(row["input_wait"] > 0, row["output_wait"] > 0) for row in stalled.rows()]
+    assert waits == [(True, False), *[(False, False)] * (len(waits) - 2), (False, True)]
+    assert (result.facts()["program"], result.facts()["miscounted"]) == (free.rows(), 0)
+    late = replace(result, counted=(free, replace(stalled, words=stalled.words + np.uint32(1))))
+    assert late.miscounted == 2
+    with pytest.raises(BuildError, match=r"^the RTL differs from the IR in the cycles of its records \(2\), of 2 "):
+        check_simulation(late)
 
 
 @needs_simulator

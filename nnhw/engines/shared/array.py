@@ -8,6 +8,7 @@ import json
 import zlib
 from dataclasses import dataclass
 
+from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
@@ -48,6 +49,7 @@ class ArrayConfig:
     drains: sums requantized in a cycle; divides `lanes`.
     i_lanes: elements of a beat of input.
     dsp: products are made in DSP blocks.
+    dsp_lanes: without `dsp`, so many lanes have their products in DSP blocks all the same; programs do not see it.
     requantizing: multiplication and addition in logic or in a DSP block of the iCE40, or comparisons with the steps.
 
     Raises
@@ -70,6 +72,7 @@ class ArrayConfig:
     i_lanes: int = 1
     dsp: bool = False
     requantizing: Requantizing = Requantizing.LOGIC
+    dsp_lanes: int = 0
 
     def __post_init__(self) -> None:
         problems = [
@@ -105,6 +108,8 @@ class ArrayConfig:
                 f"requantizers in DSP blocks take sums of {DSP_FACTOR_BITS} bits, factors of {DSP_FACTOR_BITS + 1}, "
                 f"and results of {DSP_NUMBER_BITS}"
             )
+        if self.dsp_lanes and (self.dsp or self.dsp_lanes > self.lanes or not self.can_mix):
+            problems.append(f"{self.dsp_lanes} of {self.lanes} lanes cannot be in DSP blocks beside others in logic")
         if self.words < 2 or self.rows < 1 or self.sum_bits < 2:
             problems.append("it needs at least 2 words, 1 row and sums of 2 bits")
         return problems
@@ -211,6 +216,12 @@ class ArrayConfig:
         return factors and bits <= DSP_NUMBER_BITS
 
     @property
+    def can_mix(self) -> bool:
+        """Whether DSP blocks make sums of products no later than logic does."""
+        arithmetic = LaneArithmetic(self.activation, self.weight)
+        return arithmetic.can_use_dsp and arithmetic.dsp_levels(self.simd) <= arithmetic.tree_levels(self.simd)
+
+    @property
     def drain_cycles(self) -> int:
         """Cycles in which the sums of all lanes are requantized."""
         return self.lanes // self.drains
@@ -218,7 +229,9 @@ class ArrayConfig:
     @property
     def id(self) -> int:
         """CRC-32 of all this: programs say for which array they are made."""
-        document = json.dumps([ENGINE_VERSION, dataclasses.asdict(self)], sort_keys=True)
+        fields = dataclasses.asdict(self)
+        del fields["dsp_lanes"]
+        document = json.dumps([ENGINE_VERSION, fields], sort_keys=True)
         return zlib.crc32(document.encode())
 
     def chunks(self, channels: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.engines.shared.program import SharedConfig
-from nnhw.engines.shared.records import Compute, Emit, Fill, Record, descriptor_words, encode_record
+from nnhw.engines.shared.records import Compute, Emit, Fill, Record, descriptor_words, record_words
 
 FETCH_LATENCY = 2
 """Cycles from the read of a word to its arrival."""
@@ -74,7 +74,7 @@ def record_cycles(record: Record, array: ArrayConfig) -> RecordCycles:
     if not isinstance(record, Compute):
         fetch = descriptor_words(array) + FETCH_LATENCY + 1
         return RecordCycles(fetch, 0, transfer_cycles(record, array) + 1 + 2 * POINT_CYCLES)
-    fetch = len(encode_record(record, False, array)) + FETCH_LATENCY + 1
+    fetch = record_words(record, array) + FETCH_LATENCY + 1
     busy = record.positions * record.words * record.steps
     lead = int(record.gap == 0)  # the first position has one idle cycle in front at least
     other = record.positions * record.gap + lead + 2 * POINT_CYCLES + tail_cycles(array)

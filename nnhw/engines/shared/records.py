@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -212,7 +213,8 @@ class Compute:
 Record = Fill | Compute | Emit
 
 
-def layout(array: ArrayConfig) -> dict[str, tuple[int, int]]:
+@lru_cache
+def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
     """Return (lowest bit, bits) of each field of a descriptor.
 
     Counts, `steps`, `pixels`, `elements` and `outputs` are stored less one, `rows` less two, modulo its bits. `start`
@@ -271,6 +273,7 @@ def step_words(array: ArrayConfig) -> int:
     return -(-(array.address_bits + 2 * EXTENT_BITS) // array.word_bits)
 
 
+@lru_cache
 def descriptor_words(array: ArrayConfig) -> int:
     """Return the memory words of a descriptor."""
     return -(-max(place + bits for place, bits in layout(array).values()) // array.word_bits)

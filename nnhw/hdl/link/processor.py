@@ -76,11 +76,14 @@ class Link(wiring.Component):
             transmitter.reset.eq(receiver.reset),
             transmitter.clear.eq(self.reset_engine),
         ]
+        # What a program waits for is known to its engine alone: there are queues between it and the link.
+        input_waits, output_waits = (
+            (self.program.input_waits, self.program.output_waits)
+            if loadable
+            else (self.o_engine.ready & ~self.o_engine.valid, self.i_engine.valid & ~self.i_engine.ready)
+        )
         # One register between the handshakes and the counters' adder.
-        m.d.sync += [
-            transmitter.input_waits.eq(self.o_engine.ready & ~self.o_engine.valid),
-            transmitter.output_waits.eq(self.i_engine.valid & ~self.i_engine.ready),
-        ]
+        m.d.sync += [transmitter.input_waits.eq(input_waits), transmitter.output_waits.eq(output_waits)]
         resetting = Signal()
         with m.If(receiver.reset):
             m.d.sync += resetting.eq(1)

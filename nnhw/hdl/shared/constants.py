@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
+from nnhw.hdl.carry import family_of
+from nnhw.hdl.memory import block_ram
 from nnhw.hdl.shared.memory import WordRam
+
+Span = tuple[int, int, int]
+"""A word of a lane, and a range of its bits."""
 
 
 class Constants(wiring.Component):
@@ -38,29 +44,58 @@ class Constants(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        joined = self.array.constant_lanes
-        groups = (self.array.drains // joined - 1).bit_length()
+        array = self.array
+        # Block RAMs of the iCE40 are written bit by bit, so that those of all lanes that leave at once lie in one.
+        is_joined = array.drain_cycles > 1 and family_of(platform) != "ecp5"
         for name, (low, bits) in self.pieces.items():
-            data = []
-            for unit in range(self.array.drains):
-                mine = Signal(name=f"mine_{name}_{unit}")
-                m.d.comb += mine.eq(self.group[:groups] == unit // joined if groups else 1)
-                first = low + unit % joined * self.array.constant_bits
-                data.append(self._unit(m, f"{name}_{unit}", first, first + bits, mine, getattr(self, f"at_{name}")))
-            m.d.comb += getattr(self, name).eq(Cat(*data))
+            units = [self._spans(low, bits, unit) for unit in range(array.drains)]
+            words = [
+                (self._joined if is_joined else self._apart)(m, f"{name}_{index}", spans, getattr(self, f"at_{name}"))
+                for index, spans in enumerate(zip(*units, strict=True))
+            ]
+            m.d.comb += getattr(self, name).eq(Cat(*(word[unit] for unit in range(array.drains) for word in words)))
         return m
 
-    def _unit(self, m: Module, name: str, low: int, high: int, mine: Value, address: Value) -> Value:
-        """Add the memories of bits low to high - 1, one for each word that they lie in."""
-        array, parts = self.array, []
-        for index in range(low // array.word_bits, -(-high // array.word_bits)):
-            first, end = max(low - index * array.word_bits, 0), min(high - index * array.word_bits, array.word_bits)
-            m.submodules[f"{name}_{index}"] = ram = WordRam(array.drain_cycles, end - first, end - first)
-            m.d.comb += [
-                ram.write.eq(self.take[index] & mine),
-                ram.i_addr.eq(self.group >> (array.drains // array.constant_lanes - 1).bit_length()),
-                ram.i_data.eq(self.word[first:end]),
-                ram.addr.eq(address),
-            ]
-            parts.append(ram.data)
-        return Cat(*parts)
+    def _spans(self, low: int, bits: int, unit: int) -> list[Span]:
+        """Return the words in which a piece of a unit's constants lies: which, and from which bit to which."""
+        array = self.array
+        low += unit % array.constant_lanes * array.constant_bits
+        edges = sorted({low, low + bits, *range(0, low + bits, array.word_bits)} - set(range(low)))
+        return [
+            (start // array.word_bits, start % array.word_bits, start % array.word_bits + end - start)
+            for start, end in itertools.pairwise(edges)
+        ]
+
+    def _apart(self, m: Module, name: str, spans: Sequence[Span], address: Value) -> list[Value]:
+        """Add a memory for a word of each unit's constants; return their outputs."""
+        words = []
+        for unit, (index, first, end) in enumerate(spans):
+            m.submodules[f"{name}_{unit}"] = ram = WordRam(self.array.drain_cycles, end - first, end - first)
+            m.d.comb += [ram.write.eq(self._written(unit, index)), ram.i_data.eq(self.word[first:end])]
+            m.d.comb += [ram.i_addr.eq(self._row()), ram.addr.eq(address)]
+            words.append(ram.data)
+        return words
+
+    def _joined(self, m: Module, name: str, spans: Sequence[Span], address: Value) -> list[Value]:
+        """Add one memory for a word of all units' constants; return the outputs of each."""
+        bits = spans[0][2] - spans[0][1]
+        m.submodules[name] = memory = block_ram(self.array.drain_cycles, bits * len(spans))
+        writer, reader = memory.write_port(granularity=bits), memory.read_port()
+        m.d.comb += [
+            writer.en.eq(Cat(self._written(unit, index) for unit, (index, _, _) in enumerate(spans))),
+            writer.addr.eq(self._row()),
+            writer.data.eq(Cat(self.word[first:end] for _, first, end in spans)),
+            reader.en.eq(1),
+            reader.addr.eq(address),
+        ]
+        return [reader.data[unit * bits : (unit + 1) * bits] for unit in range(len(spans))]
+
+    def _written(self, unit: int, index: int) -> Value:
+        """Return whether a word of a unit's constants has come."""
+        joined = self.array.constant_lanes
+        groups = (self.array.drains // joined - 1).bit_length()
+        return self.take[index] & (self.group[:groups] == unit // joined) if groups else self.take[index]
+
+    def _row(self) -> Value:
+        """Return the position whose constants come."""
+        return self.group >> (self.array.drains // self.array.constant_lanes - 1).bit_length()

@@ -46,6 +46,7 @@ class SharedEngine(wiring.Component):
     load: stream of the bytes of an image.
     state, reason, crc, output_bytes: out, see `Loader`; they survive a reset.
     busy: out, the array multiplies in this cycle. record: out, index of the record that runs.
+    input_waits, output_waits: out, in this cycle the record waits for a beat, or for room for a byte.
     tap_valid, tap_payload: out, a granule was stored: its bits, the address of its first word, its slice.
 
     Timing: see `nnhw.engines.shared.cycles`.
@@ -66,6 +67,8 @@ class SharedEngine(wiring.Component):
                 "output_bytes": Out(32),
                 "busy": Out(1),
                 "record": Out(16),
+                "input_waits": Out(1),
+                "output_waits": Out(1),
                 "tap_valid": Out(1),
                 "tap_payload": Out(tap),
             }
@@ -293,6 +296,8 @@ class SharedEngine(wiring.Component):
             buffer.i.payload.eq(Mux(transfers.emit, transfers.o.payload, drain.o.payload)),
             drain.o.ready.eq(buffer.i.ready),
             transfers.o.ready.eq(buffer.i.ready),
+            self.input_waits.eq(transfers.i.ready & ~transfers.i.valid),
+            self.output_waits.eq(buffer.i.valid & ~buffer.i.ready),
             register.by_bytes.eq(self.loader.body),
             register.clear.eq(self.sequencer.begin & ~self.loader.body),
             register.take.eq(loading | transfers.take),

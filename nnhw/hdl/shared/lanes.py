@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import lane_latency
-from nnhw.hdl.arithmetic import dot_product
+from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.carry import family_of
 from nnhw.hdl.dsp import DspProducts
 
@@ -135,13 +135,28 @@ class Lanes(wiring.Component):
         return totals
 
     def _logic(self, m: Module, activations: list[list[Value]], family: str | None) -> list[Value]:
-        """Return the sum of each lane's products, made in logic."""
-        arithmetic = LaneArithmetic(self.array.activation, self.array.weight)
+        """Return the sum of each lane's products, made in logic; of some lanes in DSP blocks, as late."""
+        array = self.array
+        arithmetic = LaneArithmetic(array.activation, array.weight)
+        waits = arithmetic.tree_levels(array.simd) - arithmetic.dsp_levels(array.simd)
         totals = []
         for lane, codes in enumerate(activations):
             m.submodules[f"lane_{lane}"] = inner = Module()
+            if lane < array.dsp_lanes:
+                total = dsp_dot_product(inner, arithmetic, codes, self._weight(lane), Const(1), family)
+                totals.append(_later(inner, total, waits))
+                continue
             totals.append(dot_product(inner, arithmetic, codes, self._weight(lane), Const(1), family))
         return totals
+
+
+def _later(m: Module, number: Value, cycles: int) -> Value:
+    """Return a number some cycles later."""
+    for cycle in range(cycles):
+        register = Signal(number.shape(), name=f"late_{cycle}", reset_less=True)
+        m.d.sync += register.eq(number)
+        number = register
+    return number
 
 
 def _adders(m: Module, name: str, terms: list[Value]) -> Value:

@@ -15,7 +15,7 @@ from nnhw.hdl.dsp import ICE40_ZEROS
 from nnhw.hdl.shared.requantizer import Requantizer
 
 DELAY = 4
-"""Cycles from the factors to the number."""
+"""Moves from the factors to the number."""
 
 
 class MultiplyAdd(wiring.Component):
@@ -27,14 +27,16 @@ class MultiplyAdd(wiring.Component):
 
     Members
     -------
-    a, b: in, factors. addend: in, two cycles behind them.
-    o: out, `DELAY` cycles behind the factors.
+    ce: in, the registers move.
+    a, b: in, factors. addend: in, two moves behind them.
+    o: out, `DELAY` moves behind the factors.
     """
 
     def __init__(self, *, is_signed: bool) -> None:
         self.is_signed = is_signed
         sizes = {"a": DSP_FACTOR_BITS, "b": DSP_FACTOR_BITS, "addend": DSP_NUMBER_BITS}
-        super().__init__({name: In(signed(bits)) for name, bits in sizes.items()} | {"o": Out(signed(DSP_NUMBER_BITS))})
+        numbers = {name: In(signed(bits)) for name, bits in sizes.items()}
+        super().__init__({"ce": In(1), **numbers, "o": Out(signed(DSP_NUMBER_BITS))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -45,8 +47,9 @@ class MultiplyAdd(wiring.Component):
         factor = b if self.is_signed else b.as_unsigned()
         products = [Signal(signed(DSP_NUMBER_BITS), name=f"product_{index}", reset_less=True) for index in range(2)]
         addend = Signal.like(self.addend, reset_less=True)
-        m.d.sync += [a.eq(self.a), b.eq(self.b), products[0].eq(a * factor), products[1].eq(products[0])]
-        m.d.sync += [addend.eq(self.addend), self.o.eq(products[1] + addend)]
+        with m.If(self.ce):
+            m.d.sync += [a.eq(self.a), b.eq(self.b), products[0].eq(a * factor), products[1].eq(products[0])]
+            m.d.sync += [addend.eq(self.addend), self.o.eq(products[1] + addend)]
         return m
 
     def _ice40(self, m: Module) -> None:
@@ -74,7 +77,7 @@ class MultiplyAdd(wiring.Component):
             **parameters,
             **{f"i_{name}": Const(0, 1) for name in ICE40_ZEROS},
             i_CLK=ClockSignal("sync"),
-            i_CE=Const(1, 1),
+            i_CE=self.ce,
             i_A=self.a,
             i_B=self.b,
             i_C=self.addend[16:],
@@ -107,6 +110,6 @@ class DspRequantizer(Requantizer):
         if array.is_magnitude:
             factor = self.factor[:-1]
             number = (number.as_unsigned() ^ self.factor[-1].replicate(len(number))).as_signed()
-        m.d.comb += [unit.a.eq(number), unit.b.eq(factor), unit.addend.eq(self.addend.as_signed())]
+        m.d.comb += [unit.ce.eq(1), unit.a.eq(number), unit.b.eq(factor), unit.addend.eq(self.addend.as_signed())]
         bits = max(array.sum_bits + array.factor_bits - 1, array.addend_bits) + 1
         return unit.o[:bits].as_signed()

@@ -15,19 +15,19 @@ from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stag
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.model import actions
 from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import Family
-from nnhw.mapping.mapper import Budget
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.schedule import Network
 from nnhw.mapping.shared.bands import Bands
 from nnhw.mapping.shared.compile import Compiled, compile_body, compile_network, network_of
 from nnhw.mapping.shared.fronts import Fronts
 from nnhw.mapping.shared.memory import ProgramTooLarge
-from nnhw.mapping.shared.needs import activation_bits
 from nnhw.mapping.shared.network import Network as Tasks
 from nnhw.mapping.shared.partition import Partition, partitions
 from nnhw.mapping.shared.search import (
@@ -40,6 +40,7 @@ from nnhw.mapping.shared.search import (
     cost_fits,
     least_cost,
     least_estimate,
+    with_blocks,
 )
 from nnhw.mapping.shared.tasks import STREAMING
 
@@ -50,10 +51,16 @@ MOST_BEAT, MOST_BEAT_ROOMY = 4, 32
 """Elements that come in a beat from layers in front."""
 ROOMY_LC = 30_000
 """Logic cells of a device on which either may be more."""
-BANDS = (Bands(1, 4), Bands(1, 8), Bands(2, 5), Bands(2, 8), Bands(4, 5), Bands(6, 4), Bands(4, 10))
+BANDS = tuple(
+    Bands(*ways) for ways in ((1, 4), (1, 8), (2, 5), (2, 8), (4, 5), (6, 2), (6, 3), (6, 4), (8, 2), (8, 3), (4, 10))
+)
 """Ways in which a program may begin, where it waits for layers in front."""
 WAITS = 1.01
 """Cycles of an engine whose input makes it wait, as a multiple of its own, that are not worth a longer program."""
+MUCH_SLOWER = 1.1
+"""Cycles of an engine whose input makes it wait, as a multiple of its own, for which those in front are made faster."""
+FASTER = (1, 2, 4)
+"""How much faster than the array the engines in front may be, where it waits for their first rows."""
 LEAST_SHARED = 0.67
 """Of the products, those that the shared engine makes at least where layers stand in front because they are small."""
 FRAMES = 3
@@ -183,42 +190,106 @@ class Pair:
 
 def _pairs(fronts: Fronts, network: Tasks, budget: Budget, family: Family, most: int | None) -> Iterator[Pair]:
     """Yield shared engines that fit beside engines that keep up with them, until no other can be faster."""
-    best, source = most, network.values[network.source].shape
-    i_lanes = _beat(network, budget)
-    queue_ebr = family.block_rams(prod(source) // i_lanes, i_lanes * activation_bits(network))
+    best, i_lanes = most, _beat(network, budget)
     arrays = by_speed(network, budget, family, i_lanes)
     if budget.lc > ROOMY_LC:
         arrays = _small_first(arrays, budget, family)
     for cycles, array in arrays:
         if best is not None and cycles > SLOWER * best:
             return
-        least, choice = least_cost(array, budget, family), None
-        if not budget.spram and cost_fits(least, budget):
-            # What block RAMs the memory takes is known only now.
-            choice = _choice(network, array, budget, family)
-            if choice is None:
-                continue
-            least = choice.cost
-        left = _left(budget, least, i_lanes * array.activation_bits)
-        front = fronts.find(cycles, left, queue_ebr) if left is not None else None
-        if front is None or (best is not None and front.schedule.interval_cycles > SLOWER * best):
-            continue
-        choice = choice or _choice(network, array, budget, family)
-        left = _left(budget, choice.cost, 0) if choice is not None else None
-        if choice is None or left is None:
-            continue
-        stages = _joined(front, i_lanes, left, family)
-        pair = Pair(front, stages, choice.compiled, choice.cost + fronts.cost(front))
+        limit = None if best is None else SLOWER * best
+        pair = _fastest(fronts, network, array, cycles, i_lanes, budget, family, limit)
+        if pair is not None:
+            best = pair.interval if best is None else min(best, pair.interval)
+            yield pair
+
+
+def _fastest(
+    fronts: Fronts,
+    network: Tasks,
+    array: ArrayConfig,
+    cycles: int,
+    i_lanes: int,
+    budget: Budget,
+    family: Family,
+    most: float | None,
+) -> Pair | None:
+    """Return a shared engine with engines in front that keep up with it, or that are faster, where it waits; or None.
+
+    Parameters
+    ----------
+    cycles: that the array takes, about.
+    most: cycles from which on engines in front are too slow.
+    """
+    best: Pair | None = None
+    for faster in FASTER if budget.spram else FASTER[:1]:
+        pair = _beside(fronts, network, array, cycles // faster, i_lanes, budget, family, most)
+        if pair is None:
+            break
         if budget.spram:
             pair = _banded(pair, network)
-        best = pair.interval if best is None else min(best, pair.interval)
-        yield pair
+        best = min(best or pair, pair, key=lambda pair: pair.interval)
+        if best.interval <= MUCH_SLOWER * cycles:
+            break
+    return best
+
+
+def _beside(
+    fronts: Fronts,
+    network: Tasks,
+    array: ArrayConfig,
+    cycles: int,
+    i_lanes: int,
+    budget: Budget,
+    family: Family,
+    most: float | None,
+) -> Pair | None:
+    """Return a shared engine and the smallest engines in front that take about so many cycles, or None; see `_fastest`.
+
+    DSP blocks that the engines in front leave are those of lanes.
+    """
+    own = array.drains * (array.requantizing == Requantizing.DSP)
+    source = network.values[network.source].shape
+    queue_ebr = family.block_rams(prod(source) // i_lanes, i_lanes * array.activation_bits)
+    least = least_cost(array, budget, family)
+    if not budget.spram and cost_fits(least, budget):
+        # What block RAMs the memory takes is known only now.
+        choice = _choice(network, array, budget, family)
+        if choice is None:
+            return None
+        least = choice.cost
+    saved = max(0.0, least.lc - least_cost(with_blocks(array, budget.dsp, family), budget, family).lc)
+    left = _left(replace(budget, lc=budget.lc + saved), least, i_lanes * array.activation_bits)
+    front = fronts.find(cycles, left, queue_ebr) if left is not None else None
+    if front is None or left is None or (most is not None and front.schedule.interval_cycles > most):
+        return None
+    mixed = with_blocks(array, own + left.dsp - fronts.cost(front).dsp, family)
+    return _joined_pair(fronts, front, network, mixed, i_lanes, budget, family)
+
+
+def _joined_pair(
+    fronts: Fronts,
+    front: Accelerator,
+    network: Tasks,
+    array: ArrayConfig,
+    i_lanes: int,
+    budget: Budget,
+    family: Family,
+) -> Pair | None:
+    """Return a shared engine with engines in front, or None if its memory is too small."""
+    left = _left(budget, least_cost(array, budget, family) + fronts.cost(front), i_lanes * array.activation_bits)
+    choice = _choice(network, array, budget, family) if left is not None else None
+    left = _left(budget, choice.cost, 0) if choice is not None else None
+    if choice is None or left is None:
+        return None
+    return Pair(front, _joined(front, i_lanes, left, family), choice.compiled, choice.cost + fronts.cost(front))
 
 
 def _banded(pair: Pair, network: Tasks) -> Pair:
     """Return a shared engine with the best of some ways in which its program may begin."""
+    least = max(pair.front.schedule.interval_cycles, pair.compiled.cycles)
     for bands in BANDS:
-        if pair.interval <= WAITS * max(pair.front.schedule.interval_cycles, pair.compiled.cycles):
+        if pair.interval <= WAITS * least:
             break
         try:
             other = replace(pair, compiled=compile_network(network, pair.compiled.config.array, bands))
@@ -308,7 +379,9 @@ def _output_format(compiled: Compiled, streamed: tuple[int, ...], shape: tuple[i
     own = None if streamed == shape else streamed
     raw = getattr(compiled.config.records[-1], "raw", 0)
     if not raw:
-        element = compiled.network.values[compiled.network.output].element
+        code = compiled.network.values[compiled.network.output].element
+        # A number in every code: -1 as two bits where elsewhere a bipolar one is one bit.
+        element = IntType(code.low, code.high)
         return OutputFormat(shape, element, 1, 1, np.zeros(streamed[0], dtype=np.int64), own)
     assert compiled.offsets is not None
     half = 1 << (8 * raw - 1)

@@ -7,7 +7,7 @@ import itertools
 from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import Requantizing
-from nnhw.mapping.cost import dsp_lc, tree_lc
+from nnhw.mapping.cost.arithmetic import dsp_lc, tree_lc
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost, register_lc
 
@@ -46,7 +46,17 @@ def _lanes(array: ArrayConfig, family: Family) -> Cost:
         return Cost(lanes * dsp_lc(arithmetic, array.simd, raw, family) + sums + chosen, dsp=blocks)
     narrow = min(raw, array.activation_bits + array.weight_bits + array.simd.bit_length())
     chosen = array.activation_bits * (lanes + array.simd)
-    return Cost(lanes * tree_lc(arithmetic, array.simd, narrow, family) + sums + chosen)
+    mixed = array.dsp_lanes
+    trees = (lanes - mixed) * tree_lc(arithmetic, array.simd, narrow, family)
+    if not mixed:
+        return Cost(trees + sums + chosen)
+    trees += mixed * (dsp_lc(arithmetic, array.simd, narrow, family) + _waits_lc(arithmetic, array, narrow, family))
+    return Cost(trees + sums + chosen, dsp=mixed * dsp_blocks(arithmetic, array.simd, family.name))
+
+
+def _waits_lc(arithmetic: LaneArithmetic, array: ArrayConfig, bits: int, family: Family) -> float:
+    """Return the registers in which a sum from DSP blocks waits for those from logic."""
+    return register_lc(bits * (arithmetic.tree_levels(array.simd) - arithmetic.dsp_levels(array.simd)), family)
 
 
 def _sequencing(array: ArrayConfig, family: Family) -> Cost:
@@ -93,10 +103,17 @@ def _piece(low: int, high: int, array: ArrayConfig, family: Family) -> Cost:
         return Cost(lc=array.drains * register_lc(high - low, family))
     if array.drain_cycles <= family.lut_ram_words:
         return Cost(lc=array.drains * -(-(high - low) // 4) * family.lut_ram_lc)
-    return Cost(ebr=array.drains * _wide(array.drain_cycles, low, high, array, family))
+    # Where bits are written apart, the constants of all lanes that leave at once lie in one memory.
+    side, apart = (array.drains, 1) if family.write_mask_bits == 1 else (1, array.drains)
+    return Cost(ebr=apart * _wide(array.drain_cycles, low, high, array, family, side))
 
 
-def _wide(rows: int, low: int, high: int, array: ArrayConfig, family: Family) -> int:
-    """Return the block RAMs of bits low to high - 1 of what is written a word at a time: one memory for each word."""
+def _wide(rows: int, low: int, high: int, array: ArrayConfig, family: Family, side: int = 1) -> int:
+    """Return the block RAMs of bits low to high - 1 of what is written a word at a time: one memory for each word.
+
+    Parameters
+    ----------
+    side: so many of them side by side.
+    """
     edges = sorted({low, high, *range(0, high, array.word_bits)} - set(range(low)))
-    return sum(family.block_rams(rows, end - start) for start, end in itertools.pairwise(edges))
+    return sum(family.block_rams(rows, side * (end - start)) for start, end in itertools.pairwise(edges))

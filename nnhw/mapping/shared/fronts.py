@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 
 from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError
 from nnhw.ir import Graph
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import Family
-from nnhw.mapping.mapper import Budget, map_body
+from nnhw.mapping.mapper import map_body
 from nnhw.mapping.resources import Cost
 
 GRID = 1.2
@@ -29,6 +31,8 @@ class Fronts:
 
     def __init__(self, body: Graph, board: str, budget: Budget, family: Family) -> None:
         self.body, self.board, self.budget, self.family = body, board, budget, family
+        # DSP blocks that the shared engine leaves cost nothing.
+        self.lavish = replace(family, dsp_lc=0, dense_dsp=family.name == "ice40")
         self._made: dict[tuple[int, int, int], Accelerator | None] = {}
 
     def find(self, interval: int, left: Budget, queue_ebr: int) -> Accelerator | None:
@@ -72,7 +76,7 @@ class Fronts:
         if key not in self._made:
             budget, interval = Budget(self.budget.lc, ebr, dsp, 0), int(GRID**step)
             try:
-                made = map_body(self.body, self.board, budget, family=self.family, target_interval=interval)
+                made = map_body(self.body, self.board, budget, family=self.lavish, target_interval=interval)
                 self._made[key] = made
             except MappingError:
                 self._made[key] = None

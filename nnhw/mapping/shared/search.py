@@ -7,12 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
+from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import MOST_STEP_BITS, Requantizing
 from nnhw.engines.shared.cycles import FETCH_LATENCY, POINT_CYCLES, tail_cycles
 from nnhw.errors import MappingError
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
-from nnhw.mapping.mapper import Budget
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.bands import Bands
 from nnhw.mapping.shared.compile import WHOLE, Compiled, compile_network
@@ -77,7 +78,8 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
     reasons: list[tuple[Cost, ArrayConfig]] = []
     refused: list[ProgramTooLarge] = []
     found: list[Choice] = []
-    for _, array in by_speed(network, budget, family, i_lanes):
+    for _, plain in by_speed(network, budget, family, i_lanes):
+        array = with_blocks(plain, budget.dsp, family)
         cost = least_cost(array, budget, family)
         if not cost_fits(cost, budget):
             reasons.append((cost, array))
@@ -98,6 +100,15 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
     if refused:
         raise min(refused, key=lambda error: error.words)
     raise MappingError(_too_small(reasons, budget))
+
+
+def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
+    """Return an array with as many lanes in DSP blocks as there are blocks beside those of its requantizers."""
+    each = dsp_blocks(LaneArithmetic(array.activation, array.weight), array.simd, family.name)
+    if family.name != "ice40" or array.dsp or not each or not array.can_mix:
+        return array
+    left = blocks - array.drains * (array.requantizing == Requantizing.DSP)
+    return replace(array, dsp_lanes=max(0, min(array.lanes, left // each)))
 
 
 def least_cost(array: ArrayConfig, budget: Budget, family: Family) -> Cost:

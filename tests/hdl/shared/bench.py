@@ -11,8 +11,10 @@ from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
 from nnhw.engines.shared import ArrayConfig, SharedConfig
+from nnhw.engines.shared.counters import RecordCount
 from nnhw.engines.shared.golden import run_program, wrap
 from nnhw.hdl.shared import SharedEngine
+from nnhw.hdl.shared.counters import START_CYCLES
 from sim.stalls import stalls
 
 IDLE_CYCLES = 24
@@ -27,6 +29,7 @@ class Run:
     output: bytes that left.
     granules: (codes, address, slice) of each granule that was stored.
     starts: (cycle, record) of each record.
+    counts: (record, what it took) of each record that ended.
     left: beats of input that were never taken.
     problems: broken stream rules.
     """
@@ -34,6 +37,7 @@ class Run:
     output: list[int] = field(default_factory=list)
     granules: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
     starts: list[tuple[int, int]] = field(default_factory=list)
+    counts: list[tuple[int, RecordCount]] = field(default_factory=list)
     left: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -54,7 +58,7 @@ def run_engine(
     async def bench(ctx: Any) -> None:
         source, sink = stalls(pattern[0], 1), stalls(pattern[1], 2)
         waiting, offering, idle, held = list(reversed(beats)), False, 0, None
-        before = 0
+        before, count = 0, RecordCount(cycles=-START_CYCLES)
         for cycle in range(limit_cycles):
             offering = offering or (bool(waiting) and next(source))
             ctx.set(engine.i.valid, offering)
@@ -72,7 +76,10 @@ def run_engine(
             record = ctx.get(engine.record)
             if record != before:
                 run.starts.append((cycle, record))
-                before = record
+                run.counts.append((before, count))
+                before, count = record, RecordCount()
+            waits = ctx.get(engine.input_waits), ctx.get(engine.output_waits)
+            count += RecordCount(1, ctx.get(engine.busy), *waits)
             if offering and ctx.get(engine.i.ready):
                 waiting.pop()
                 offering = False

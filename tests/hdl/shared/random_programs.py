@@ -38,6 +38,8 @@ ARRAYS |= {
     "steps": replace(ARRAYS["slices"], sum_bits=9, requantizing=Requantizing.STEPS),
     "blocks": replace(ARRAYS["nibbles"], factor_bits=14, addend_bits=21, requantizing=Requantizing.DSP),
     "magnitudes": replace(ARRAYS["pairs"], sum_bits=12, factor_bits=17, addend_bits=28, requantizing=Requantizing.DSP),
+    "mixed": replace(ARRAYS["nibbles"], dsp_lanes=3),
+    "late": replace(ARRAYS["pairs"], simd=1, dsp=False, dsp_lanes=1),
 }
 NONE = (0, 0, 0)
 

@@ -11,8 +11,8 @@ from nnhw.boards import load_board
 from nnhw.flow.budget import LINK_COST
 from nnhw.flow.device import make_uart_device
 from nnhw.flow.synthesis import synthesize
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import ECP5
-from nnhw.mapping.mapper import Budget
 from nnhw.mapping.shared import choose_array, network_of
 from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.cost import array_cost

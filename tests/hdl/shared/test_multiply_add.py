@@ -61,17 +61,18 @@ def compare(*, is_signed: bool, folder: Path, spoilt: str = "") -> tuple[int, in
 # The first cycles fill the registers, which start undefined.
 BENCH = f"""
 module bench;
-  reg clk = 0; reg [15:0] a = 0, b = 0; reg [31:0] addend = 0;
+  reg clk = 0, ce = 1; reg [15:0] a = 0, b = 0; reg [31:0] addend = 0;
   wire [31:0] first, second;
   integer cycles = 0, different = 0, seed = 1;
-  cells one(.clk(clk), .rst(1'b0), .a(a), .b(b), .addend(addend), .o(first));
-  plain two(.clk(clk), .rst(1'b0), .a(a), .b(b), .addend(addend), .o(second));
+  cells one(.clk(clk), .rst(1'b0), .ce(ce), .a(a), .b(b), .addend(addend), .o(first));
+  plain two(.clk(clk), .rst(1'b0), .ce(ce), .a(a), .b(b), .addend(addend), .o(second));
   initial begin
     while (cycles < {CYCLES + DELAY}) begin
       #1 clk = 1; #1 clk = 0;
       if (cycles >= {DELAY} && first !== second) different = different + 1;
       cycles = cycles + 1;
       a = $random(seed); b = $random(seed); addend = $random(seed);
+      ce = cycles < {DELAY} || $random(seed) % 4 != 0;
     end
     $display("%0d %0d", cycles - {DELAY}, different);
     $finish;

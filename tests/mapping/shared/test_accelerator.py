@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import ECP5
-from nnhw.mapping.mapper import Budget
 from nnhw.mapping.shared import network_of
 from nnhw.mapping.shared.accelerator import LEAST_SHARED, map_shared
 from nnhw.mapping.shared.search import least_estimate

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from nnhw.errors import MappingError
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import ECP5, ICE40
-from nnhw.mapping.mapper import Budget
 from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.cost import array_cost
 from nnhw.mapping.shared.lines import Line, at_shift
 from nnhw.mapping.shared.needs import activation_bits, choose_shifts, weight_bits, with_rows
-from nnhw.mapping.shared.search import SLOWER
+from nnhw.mapping.shared.search import SLOWER, with_blocks
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import array_of, check_program
 
@@ -73,6 +73,30 @@ def test_board_without_room_says_what_the_smallest_array_takes() -> None:
     network = network_of(NETWORKS["plain"](0))
     with pytest.raises(MappingError, match=r"the smallest array .* there are 500, 28, 8 and 4; use a larger board"):
         choose_array(network, replace(UP5K, lc=500), ICE40)
+
+
+def test_lanes_are_in_the_dsp_blocks_that_are_left() -> None:
+    array = array_of(8, 2, 4)
+    logic = array_cost(array, ICE40, True)
+    for blocks, lanes in ((0, 0), (3, 3), (20, 8)):
+        mixed = with_blocks(array, blocks, ICE40)
+        assert mixed.dsp_lanes == lanes
+        assert array_cost(mixed, ICE40, True).dsp == lanes
+        assert array_cost(mixed, ICE40, True).lc <= logic.lc - 40 * lanes
+        assert mixed.id == array.id
+    assert with_blocks(array, 20, ECP5) == array
+    assert with_blocks(array_of(8, 2, 2), 8, ICE40).dsp_lanes == 0
+
+
+def test_lanes_in_dsp_blocks_are_refused_where_they_come_later_than_the_others() -> None:
+    for wrong in (replace(array_of(8, 2, 4), lanes=4), array_of(8, 2, 2)):
+        with pytest.raises(MappingError, match=f"8 of {wrong.lanes} lanes cannot be in DSP blocks beside others"):
+            replace(wrong, dsp_lanes=8)
+
+
+def test_constants_of_lanes_that_leave_at_once_share_block_rams() -> None:
+    one, two = (array_cost(array_of(16, 2, 4, drains=drains), ICE40, True).ebr for drains in (1, 2))
+    assert two - one < one - array_cost(array_of(16, 2, 4, drains=16), ICE40, True).ebr
 
 
 def test_widths_follow_from_codes_and_weights() -> None:

@@ -23,7 +23,7 @@ from nnhw.engines.requantize import (
     pieces,
 )
 from nnhw.ir.types import IntType
-from nnhw.mapping.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
+from nnhw.mapping.cost.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
 
@@ -111,6 +111,9 @@ def _product_cost(product: Product, lanes: int, depth: int, family: Family) -> C
     depth: words of the constants; of a single one, half of the partial products are nothing but another's bits.
     """
     raw, bits, moves = product.raw.bits, product.bits, product.moves
+    if product.fused:
+        own = register_lc(2 * counter_bits(depth), family)
+        return Cost(own + lanes * raw * (1 + product.is_magnitude), 0, lanes)
     address = register_lc(counter_bits(depth) * (1 + product.dsp + sum(product.level_moves)), family)
     if product.dsp:
         products, blocks = _dsp_products(product, family)

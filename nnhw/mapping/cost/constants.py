@@ -148,7 +148,7 @@ def product_roms(product: Product, raw: tuple[int, int], lanes: int, logic: bool
     """Return the memories of multipliers (in logic: their digits) and addends, both [outputs, segments]."""
     addend = product.addend
     if product.dsp:
-        rows = product.multiplier & ((1 << product.multiplier_bits) - 1)
+        rows, addend = product.constants
     else:
         digits = product.digits
         used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]

@@ -1,0 +1,20 @@
+"""The contract mapping -> hdl -> driver: the engines of an accelerator, in stream order, and its byte formats."""
+
+from nnhw.accelerator.accelerator import Accelerator
+from nnhw.accelerator.boundaries import Boundary, StreamBoundary
+from nnhw.accelerator.formats import InputFormat, OutputFormat
+from nnhw.accelerator.stages import INPUT, EngineConfig, Stage
+from nnhw.accelerator.streams import Stream, stream_order
+
+__all__ = [
+    "INPUT",
+    "Accelerator",
+    "Boundary",
+    "EngineConfig",
+    "InputFormat",
+    "OutputFormat",
+    "Stage",
+    "Stream",
+    "StreamBoundary",
+    "stream_order",
+]

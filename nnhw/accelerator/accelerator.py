@@ -1,0 +1,136 @@
+"""A mapped network: engines in stream order, byte formats, schedule; and its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from nnhw.accelerator.boundaries import Boundary, StoreBoundary, StreamBoundary
+from nnhw.accelerator.document import dump, load
+from nnhw.accelerator.formats import InputFormat, OutputFormat
+from nnhw.accelerator.stages import EngineConfig, Stage
+from nnhw.accelerator.streams import Stream
+from nnhw.engines.requantize import DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, Loop, SharedConfig
+from nnhw.engines.timing import Schedule
+from nnhw.errors import BuildError
+from nnhw.ir.files import pack_arrays, widen_integers
+from nnhw.ir.types import IntType
+
+FORMAT_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A mapped network: engines, from input bytes to output bytes.
+
+    Parameters
+    ----------
+    name: of the model.
+    model_hash: of the integer graph, hex.
+    board: name of the board that it is mapped to.
+    stages: each behind those that it reads; the output of the last one leaves.
+    input_format, output_format: what bytes mean.
+    schedule: predicted latency and interval, exact.
+    """
+
+    name: str
+    model_hash: str
+    board: str
+    stages: tuple[Stage, ...]
+    input_format: InputFormat
+    output_format: OutputFormat
+    schedule: Schedule
+
+    @property
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """Where values of the IR can be seen: streams behind stages, and what shared engines store."""
+        found: list[Boundary] = []
+        for index, stage in enumerate(self.stages):
+            if isinstance(stage.config, SharedConfig):
+                array = stage.config.array
+                records = enumerate(stage.config.records)
+                stored = [
+                    (number, record) for number, record in records if isinstance(record, Compute) and not record.raw
+                ]
+                found += [StoreBoundary(index, number, record, array) for number, record in stored]
+            elif stage.node:
+                found.append(StreamBoundary(index, stage.node, stage.layer, stage.output))
+        return tuple(found)
+
+    @property
+    def shared(self) -> SharedConfig | None:
+        """The shared engine with its program, or None."""
+        return next((stage.config for stage in self.stages if isinstance(stage.config, SharedConfig)), None)
+
+    @property
+    def device_hash(self) -> str:
+        """Hash of what the hardware is, hex: the model's, or, with a shared engine, of all but its program."""
+        if self.shared is None:
+            return self.model_hash
+        bare = [stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages]
+        arrays: dict[str, np.ndarray] = {}
+        document = json.dumps(dump(tuple(bare), arrays)).encode() + pack_arrays(arrays)
+        return hashlib.sha256(document).hexdigest()
+
+    @property
+    def device_bytes(self) -> tuple[int, int]:
+        """(input, output) bytes of a frame, as the hardware states them: (1, 1) where they are the program's matter."""
+        if self.shared is not None:
+            return 1, 1
+        return self.input_format.frame_bytes, self.output_format.frame_bytes
+
+    @property
+    def output_node(self) -> str:
+        """The IR value that leaves."""
+        return next(stage.node for stage in reversed(self.stages) if stage.node)
+
+    def save(self, folder: Path) -> None:
+        """Write `accelerator.json` and `accelerator.npz` into a folder; the same accelerator gives the same bytes."""
+        arrays: dict[str, np.ndarray] = {}
+        document = {"format": FORMAT_VERSION, "accelerator": dump(self, arrays)}
+        (folder / "accelerator.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        (folder / "accelerator.npz").write_bytes(pack_arrays(arrays))
+
+    @classmethod
+    def load(cls, folder: Path) -> Accelerator:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        BuildError: the files are missing, or of another version of nnhw.
+        """
+        try:
+            document = json.loads((folder / "accelerator.json").read_text(encoding="utf-8"))
+            with np.load(folder / "accelerator.npz", allow_pickle=False) as stored:
+                arrays = {key: widen_integers(stored[key]) for key in stored.files}
+        except (OSError, ValueError) as error:
+            raise BuildError(
+                f"build folder '{folder}' has no readable accelerator ({error}); run 'nnhw build' again"
+            ) from None
+        if document.get("format") != FORMAT_VERSION:
+            raise BuildError(
+                f"build folder '{folder}' is of format {document.get('format')}, this nnhw needs {FORMAT_VERSION}; "
+                "run 'nnhw build' again"
+            )
+        loaded = load(document["accelerator"], arrays, _TYPES)
+        assert isinstance(loaded, cls)
+        return loaded
+
+
+_TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        Accelerator,
+        *get_args(EngineConfig),
+        *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType),
+        *(DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch),
+        *(ArrayConfig, Compute, Emit, Fill, Loop),
+    )
+}
+"""What a file may hold."""

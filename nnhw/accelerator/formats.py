@@ -1,0 +1,112 @@
+"""The byte formats at both ends of an accelerator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.accelerator.streams import Stream, stream_order, tensor_order
+from nnhw.engines.encoding import decode, encode
+from nnhw.ir.types import IntType
+
+
+@dataclass(frozen=True)
+class InputFormat:
+    """Codes of one frame as bytes.
+
+    Parameters
+    ----------
+    shape: of one frame, (channels, height, width) or (elements,).
+    element: type of the codes; at most 8 bits.
+    per_byte: elements in one byte, the first in the lowest bits; divides the elements of a frame.
+    beat_bytes: bytes that the engine takes at once, the first in the lowest bits; divides the bytes of a frame.
+    """
+
+    shape: tuple[int, ...]
+    element: IntType
+    per_byte: int
+    beat_bytes: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Elements of one frame."""
+        return int(np.prod(self.shape))
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        return self.elements // self.per_byte
+
+    @property
+    def frame_beats(self) -> int:
+        """Beats of one frame at the engine."""
+        return self.frame_bytes // self.beat_bytes
+
+    @property
+    def stream(self) -> Stream:
+        """What the elements are in the engine."""
+        return Stream(self.per_byte * self.beat_bytes, self.elements, self.element)
+
+    def pack(self, codes: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of int codes [N, *shape]."""
+        patterns = encode(stream_order(codes), self.element).reshape(len(codes), -1, self.per_byte)
+        weights = 1 << (np.arange(self.per_byte) * self.element.bits)
+        return (patterns * weights).sum(axis=2).astype(np.uint8)
+
+    def unpack(self, frames: np.ndarray) -> np.ndarray:
+        """Return int64 codes [N, *shape] of uint8 [N, frame_bytes]."""
+        shifts = np.arange(self.per_byte) * self.element.bits
+        patterns = (frames.astype(np.int64)[:, :, None] >> shifts) & ((1 << self.element.bits) - 1)
+        return tensor_order(decode(patterns, self.element).reshape(len(frames), -1), self.shape)
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """Bytes of one frame's results, and what they mean: value = multiplier * element + offset.
+
+    Parameters
+    ----------
+    shape: of one frame, (channels, height, width) or (elements,).
+    element: type of what leaves the last engine, a raw sum or a code.
+    element_bytes: bytes of one element, little-endian.
+    multiplier: from raw sums to accumulators; see `nnhw.engines.arithmetic`.
+    offsets: int64 [channels], or [elements] of a vector.
+    streamed: the shape in which they stream, where a reshape of the model follows; None: the same.
+    """
+
+    shape: tuple[int, ...]
+    element: IntType
+    element_bytes: int
+    multiplier: int
+    offsets: np.ndarray
+    streamed: tuple[int, ...] | None = None
+
+    @property
+    def elements(self) -> int:
+        """Elements of one frame."""
+        return int(np.prod(self.shape))
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        return self.elements * self.element_bytes
+
+    def _stream_offsets(self) -> np.ndarray:
+        """Offsets [elements] in stream order."""
+        return np.tile(self.offsets, self.elements // len(self.offsets))
+
+    def pack(self, values: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of int values [N, *shape]: what a device sends."""
+        streamed = stream_order(values.reshape(len(values), *(self.streamed or self.shape)))
+        elements = (streamed - self._stream_offsets()) // self.multiplier
+        patterns = encode(elements, self.element) if self.element.bipolar else elements
+        shifts = 8 * np.arange(self.element_bytes)
+        return ((patterns[:, :, None] >> shifts) & 0xFF).astype(np.uint8).reshape(len(values), -1)
+
+    def unpack(self, frames: np.ndarray) -> np.ndarray:
+        """Return int64 values [N, *shape] of uint8 [N, frame_bytes]."""
+        parts = frames.astype(np.int64).reshape(len(frames), -1, self.element_bytes)
+        patterns = (parts << (8 * np.arange(self.element_bytes))).sum(axis=2) & ((1 << self.element.bits) - 1)
+        values = decode(patterns, self.element) * self.multiplier + self._stream_offsets()
+        return tensor_order(values, self.streamed or self.shape).reshape(-1, *self.shape)

@@ -1,0 +1,58 @@
+"""The engines of an accelerator, and where each of them reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nnhw.accelerator.streams import Stream
+from nnhw.engines.channelwise import ChannelwiseConfig
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.fork import ForkConfig
+from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pad import PadConfig
+from nnhw.engines.pool import PoolConfig
+from nnhw.engines.shared import SharedConfig
+from nnhw.engines.window import WindowConfig
+
+EngineConfig = (
+    ChannelwiseConfig
+    | ConcatConfig
+    | ConvertConfig
+    | FifoConfig
+    | ForkConfig
+    | MatmulConfig
+    | PadConfig
+    | PoolConfig
+    | SharedConfig
+    | SumConfig
+    | WindowConfig
+)
+
+INPUT = (-1, 0)
+"""The source of a stage that reads the input of the accelerator."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One engine.
+
+    Parameters
+    ----------
+    name: unique, `layer.kind`.
+    layer: the layer of the model that it serves.
+    node: the IR value that leaves it as `output` says, or "" where what leaves is not a value of the IR.
+    config: the engine's parameters.
+    sources: for each input port, (index of an earlier stage, its output port); (-1, 0) is the input of the accelerator.
+    output: what leaves, from every output port the same.
+    products: of one frame that it computes, those with a border of padding not counted.
+    """
+
+    name: str
+    layer: str
+    node: str
+    config: EngineConfig
+    sources: tuple[tuple[int, int], ...]
+    output: Stream
+    products: int = 0

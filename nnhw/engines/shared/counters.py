@@ -1,0 +1,98 @@
+"""What is counted of each record of a program, and what the schedule says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.cycles import finish_latency, program_cycles, record_cycles, tail_cycles
+from nnhw.engines.shared.program import SharedConfig
+from nnhw.engines.shared.records import Compute, Fill, Record
+
+
+@dataclass(frozen=True)
+class RecordCount:
+    """What a record took, or several.
+
+    Parameters
+    ----------
+    cycles: from the first of the descriptor's fetch to the last before that of the next record.
+    busy: of them, those in which the array multiplied.
+    input_wait, output_wait: of them, those in which it waited for a beat, or for room for a byte.
+    """
+
+    cycles: int = 0
+    busy: int = 0
+    input_wait: int = 0
+    output_wait: int = 0
+
+    def __add__(self, other: RecordCount) -> RecordCount:
+        return RecordCount(
+            self.cycles + other.cycles,
+            self.busy + other.busy,
+            self.input_wait + other.input_wait,
+            self.output_wait + other.output_wait,
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records of a program that belong together.
+
+    Parameters
+    ----------
+    kind: `input`, `layer` or `output`.
+    name: the model's of the layer; of the IR's value that comes in or goes out.
+    records: their indices.
+    cycles: that they take where nothing waits. busy: of them, those in which the array multiplies.
+    """
+
+    kind: str
+    name: str
+    records: tuple[int, ...]
+    cycles: int
+    busy: int
+
+
+def program_parts(config: SharedConfig) -> tuple[Part, ...]:
+    """Return the parts of a program, in the order in which they begin; a record is in one of them."""
+    found = dict[tuple[str, str], list[int]]()
+    for index, record in enumerate(config.records):
+        if isinstance(record, Compute):
+            key = ("layer", record.layer)
+        else:
+            key = ("input" if isinstance(record, Fill) else "output", record.node)
+        found.setdefault(key, []).append(index)
+    cycles = program_cycles(config)
+    return tuple(
+        Part(
+            kind,
+            name,
+            tuple(indices),
+            sum(cycles[index].total for index in indices),
+            sum(cycles[index].busy for index in indices),
+        )
+        for (kind, name), indices in found.items()
+    )
+
+
+def as_predicted(record: Record, count: RecordCount, array: ArrayConfig) -> bool:
+    """Return whether a record took the cycles of the schedule, and besides those in which it had to wait."""
+    predicted = record_cycles(record, array)
+    most = predicted.total + count.input_wait + count.output_wait
+    least = most - min(count.output_wait, _hidden_wait(record, array))
+    return count.busy == predicted.busy and least <= count.cycles <= most
+
+
+def least_cycles(config: SharedConfig) -> int:
+    """Return the cycles of a frame but those in which the program waits, where as many of these as can cost nothing."""
+    hidden = sum(_hidden_wait(record, config.array) for record in config.records)
+    return sum(part.cycles for part in program_parts(config)) - hidden
+
+
+def _hidden_wait(record: Record, array: ArrayConfig) -> int:
+    """Return the most cycles of waiting for output that cost nothing: there are idle ones, in which raw sums leave."""
+    if not isinstance(record, Compute) or not record.raw:
+        return 0
+    sent = finish_latency(array) + record.channels[1] * record.raw
+    return (record.positions - 1) * max(0, record.gap - sent) + max(0, tail_cycles(array) - sent)

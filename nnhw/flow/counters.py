@@ -1,0 +1,79 @@
+"""Cycles of the layers of a program: predicted, and counted by hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from nnhw.engines.shared import SharedConfig
+from nnhw.engines.shared.counters import RecordCount, as_predicted, program_parts
+
+COUNTER_WORDS = 5
+"""Of 32 bits: what simulated hardware tells of a record, its index and what it took."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the records of a program took in simulated hardware, frame by frame, back to back.
+
+    Parameters
+    ----------
+    config: the program.
+    frames: that ran.
+    words: uint32 [frames * records, 5], in the order in which records ended: index, then the fields of `RecordCount`.
+    came: records that ended; what `words` holds behind them was never there.
+    """
+
+    config: SharedConfig
+    frames: int
+    words: np.ndarray
+    came: int
+
+    @property
+    def _frames(self) -> np.ndarray:
+        """int64 [frames, records, 5]."""
+        return self.words.astype(np.int64).reshape(self.frames, len(self.config.records), -1)
+
+    @property
+    def mismatches(self) -> int:
+        """Frames in which a record took other cycles than the schedule says and it had to wait, or did not end."""
+        return sum(not self._is_right(frame) for frame in range(self.frames)) + abs(self.came - len(self.words))
+
+    def _is_right(self, frame: int) -> bool:
+        records, rows = self.config.records, self._frames[frame]
+        in_order = rows[:, 0].tolist() == list(range(len(records)))
+        counts = [RecordCount(*row) for row in rows[:, 1:].tolist()]
+        return in_order and all(map(as_predicted, records, counts, [self.config.array] * len(records)))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the parts of the program with what they took in the last frame; see `program_rows`."""
+        counts = [RecordCount(*row) for row in self._frames[-1, :, 1:].tolist()]
+        return program_rows(self.config, counts)
+
+
+def program_rows(config: SharedConfig, counts: list[RecordCount] | None = None) -> list[dict[str, Any]]:
+    """Return what the report says of the parts of a program: see `program` in `docs/report-schema.md`.
+
+    Parameters
+    ----------
+    counts: of each record; None: they were not counted.
+    """
+    rows = []
+    for part in program_parts(config):
+        own = None if counts is None else reduce(add, [counts[index] for index in part.records])
+        rows.append(
+            {
+                "kind": part.kind,
+                "name": part.name,
+                "records": len(part.records),
+                "cycles": {"predicted": part.cycles, "simulated": own.cycles if own else None},
+                "busy": {"predicted": part.busy, "simulated": own.busy if own else None},
+                "input_wait": own.input_wait if own else None,
+                "output_wait": own.output_wait if own else None,
+            }
+        )
+    return rows

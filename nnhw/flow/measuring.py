@@ -1,0 +1,154 @@
+"""Cycles of the parts of a program on a device, which counts no more than whole frames, and how long these wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nnhw.accelerator import Accelerator, OutputFormat
+from nnhw.driver import Device
+from nnhw.driver.device import Work
+from nnhw.driver.image import ProgramImage
+from nnhw.engines.shared import Emit, Fill, SharedConfig
+from nnhw.engines.shared.counters import Part, least_cycles, program_parts
+from nnhw.engines.shared.records import Record
+from nnhw.errors import InputError
+from nnhw.ir.types import IntType
+
+COUNTER_LIMIT = 1 << 32
+_BYTE = Emit(start=0, pixels=1, elements=1, flip=False)
+"""Leaves right behind the first input, as a device answers an image when output has come. So the link's frame is open
+when the last layer sends its sums, and these need not wait for it, which would cost less than is counted."""
+
+
+@dataclass(frozen=True)
+class PartCount:
+    """What a part of a program took on a device, for all images together.
+
+    Parameters
+    ----------
+    part: of the program, with its cycles for one image.
+    images: how many.
+    input_wait, output_wait: counted: only the input can wait for a beat, only the last part for room for a byte.
+    measured: cycles for one image, without waits, by `measure_parts`; None: not asked for.
+    """
+
+    part: Part
+    images: int
+    input_wait: int
+    output_wait: int
+    measured: int | None = None
+
+    @property
+    def cycles(self) -> int:
+        """Of the device's clock."""
+        return self.images * self.part.cycles + self.input_wait + self.output_wait
+
+    @property
+    def busy(self) -> int:
+        """Of them, those in which the array multiplied."""
+        return self.images * self.part.busy
+
+
+@dataclass(frozen=True)
+class ProgramCount:
+    """What a device counted while its program answered images.
+
+    Parameters
+    ----------
+    parts: of the program; nothing but their waits depends on when something comes or goes.
+    counted: cycles in which it did not wait, as the device counted them, modulo 2^32.
+    least, most: of them, that the schedule allows: the same but where waiting costs nothing.
+    """
+
+    parts: tuple[PartCount, ...]
+    counted: int
+    least: int
+    most: int
+
+    @property
+    def as_predicted(self) -> bool:
+        """Whether the device counted the cycles of the schedule, no one less and no one more."""
+        return (self.most - self.counted) % COUNTER_LIMIT <= self.most - self.least
+
+
+def count_parts(program: SharedConfig, images: int, work: Work, measured: Sequence[int] | None = None) -> ProgramCount:
+    """Return what the parts of a program took, of what a device counted meanwhile."""
+    parts = program_parts(program)
+    found = [
+        PartCount(
+            part,
+            images,
+            work.input_wait if part.kind == "input" else 0,
+            work.output_wait if index == len(parts) - 1 else 0,
+            measured[index] if measured else None,
+        )
+        for index, part in enumerate(parts)
+    ]
+    most = images * sum(part.cycles for part in parts)
+    least = max(most - work.output_wait, images * least_cycles(program))
+    return ProgramCount(tuple(found), work.cycles, least, most)
+
+
+def measure_parts(device: Device) -> tuple[int, ...]:
+    """Return the cycles that each part of a device's program takes for one image, without waits, measured.
+
+    Programs run that have one part each behind the input: what they take more than the input alone is what the part
+    takes, whatever the numbers are that it computes with. At the end the device has its program again.
+
+    Raises
+    ------
+    InputError: a device without a program, or one that counts nothing. LinkError: see `Device`.
+    """
+    program, image = device.accelerator.shared, device.program
+    if program is None or image is None or not device.status().cycles:
+        raise InputError(
+            f"link '{device.link.name}': cycles of layers can be measured where a shared engine runs a program, on a "
+            "board or the virtual one; build with '--style shared', and use another link than 'model'"
+        )
+    try:
+        return _measure(device, program)
+    finally:
+        device.load_program(image)
+
+
+def _measure(device: Device, program: SharedConfig) -> tuple[int, ...]:
+    parts = program_parts(program)
+    first, *fills = [record for record in program.records if isinstance(record, Fill)]
+
+    def time(own: Sequence[Record], count: int = 1) -> int:
+        return _time(device, replace(program, records=(first, *[_BYTE] * count, *fills, *own)))
+
+    start = time(())
+    byte = time((), count=2) - start
+    cycles = [start - byte]
+    for part in parts[1:]:
+        own = [program.records[index] for index in part.records]
+        # No program may be longer than the own one, behind which its tensors lie: that of a single layer would be.
+        fits = len(parts) > 2
+        cycles.append(time(own) - start if fits else time(own, count=0) - (start - byte))
+    return tuple(cycles)
+
+
+def _time(device: Device, config: SharedConfig) -> int:
+    """Return the cycles that a program takes for one image, without waits."""
+    accelerator = _with_program(device.accelerator, config)
+    other = Device(device.link, accelerator, program=ProgramImage(config.image))
+    form = accelerator.input_format
+    before = other.idle_status()
+    other.infer_codes(np.full((1, *form.shape), form.element.low))
+    work = other.idle_status().since(before)
+    # A fault in between is rare; behind it, the image is sent again.
+    return _time(device, config) if work is None else work.cycles
+
+
+def _with_program(accelerator: Accelerator, config: SharedConfig) -> Accelerator:
+    """Return an accelerator with another program, whose results are bytes of no meaning."""
+    stages = [
+        replace(stage, config=config) if isinstance(stage.config, SharedConfig) else stage
+        for stage in accelerator.stages
+    ]
+    o_format = OutputFormat((config.o_beats,), IntType(0, 255), 1, 1, np.zeros(config.o_beats, dtype=np.int64))
+    return replace(accelerator, stages=tuple(stages), output_format=o_format)

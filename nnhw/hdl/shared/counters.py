@@ -1,0 +1,39 @@
+"""Counters of each record of a program, for simulators: a device has none of them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+COUNT_BITS = 32
+START_CYCLES = 2
+"""First of all, the program is found ready, and the sequencer leaves its first state: no record takes these."""
+
+
+class RecordCounters(wiring.Component):
+    """Count what each record takes, and tell it when the next one begins.
+
+    Members
+    -------
+    record, busy, input_waits, output_waits: in, of a `SharedEngine`.
+    valid: out, strobe: a record has ended.
+    payload: out, with it: its index and the fields of a `nnhw.engines.shared.counters.RecordCount`, the index lowest.
+    """
+
+    COUNTED = ("busy", "input_waits", "output_waits")
+    BITS = 5 * COUNT_BITS
+
+    def __init__(self) -> None:
+        events = {name: In(1) for name in self.COUNTED}
+        super().__init__({"record": In(16), **events, "valid": Out(1), "payload": Out(self.BITS)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        before, cycles = Signal(COUNT_BITS), Signal(COUNT_BITS, init=-START_CYCLES % (1 << COUNT_BITS))
+        counts = [cycles, *(Signal(COUNT_BITS, name=f"{name}_count") for name in self.COUNTED)]
+        events = [1, *(getattr(self, name) for name in self.COUNTED)]
+        m.d.comb += [self.valid.eq(before != self.record), self.payload.eq(Cat(before, *counts))]
+        m.d.sync += before.eq(self.record)
+        m.d.sync += [count.eq(Mux(self.valid, 0, count) + event) for count, event in zip(counts, events, strict=True)]
+        return m

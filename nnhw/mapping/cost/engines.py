@@ -1,0 +1,47 @@
+"""The cost of any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nnhw.accelerator import Accelerator, EngineConfig
+from nnhw.engines.channelwise import ChannelwiseConfig
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.fork import ForkConfig
+from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pad import PadConfig
+from nnhw.engines.pool import PoolConfig
+from nnhw.engines.window import WindowConfig
+from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, sum_cost
+from nnhw.mapping.cost.channelwise import channelwise_cost
+from nnhw.mapping.cost.matmul import matmul_cost
+from nnhw.mapping.cost.streams import convert_cost, pad_cost, pool_cost
+from nnhw.mapping.cost.window import window_cost
+from nnhw.mapping.family import ICE40, Family
+from nnhw.mapping.resources import Cost
+
+_COSTS: dict[type, Callable[[Any, Family], Cost]] = {
+    ChannelwiseConfig: channelwise_cost,
+    ConcatConfig: concat_cost,
+    ConvertConfig: convert_cost,
+    FifoConfig: fifo_cost,
+    ForkConfig: fork_cost,
+    MatmulConfig: matmul_cost,
+    PadConfig: pad_cost,
+    PoolConfig: pool_cost,
+    SumConfig: sum_cost,
+    WindowConfig: window_cost,
+}
+
+
+def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
+    """Return the cost of any engine."""
+    return _COSTS[type(config)](config, family)
+
+
+def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:
+    """Return the cost of all engines."""
+    return sum((cost(stage.config, family) for stage in accelerator.stages), Cost())

@@ -1,0 +1,54 @@
+"""What engines on a single stream cost: width converters, borders, max pooling."""
+
+from __future__ import annotations
+
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.pad import PadConfig
+from nnhw.engines.pool import PoolConfig
+from nnhw.mapping.family import Family
+from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
+
+
+def convert_cost(config: ConvertConfig, family: Family) -> Cost:
+    """Return the cost of a width converter."""
+    ratio = max(config.i_lanes, config.o_lanes) // min(config.i_lanes, config.o_lanes)
+    bits, count = max(config.i_lanes, config.o_lanes) * config.bits, counter_bits(ratio)
+    if family.flip_flop_packs:
+        return Cost(lc=bits + 2 * count + (3 if config.o_lanes > config.i_lanes else 4))
+    if config.o_lanes > config.i_lanes:
+        return Cost(lc=count + 3)
+    # Measured: the condition to load ends up in the multiplexer of each bit.
+    return Cost(lc=bits + 4 if ratio == 2 else 3 * bits + 4 * count - 2)
+
+
+def pool_cost(config: PoolConfig, family: Family) -> Cost:
+    """Return the cost of max pooling: ring and output register, a comparison for each lane."""
+    bits = config.lanes * config.element.bits
+    compare = 0.0
+    if not config.element.bipolar:
+        compare = config.lanes * (adder_lc(config.element.bits, family) + register_lc(config.element.bits, family))
+    ring = bits + register_lc(bits * config.chunks, family)
+    counters = counter_lc(config.chunks, family) + counter_lc(config.taps, family)
+    return Cost(lc=ring + compare + counters + 4)
+
+
+def pad_cost(config: PadConfig, family: Family) -> Cost:
+    """Return the cost of a border: the output register, counters of rows and of beats of a row, each with its flags."""
+    chunks, (top, left) = config.chunks, config.before
+    spans = ((top, config.height, config.o_height), (left * chunks, config.width * chunks, config.o_width * chunks))
+    counters = sum(
+        counter_lc(total)
+        + 2
+        + sum(_limit_lc(limit, counter_bits(total)) for limit in (before, before + size) if limit < total)
+        for before, size, total in spans
+        if total > 1
+    )
+    return Cost(lc=config.lanes * config.bits + counters + 5)
+
+
+def _limit_lc(limit: int, bits: int) -> int:
+    """Return the logic cells of a comparison with a constant: a LUT where it asks for a few bits, or a carry chain."""
+    lowest = limit & -limit
+    if limit == 0:
+        return 0
+    return 1 if bits <= 4 or lowest == limit or limit + lowest == 1 << bits else bits + 3

@@ -1,0 +1,176 @@
+"""The design space of a network: foldings of its layers, with what each gives and takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from nnhw.accelerator import Accelerator
+from nnhw.errors import MappingError, NnhwError, raise_all
+from nnhw.ir import Graph
+from nnhw.mapping.assemble import assemble
+from nnhw.mapping.family import Family
+from nnhw.mapping.folding import Folding, foldings
+from nnhw.mapping.layers import Layer, MatrixLayer
+from nnhw.mapping.plans import Planner
+from nnhw.mapping.resources import Cost
+
+MOST_LOGIC_WORDS = 192
+"""Words of a memory of weights that may be in logic from the beginning, in a family whose LUTs make good memories."""
+FOLDED = ("pe", "channel_lanes", "row_lanes")
+"""What foldings choose of themselves; an override of anything else is added to each of them."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A folding with what it gives and takes."""
+
+    folding: Folding
+    cycles: int
+    cost: Cost
+
+    def beats(self, other: Candidate) -> bool:
+        """Return whether this one is as good as another in everything."""
+        mine, others = self.cost, other.cost
+        return self.cycles <= other.cycles and mine.lc <= others.lc and mine.ebr <= others.ebr
+
+
+class DesignSpace:
+    """What the engines of one network may be.
+
+    Parameters
+    ----------
+    body: the integer graph.
+    layers: of it, each behind those that it reads.
+    family: of the device.
+    """
+
+    def __init__(self, body: Graph, layers: Sequence[Layer], family: Family) -> None:
+        self.body = body
+        self.layers = layers
+        self.family = family
+        source = body.inputs[0]
+        self._planner = Planner(layers, (source.name, source.type.int_dtype), family)
+
+    def candidate(self, layer: Layer, folding: Folding) -> Candidate:
+        """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""
+        plan = self._planner.plan(layer, folding)
+        return Candidate(folding, plan.cycles, plan.cost(self.family))
+
+    def costs(self, placed: Sequence[Folding]) -> list[Cost]:
+        """Return what each layer takes, folded as it is said."""
+        return [self.candidate(layer, folding).cost for layer, folding in zip(self.layers, placed, strict=True)]
+
+    def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
+        """Return the accelerator of all layers, folded as it is said. Raises: MappingError."""
+        plans = [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
+        return assemble(self.layers, plans, self.body, board_name, self.family)
+
+    def frontiers(self, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:
+        """Return the candidates of every layer, fastest first.
+
+        Parameters
+        ----------
+        overrides: for a layer's name, what its foldings must agree with; see `map_body`.
+
+        Raises
+        ------
+        MappingError: an override that names no layer; all layers that no engine accepts, at once.
+        """
+        self._check_names(overrides)
+        found: list[list[Candidate]] = []
+        problems: list[NnhwError] = []
+        for layer in self.layers:
+            try:
+                override = overrides.get(layer.name)
+                found.append(self._overridden(layer, override) if override else self._frontier(layer))
+            except MappingError as error:
+                problems.append(error)
+        raise_all(problems)
+        return found
+
+    def _frontier(self, layer: Layer) -> list[Candidate]:
+        """Return the candidates of a layer that no other one beats in cycles, logic and block RAM, fastest first.
+
+        Raises: MappingError of the last folding, if an engine accepts none.
+        """
+        found: list[Candidate] = []
+        refused: MappingError | None = None
+        for folding in self._choices(layer):
+            try:
+                found.append(self.candidate(layer, folding))
+            except MappingError as error:
+                refused = error
+        if not found and refused is not None:
+            raise refused
+        found.sort(key=lambda item: (item.cycles, item.cost.lc, item.cost.ebr))
+        kept: list[Candidate] = []
+        for item in found:
+            if not any(other.beats(item) for other in kept):
+                kept.append(item)
+        return kept
+
+    def _choices(self, layer: Layer) -> Iterator[Folding]:
+        """Yield the foldings of a layer; where LUTs make good memories, with small memories in them, too."""
+        for folding in foldings(layer):
+            yield folding
+            if not self.family.lut_ram_words:
+                continue
+            yield replace(folding, lut_buffer=True)
+            if isinstance(layer, MatrixLayer) and not folding.logic_tails:
+                beats = layer.weights.size // (folding.pe * folding.simd)
+                if 1 < beats <= MOST_LOGIC_WORDS:
+                    yield replace(folding, logic_pe=folding.pe)
+                    yield replace(folding, logic_pe=folding.pe, lut_buffer=True)
+
+    def _overridden(self, layer: Layer, override: Mapping[str, int]) -> list[Candidate]:
+        """Return the candidates of a layer that agree with an override."""
+        free = {item.name for item in fields(Folding)}
+        wrong = sorted(set(override) - free)
+        if wrong:
+            raise MappingError(
+                f"layer {layer.where} is overridden with '{wrong[0]}'; known are {', '.join(sorted(free))}"
+            )
+        folded = {key: value for key, value in override.items() if key in FOLDED}
+        rest: dict[str, Any] = {key: value for key, value in override.items() if key not in FOLDED}
+        agreeing = [
+            item for item in foldings(layer) if all(getattr(item, key) == value for key, value in folded.items())
+        ]
+        if not agreeing:
+            raise MappingError(f"layer {layer.where} cannot be folded as {dict(override)}: {_divisors_of(layer)}")
+        return sorted((self.candidate(layer, replace(item, **rest)) for item in agreeing), key=lambda item: item.cycles)
+
+    def _check_names(self, overrides: Mapping[str, Mapping[str, int]]) -> None:
+        unknown = sorted(set(overrides) - {layer.name for layer in self.layers})
+        if unknown:
+            names = ", ".join(f"'{layer.name}'" for layer in self.layers)
+            raise MappingError(
+                f"the overrides name layer '{unknown[0]}', which the model does not have; its layers are {names}"
+            )
+
+
+def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int, block_ram_lc: float) -> list[Candidate]:
+    """Return the smallest candidate of each layer that takes at most `interval` cycles; there must be one.
+
+    Parameters
+    ----------
+    block_ram_lc: logic cells that a block RAM is worth.
+    """
+    return [
+        min(
+            (candidate for candidate in candidates if candidate.cycles <= interval),
+            key=lambda candidate: (candidate.cost.lc + block_ram_lc * candidate.cost.ebr, candidate.cycles),
+        )
+        for candidates in frontiers
+    ]
+
+
+def _divisors_of(layer: Layer) -> str:
+    if not isinstance(layer, MatrixLayer):
+        return f"channel_lanes must divide its {layer.shape[0]} channels"
+    outputs, channels, rows, _ = layer.weights.shape
+    return (
+        f"pe must divide its {outputs // layer.groups} outputs, channel_lanes its {channels} channels, "
+        f"row_lanes be 1 or {rows}"
+    )

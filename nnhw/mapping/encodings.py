@@ -1,0 +1,102 @@
+"""How the values between layers are encoded in their streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.accelerator import Stream
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.errors import MappingError
+from nnhw.ir import BIPOLAR, IntType
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, SumLayer
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the values of a node stream: value = multiplier * element + offset of the channel; see `Stream`."""
+
+    element: IntType
+    multiplier: int = 1
+    offsets: np.ndarray | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the elements are the values."""
+        return self.multiplier == 1 and (self.offsets is None or not self.offsets.any())
+
+    def stream(self, lanes: int, elements: int) -> Stream:
+        """Return the stream of so many elements a frame."""
+        return Stream(lanes, elements, self.element, self.multiplier, self.offsets)
+
+
+class Encodings:
+    """How the values of one network stream.
+
+    Parameters
+    ----------
+    layers: all of them, each behind those that it reads.
+    source: name and type of the value that comes into the first.
+    """
+
+    def __init__(self, layers: Sequence[Layer], source: tuple[str, IntType]) -> None:
+        self._of = {source[0]: Encoding(source[1])}
+        for layer in layers:
+            self._of[layer.node] = Encoding(layer.element) if layer.function is not None else self.raw_of(layer)
+
+    def stream(self, layer: Layer, lanes: int, elements: int) -> Stream:
+        """Return the stream of what leaves a layer: raw results where no function follows them."""
+        return self._of[layer.node].stream(lanes, elements)
+
+    def raw_of(self, layer: Layer) -> Encoding:
+        """Return how the results of a layer are encoded in front of its function."""
+        if isinstance(layer, SumLayer):
+            offsets = self._offsets(layer)
+            element = _sum_range(self.elements(layer), self.factors(layer))
+            return Encoding(element, 1, offsets if offsets.any() else None)
+        if isinstance(layer, MatrixLayer):
+            arithmetic = LaneArithmetic(layer.activation, layer.weight)
+            factors = layer.weights.reshape(len(layer.weights), -1)
+        elif isinstance(layer, ChannelLayer) and layer.op != "max":
+            taps = layer.kernel[0] * layer.kernel[1]
+            ones = BIPOLAR if layer.activation.bipolar else IntType(1, 1)
+            arithmetic = LaneArithmetic(layer.activation, layer.weight or ones)
+            factors = np.ones((layer.source[0], taps), np.int64) if layer.weights is None else layer.weights
+            factors = factors.reshape(len(factors), -1)
+        else:
+            return Encoding(layer.activation if isinstance(layer, ChannelLayer) else layer.element)
+        element = IntType(*arithmetic.raw_range(factors))
+        return Encoding(element, arithmetic.multiplier, arithmetic.offsets(factors))
+
+    def elements(self, layer: SumLayer) -> tuple[IntType, ...]:
+        """Return the types of the elements that a sum reads."""
+        return tuple(self._of[name].element for name in layer.inputs)
+
+    def factors(self, layer: SumLayer) -> tuple[int, ...]:
+        """Return the factors of a weighted sum for the elements that stream, instead of the values they stand for."""
+        pairs = zip(layer.factors, layer.inputs, strict=True)
+        return tuple(factor * self._of[name].multiplier for factor, name in pairs)
+
+    def _offsets(self, layer: SumLayer) -> np.ndarray:
+        """Return what the sum of the elements lacks, int64 [channels]."""
+        total = np.zeros(layer.extent[0], dtype=np.int64)
+        for factor, name in zip(layer.factors, layer.inputs, strict=True):
+            offsets = self._of[name].offsets
+            total += 0 if offsets is None else factor * offsets
+        return total
+
+    def check_plain(self, layer: Layer) -> None:
+        """Refuse a layer that reads raw sums and cannot. Raises: MappingError."""
+        for name in layer.inputs:
+            if not self._of[name].is_plain:
+                raise MappingError(
+                    f"layer {layer.where} reads the sums of '{name}', which no quantizer follows; put a quantizer "
+                    "between the two"
+                )
+
+
+def _sum_range(types: Sequence[IntType], factors: Sequence[int]) -> IntType:
+    ends = [sorted((factor * kind.low, factor * kind.high)) for factor, kind in zip(factors, types, strict=True)]
+    return IntType(sum(end[0] for end in ends), sum(end[1] for end in ends))

@@ -1,0 +1,153 @@
+"""Where the parts of chosen engines are: in logic, block RAM, large RAM or DSP blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.errors import MappingError
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.design_space import DesignSpace
+from nnhw.mapping.folding import Folding
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
+from nnhw.mapping.resources import Cost
+
+
+class Placement:
+    """Moves parts of engines to the resources of which a budget has some left.
+
+    Parameters
+    ----------
+    space: of the network.
+    budget: what the engines may take.
+    """
+
+    def __init__(self, space: DesignSpace, budget: Budget) -> None:
+        self.space = space
+        self.budget = budget
+
+    def buffers(self, chosen: Sequence[Folding], interval: int) -> list[Folding]:
+        """Move line buffers to large RAM until the block RAMs suffice, those first that save most of them for each.
+
+        Parameters
+        ----------
+        interval: cycles of a frame that no layer may exceed; a large RAM has a single port, which costs some.
+        """
+        placed, moves = list(chosen), []
+        pairs = list(zip(self.space.layers, placed, strict=True))
+        over = sum(self.space.candidate(layer, folding).cost.ebr for layer, folding in pairs) - self.budget.ebr
+        if over <= 0 or not self.budget.spram:
+            return placed
+        for index, (layer, folding) in enumerate(pairs):
+            try:
+                after = self.space.candidate(layer, replace(folding, large=True))
+            except MappingError:
+                continue
+            saved = self.space.candidate(layer, folding).cost.ebr - after.cost.ebr
+            if saved > 0 and after.cycles <= interval:
+                moves.append((-saved / after.cost.spram, index, saved, after))
+        left = self.budget.spram
+        for _, index, saved, after in sorted(moves, key=lambda move: move[:2]):
+            if over > 0 and after.cost.spram <= left:
+                placed[index] = after.folding
+                over, left = over - saved, left - after.cost.spram
+        return placed
+
+    def weights(self, chosen: Sequence[Folding]) -> tuple[list[Folding], Cost]:
+        """Move weights and scalings from block RAM to logic, cheapest first, until the block RAMs suffice.
+
+        Returns
+        -------
+        The foldings with their `logic_pe` and `lean_scaler`, and their cost (which may still exceed the budget).
+        """
+        placed = list(chosen)
+        costs = self.space.costs(placed)
+        while sum(item.ebr for item in costs) > self.budget.ebr:
+            moves = []
+            for index, (layer, folding) in enumerate(zip(self.space.layers, placed, strict=True)):
+                for way in self._into_logic(layer, folding):
+                    found = self._first_saving(layer, way, costs[index])
+                    moves += [(price, index, moved, after) for price, moved, after in found]
+            if not moves:
+                break
+            _, index, moved, after = min(moves, key=lambda move: move[:2])
+            placed[index], costs[index] = moved, after
+        return placed, sum(costs, Cost())
+
+    def products(self, chosen: Sequence[Folding], taken: Cost) -> tuple[list[Folding], Cost]:
+        """Move products and scalings from logic to DSP blocks, as many as there are, where each saves most logic.
+
+        Returns
+        -------
+        The foldings with their `dsp_pe` and `dsp_scaler`, and their cost.
+        """
+        placed, left = list(chosen), self.budget.dsp
+        moves = []
+        for index, (layer, folding) in enumerate(zip(self.space.layers, placed, strict=True)):
+            before = self.space.candidate(layer, folding).cost
+            for kind, moved in self._into_dsp(layer, folding):
+                after = self.space.candidate(layer, moved).cost
+                blocks, saved = after.dsp - before.dsp, before.lc - after.lc
+                if blocks > 0 and saved > 0:
+                    moves.append((-saved / blocks, index, kind, blocks))
+        for _, index, kind, blocks in sorted(moves):
+            if kind == "dsp_scaler" and blocks <= left:
+                placed[index] = replace(placed[index], dsp_scaler=True)
+                left -= blocks
+            elif kind == "dsp_pe":
+                cells = min(placed[index].pe, left // blocks)
+                placed[index] = replace(placed[index], dsp_pe=cells)
+                left -= cells * blocks
+        if left == self.budget.dsp:
+            return placed, taken
+        return placed, sum(self.space.costs(placed), Cost())
+
+    def thresholds(self, chosen: Sequence[Folding], taken: Cost) -> list[Folding]:
+        """Move thresholds from logic to the block RAMs that are left, where that saves most logic."""
+        placed, left = list(chosen), self.budget.ebr - taken.ebr
+        while True:
+            moves = []
+            for index, (layer, folding) in enumerate(zip(self.space.layers, placed, strict=True)):
+                if layer.function is None or not folding.logic_thresholds:
+                    continue
+                moved = replace(folding, logic_thresholds=False)
+                before, after = self.space.candidate(layer, folding).cost, self.space.candidate(layer, moved).cost
+                more = after.ebr - before.ebr
+                if 0 < more <= left and before.lc - after.lc >= self.space.family.block_ram_lc * more:
+                    moves.append(((after.lc - before.lc) / more, index, moved, more))
+            if not moves:
+                return placed
+            _, index, moved, more = min(moves, key=lambda move: move[:2])
+            placed[index], left = moved, left - more
+
+    def _into_dsp(self, layer: Layer, folding: Folding) -> Iterable[tuple[str, Folding]]:
+        """Yield what could be moved to DSP blocks: one cell's products, the scaling of sums."""
+        if isinstance(layer, MatrixLayer | ChannelLayer) and layer.weight is not None:
+            if LaneArithmetic(layer.activation, layer.weight).can_use_dsp:
+                yield "dsp_pe", replace(folding, dsp_pe=1)
+        if layer.function is not None:
+            yield "dsp_scaler", replace(folding, dsp_scaler=True)
+
+    def _into_logic(self, layer: Layer, folding: Folding) -> Iterable[list[Folding]]:
+        """Yield the ways to take fewer block RAMs: more and more weights as constants in logic; a lean scaling."""
+        if isinstance(layer, MatrixLayer):
+            yield [replace(folding, logic_pe=count) for count in range(folding.logic_pe + 1, folding.pe + 1)]
+        elif layer.products and not folding.logic_pe:
+            yield [replace(folding, logic_pe=1)]
+        if self.space.family.lut_ram_words and not folding.lut_buffer and not folding.large:
+            yield [replace(folding, lut_buffer=True)]
+        if layer.function is not None and not folding.lean_scaler:
+            yield [replace(folding, lean_scaler=True)]
+
+    def _first_saving(self, layer: Layer, way: Iterable[Folding], before: Cost) -> list[tuple[float, Folding, Cost]]:
+        """Return (logic cells for each block RAM, folding, cost) of the first folding that saves block RAMs, if any."""
+        for moved in way:
+            try:
+                after = self.space.candidate(layer, moved).cost
+            except MappingError:  # no line buffer of that kind
+                continue
+            saved = before.ebr - after.ebr
+            if saved > 0:
+                return [((after.lc - before.lc) / saved, moved, after)]
+        return []

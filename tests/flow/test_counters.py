@@ -1,0 +1,64 @@
+"""Cycles of each part of a program: counted in compiled hardware, as predicted, and what of it is reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.rtl import check_equality
+from nnhw.boards import load_board
+from nnhw.engines.shared.counters import program_parts
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.counters import Counted, program_rows
+from nnhw.flow.options import Options
+from tests.flow.test_virtual import needs_compiler
+from tests.mapping.bodies import codes_of
+from tests.mapping.shared.networks import NETWORKS
+
+FRAMES = 3
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "in_front"), [("alike", False), ("bipolar", True), ("residual", True)])
+def test_counted_cycles_of_every_part_are_those_predicted(name: str, in_front: bool) -> None:
+    body = NETWORKS[name](0)
+    accelerator = map_on_board(body, load_board("icebreaker"), Options(style="shared"))[0].accelerator
+    assert (len(accelerator.stages) > 1) == in_front
+    kind = body.inputs[0].type
+    codes = codes_of(kind.int_dtype, (FRAMES, *kind.shape), np.random.default_rng(1))
+    for equality in check_equality(accelerator, body, codes):
+        assert equality.equal
+        assert equality.miscounted == 0
+        counted = equality.counted
+        assert counted is not None
+        for row in counted.rows():
+            assert row["busy"]["simulated"] == row["busy"]["predicted"]
+            waits = row["input_wait"] + row["output_wait"]
+            if equality.pattern[1] == "none":
+                assert row["cycles"]["simulated"] == row["cycles"]["predicted"] + waits
+                assert not waits or (in_front and row["kind"] == "input")
+        if equality.pattern[1] == "none":
+            assert sum(row["cycles"]["simulated"] for row in counted.rows()) == equality.run.interval_cycles
+        check_mutants(counted)
+
+
+def check_mutants(counted: Counted) -> None:
+    """See that a cycle too many, one of work, records in another order, and missing ones are found."""
+    for column in (0, 1, 2):
+        words = counted.words.copy()
+        words[len(words) // 2, column] += 1
+        assert replace(counted, words=words).mismatches == 1
+    assert replace(counted, came=counted.came - 1).mismatches == 1
+    assert replace(counted, came=counted.came + 1).mismatches == 1
+
+
+def test_rows_without_a_count_say_what_is_predicted() -> None:
+    accelerator = map_on_board(NETWORKS["joined"](0), load_board("icebreaker"), Options(style="shared"))[0].accelerator
+    assert accelerator.shared is not None
+    rows, parts = program_rows(accelerator.shared), program_parts(accelerator.shared)
+    assert [row["kind"] for row in rows] == ["input", *["layer"] * (len(rows) - 2), "output"]
+    assert [row["cycles"] for row in rows] == [{"predicted": part.cycles, "simulated": None} for part in parts]
+    assert all(row["input_wait"] is None for row in rows)
+    assert sum(part.cycles for part in parts) == accelerator.schedule.interval_cycles
