@@ -174,8 +174,9 @@ class Pair:
     @cached_property
     def interval(self) -> int:
         """About the cycles from frame to frame: beats come evenly, as long as the queue has room."""
-        last, beats = self.stages[-1].config, self.compiled.config.i_beats
-        depth = last.depth if isinstance(last, FifoConfig) else 1
+        beats = self.compiled.config.i_beats
+        queue = [stage.config.depth for stage in self.stages[-2:] if isinstance(stage.config, FifoConfig)]
+        depth = sum(queue) or 1
         rate, level, cycles = min(1.0, beats / self.front.schedule.interval_cycles), 0.0, 0.0
         for _ in range(FRAMES):
             cycles = 0.0
@@ -327,7 +328,10 @@ def _left(budget: Budget, cost: Cost, beat_bits: int) -> Budget | None:
 
 
 def _joined(front: Accelerator, lanes: int, left: Budget, family: Family) -> tuple[Stage, ...]:
-    """Return the engines in front, what joins their elements to beats of the shared engine, and a queue of those."""
+    """Return the engines in front, what joins their elements to beats of the shared engine, and a queue of those.
+
+    A register ends the path through the multiplexers of the queue's block RAMs: without it, it was the slowest.
+    """
     stages = front.stages
     output = stages[-1].output
     if lanes > 1:
@@ -337,7 +341,10 @@ def _joined(front: Accelerator, lanes: int, left: Budget, family: Family) -> tup
     queue = _queue(stages, left, family)
     if queue is None:
         return stages
-    return (*stages, Stage("queue", "program", "", queue, ((len(stages) - 1, 0),), output))
+    register = FifoConfig(1, queue.lanes, queue.bits, queue.beats)
+    for name, fifo in (("queue", queue), ("queue.register", register)):
+        stages = (*stages, Stage(name, "program", "", fifo, ((len(stages) - 1, 0),), output))
+    return stages
 
 
 def _queue(stages: tuple[Stage, ...], left: Budget, family: Family) -> FifoConfig | None:
