@@ -28,7 +28,7 @@ from nnhw.flow.toolchain import find_tool, prepare, run_yosys
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.carry import family_of
 from nnhw.hdl.matmul import MatmulEngine
-from nnhw.ir.types import BIPOLAR, IntType
+from nnhw.ir.types import BIPOLAR, BIT, IntType
 
 PE, SIMD, FOLDS, STEPS = 8, 16, 2, 16
 FAMILIES = {
@@ -237,6 +237,19 @@ def binary_array(pe: int, simd: int) -> MatmulConfig:
     return MatmulConfig(pe, simd, 4, 2, weights, BIPOLAR, BIPOLAR, thresholds, vectors=1)
 
 
+def serial(form: Format, family: str, folder: Path) -> float | None:
+    """Return what a cell would take at least that takes activations bit by bit, for as many products a cycle.
+
+    It takes as many cells of one-bit activations as an activation has bits; the shifts that join the bits, and the
+    larger drain, are not counted.
+    """
+    bits = form.activation.bits
+    if bits == 1:
+        return None
+    cell = Cell(LaneArithmetic(BIT, form.weight))
+    return round(bits * synthesize(cell, family, folder)["lc"] / SIMD, 2)
+
+
 def sizes(folder: Path) -> list[dict[str, Any]]:
     """Return binary arrays of several sizes on iCE40: logic cells per product as nextpnr packs them, and by part."""
     rows = []
@@ -255,7 +268,7 @@ def run(board: str) -> dict[str, Any]:
     -------
     lanes: a row for each format and family. `cell`: logic cells per product of one cell with its accumulator; `array`:
     those of a whole engine of PE x SIMD products; `packed`: the same, counted by nextpnr, for a few rows of iCE40;
-    `aim`: what other designs are known to need.
+    `serial`: see there; `aim`: what other designs are known to need.
     sizes: see `sizes`.
     """
     rows = []
@@ -267,7 +280,7 @@ def run(board: str) -> dict[str, Any]:
                 cell = synthesize(Cell(arithmetic), family, folder)["lc"] / SIMD
                 array = synthesize(MatmulEngine(engine(form)), family, folder)["lc"] / (PE * SIMD)
                 row = {"format": name, "family": family, "kind": arithmetic.kind, "aim": aim}
-                row |= {"cell": round(cell, 2), "array": round(array, 2)}
+                row |= {"cell": round(cell, 2), "array": round(array, 2), "serial": serial(form, family, folder)}
                 if family == "ice40" and name in PACKED:
                     row["packed"] = round(packed(MatmulEngine(engine(form)), folder) / (PE * SIMD), 2)
                 rows.append(row)
@@ -277,7 +290,7 @@ def run(board: str) -> dict[str, Any]:
 
 def show(row: Mapping[str, Any]) -> None:
     """Print a row for people."""
-    columns = ("cell", "array", "packed", "aim")
+    columns = ("cell", "serial", "array", "packed", "aim")
     print(f"{'logic cells per product':24} {'family':8} {'kind':8}" + "".join(f"{name:>8}" for name in columns))
     for lane in row["lanes"]:
         figures = ("" if lane.get(name) is None else f"{lane[name]:.2f}" for name in columns)

@@ -26,10 +26,25 @@ def test_synthesize_counts_logic_cells(family: str, tmp_path: Path) -> None:
 
 
 def test_show_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"format": "W4A4", "family": "ice40", "kind": "product", "aim": 53, "cell": 33.06, "array": 35.62}
+    row = {
+        "format": "W4A4",
+        "family": "ice40",
+        "kind": "product",
+        "aim": 53,
+        "cell": 33.06,
+        "serial": 34.5,
+        "array": 35.62,
+    }
     lanes.show({"lanes": [row, row | {"aim": None, "packed": 36.5}]})
     assert capsys.readouterr().out.splitlines() == [
-        "logic cells per product  family   kind        cell   array  packed     aim",
-        "W4A4                     ice40    product    33.06   35.62           53.00",
-        "W4A4                     ice40    product    33.06   35.62   36.50",
+        "logic cells per product  family   kind        cell  serial   array  packed     aim",
+        "W4A4                     ice40    product    33.06   34.50   35.62           53.00",
+        "W4A4                     ice40    product    33.06   34.50   35.62   36.50",
     ]
+
+
+def test_serial_cell_is_counted_once_for_each_bit_of_an_activation(tmp_path: Path) -> None:
+    assert lanes.serial(lanes.FORMATS["W8A1"], "ice40", tmp_path) is None
+    two, four = (lanes.serial(lanes.FORMATS[name], "ice40", tmp_path) for name in ("W1A2", "W1A4"))
+    assert two is not None
+    assert four == pytest.approx(2 * two, abs=0.02)
