@@ -76,7 +76,7 @@ CASES: dict[str, Case] = {
     "ds_cnn_all4_shared": Case("icebreaker", "ds_cnn_all4", "shared", frames=3, seeds=4, clock_hz=42.75e6),
     "ds_cnn_all2_shared": Case("icebreaker", "ds_cnn_all2", "shared", frames=3, seeds=4, clock_hz=42.75e6),
     "resnet8_w8a8_shared": Case("icebreaker", "resnet8_w8a8", "shared", frames=2, seeds=1),
-    "resnet8_all4_shared": Case("icebreaker", "resnet8_all4", "shared", frames=2, seeds=4, clock_hz=47.25e6),
+    "resnet8_all4_shared": Case("icebreaker", "resnet8_all4", "shared", frames=2, seeds=4, clock_hz=44.25e6),
     "resnet8_all2_shared": Case("icebreaker", "resnet8_all2", "shared", frames=2, seeds=4, clock_hz=42e6),
     "mobilenet_w2a4_shared": Case("icebreaker", "mobilenet_w2a4", "shared", frames=2, seeds=4, clock_hz=39e6),
     "autoencoder_w2a8_shared": Case("icebreaker", "autoencoder_w2a8", "shared", frames=4, seeds=4, clock_hz=39e6),
