@@ -19,6 +19,7 @@ from nnhw.engines.shared.golden import run_program
 from nnhw.engines.timing import Schedule
 from nnhw.flow.virtual import SimulatedHardware
 from nnhw.hdl.link.device import Device
+from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.shared import SharedEngine
 from nnhw.ir import IntType
 from nnhw.protocol import Command, DeviceIdentity, ProgramState, ProgramStatus, Refusal
@@ -37,8 +38,8 @@ class ByteShared(wiring.Component):
     def __init__(self) -> None:
         self.engine: Any = SharedEngine(ARRAY)
         byte = stream.Signature(unsigned(8))
-        status = {"state": Out(2), "reason": Out(3), "crc": Out(32), "output_bytes": Out(32)}
-        super().__init__({"i": In(byte), "o": Out(byte), "load": In(byte), **status})
+        self.status = dict(ProgramSignature().members)
+        super().__init__({"i": In(byte), "o": Out(byte), "load": In(byte), **self.status})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -49,7 +50,7 @@ class ByteShared(wiring.Component):
             Value.cast(engine.i.payload).eq(self.i.payload),
             engine.i.valid.eq(self.i.valid),
             self.i.ready.eq(engine.i.ready),
-            *(getattr(self, name).eq(getattr(engine, name)) for name in ("state", "reason", "crc", "output_bytes")),
+            *(getattr(self, name).eq(getattr(engine, name)) for name in self.status),
         ]
         return m
 
