@@ -204,12 +204,17 @@ def _hardware(config: EngineConfig, preloaded: bool) -> wiring.Component:
 
 
 def _widened(payload: Value, stream: Stream, bits: int) -> Value:
-    """Return a beat whose elements are extended, by their sign where they have one, to `bits` in total."""
+    """Return a beat whose elements are extended to `bits` in total, by their sign where they have one.
+
+    A bipolar element, one bit, becomes the number -1 or +1.
+    """
     wide, narrow = bits // stream.lanes, stream.element.bits
     if wide <= narrow:
         return payload
     elements = [payload[lane * narrow : (lane + 1) * narrow] for lane in range(stream.lanes)]
-    if stream.element.signed and not stream.element.bipolar:
+    if stream.element.bipolar:
+        return Cat(*(Cat(C(1, 1), (~element).replicate(wide - 1)) for element in elements))
+    if stream.element.signed:
         return Cat(*(Cat(element, element[-1].replicate(wide - narrow)) for element in elements))
     return Cat(*(Cat(element, C(0, wide - narrow)) for element in elements))
 
