@@ -143,13 +143,14 @@ class Engine(wiring.Component):
         """Join two streams; an element may be wider at the sink, which reads the same number there."""
         stream, target = self._output(source), Value.cast(sink.payload)
         payload = Value.cast(stream.payload)
+        numbers = self.shared is not None and sink is self.shared.i
         if source == INPUT:
             form = self.accelerator.input_format
             used = form.per_byte * form.element.bits
             payload = Cat(*(payload[8 * byte : 8 * byte + used] for byte in range(form.beat_bytes)))
-            payload = _widened(payload, form.stream, len(target))
+            payload = _widened(payload, form.stream, len(target), numbers)
         else:
-            payload = _widened(payload, self.accelerator.stages[source[0]].output, len(target))
+            payload = _widened(payload, self.accelerator.stages[source[0]].output, len(target), numbers)
         m.d.comb += [target.eq(payload), sink.valid.eq(stream.valid), stream.ready.eq(sink.ready)]
 
 
@@ -203,18 +204,20 @@ def _hardware(config: EngineConfig, preloaded: bool) -> wiring.Component:
     return HARDWARE[type(config)](config)
 
 
-def _widened(payload: Value, stream: Stream, bits: int) -> Value:
+def _widened(payload: Value, stream: Stream, bits: int, numbers: bool = False) -> Value:
     """Return a beat whose elements are extended to `bits` in total, by their sign where they have one.
 
-    A bipolar element, one bit, becomes the number -1 or +1.
+    Parameters
+    ----------
+    numbers: a bipolar element, one bit, becomes the number -1 or +1, as a shared engine takes it; else 0 or 1.
     """
     wide, narrow = bits // stream.lanes, stream.element.bits
     if wide <= narrow:
         return payload
     elements = [payload[lane * narrow : (lane + 1) * narrow] for lane in range(stream.lanes)]
-    if stream.element.bipolar:
+    if stream.element.bipolar and numbers:
         return Cat(*(Cat(C(1, 1), (~element).replicate(wide - 1)) for element in elements))
-    if stream.element.signed:
+    if stream.element.signed and not stream.element.bipolar:
         return Cat(*(Cat(element, element[-1].replicate(wide - narrow)) for element in elements))
     return Cat(*(Cat(element, C(0, wide - narrow)) for element in elements))
 

@@ -20,7 +20,7 @@ def test_widened_elements_are_the_same_numbers(element: IntType) -> None:
     lanes, wide = 2, 4
     payload, widened = Signal(lanes * element.bits), Signal(lanes * wide)
     m = Module()
-    m.d.comb += widened.eq(_widened(payload, Stream(lanes, 1, element), len(widened)))
+    m.d.comb += widened.eq(_widened(payload, Stream(lanes, 1, element), len(widened), numbers=True))
 
     async def bench(ctx: Any) -> None:
         for pattern in range(1 << len(payload)):
