@@ -16,6 +16,7 @@ from nnhw.flow.options import Options
 from tests.flow.test_virtual import needs_compiler
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS
+from tests.sim.networks import mlp
 
 FRAMES = 3
 
@@ -62,3 +63,13 @@ def test_rows_without_a_count_say_what_is_predicted() -> None:
     assert [row["cycles"] for row in rows] == [{"predicted": part.cycles, "simulated": None} for part in parts]
     assert all(row["input_wait"] is None for row in rows)
     assert sum(part.cycles for part in parts) == accelerator.schedule.interval_cycles
+
+
+@needs_compiler
+def test_bipolar_codes_of_layers_in_front_are_the_same_numbers_in_the_program() -> None:
+    body = mlp()
+    accelerator = map_on_board(body, load_board("icebreaker"), Options(style="shared"))[0].accelerator
+    assert accelerator.stages[-2].output.element.bipolar
+    kind = body.inputs[0].type
+    codes = codes_of(kind.int_dtype, (FRAMES, *kind.shape), np.random.default_rng(1))
+    assert all(equality.equal for equality in check_equality(accelerator, body, codes))
