@@ -22,6 +22,7 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import Thresholds
 from nnhw.flow.carries import shorten_chains
+from nnhw.flow.family import FLOW_FAMILIES
 from nnhw.flow.processes import run as run_process
 from nnhw.flow.synthesis import INDEXED_NAMES
 from nnhw.flow.toolchain import find_tool, prepare, run_yosys
@@ -154,7 +155,8 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     device, command = FAMILIES[family]
     text = rtlil.convert(component, name="top", platform=Synthesized(device), emit_src=False)
     (folder / "design.il").write_text(text, encoding="utf-8")
-    steps = [f"{command} -run begin:map_ram", f"rename -hide {INDEXED_NAMES}", f"{command} -run map_ram:"]
+    steps = [f"{command} -run begin:map_ram", f"rename -hide {INDEXED_NAMES}", f"{command} -run map_ram:map_ffs"]
+    steps += [*FLOW_FAMILIES[family].flip_flops, f"{command} -run map_ffs:"]
     run_yosys(["read_rtlil design.il", *steps, "write_json design.json"], folder)
     shorten_chains(folder / "design.json")
     module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]

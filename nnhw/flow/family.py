@@ -30,6 +30,7 @@ class FlowFamily:
     pack_options: of the packer.
     bitstream: name of the finished file, from which openFPGALoader knows its kind.
     hidden: (type of cell, library that has it): cells of the design that inference of DSP blocks must not see.
+    flip_flops: yosys commands that say which flip-flops synthesis makes, in front of its own stage for these.
     """
 
     synth: Callable[[Board, bool], str]
@@ -48,6 +49,7 @@ class FlowFamily:
     pack_options: tuple[str, ...]
     bitstream: str
     hidden: tuple[str, str] | None = None
+    flip_flops: tuple[str, ...] = ()
 
     @property
     def tools(self) -> tuple[str, str, str]:
@@ -85,6 +87,9 @@ def _cells_lc_ecp5(cells: Counts) -> int:
     return max(luts, cells.get("TRELLIS_FF", 0))
 
 
+_ICE40_FLIP_FLOPS = ("$_DFF_?_", "$_DFFE_?P_", "$_DFF_?P?_", "$_DFFE_?P?P_", "$_SDFF_?P?_", "$_SDFFCE_?P?P_")
+"""yosys's names for the flip-flops of an iCE40: with and without enable, set or reset."""
+
 ICE40 = FlowFamily(
     synth=_synth_ice40,
     cells_lc=_cells_lc_ice40,
@@ -111,6 +116,13 @@ ICE40 = FlowFamily(
     # `ice40_dsp` (yosys 0.70) takes cells that are there already for its own: it cuts their clock and leaves out their
     # registers, without a word.
     hidden=("SB_MAC16", "+/ice40/cells_sim.v"),
+    # The eight flip-flops of a tile have one enable and one reset. Of an enable or a reset that fewer than three
+    # flip-flops share synthesis makes logic in front of them, which nearly always fits the LUT beside each.
+    #
+    # Measured with UP5Ks filled by a shared engine, seed 1, without --> with: ResNet-8 of two bits, no place in nine
+    # minutes --> placed in one (193 --> 119 pairs of enable and reset, 462 --> 400 tiles of flip-flops at least, 31 LUTs
+    # more); of four bits, 43.4 --> 50.0 MHz. The command is `synth_ice40`'s own with two options more.
+    flip_flops=(f"dfflegalize -cell {' 0 -cell '.join(_ICE40_FLIP_FLOPS)} 0 -cell $_DLATCH_?_ x -mince 3 -minsrst 3",),
 )
 
 ECP5 = FlowFamily(

@@ -157,7 +157,9 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
         # abc9 finds a bit by the name "wire[bit]" (`abc_ops_reintegrate`, yosys 0.70). It takes a wire of that name for
         # the bit, and either stops at an assertion or, without a word, joins two signals.
         f"rename -hide {INDEXED_NAMES}",
-        f"{synth} -run map_ram:",
+        f"{synth} -run map_ram:map_ffs",
+        *family.flip_flops,
+        f"{synth} -run map_ffs:",
         "select top",
         "setattr -unset src",
         "setattr -mod -unset src",

@@ -45,8 +45,8 @@ def dot_product(
         return _count(tree, [~(a ^ w) for a, w in zip(activations, weights, strict=True)])
     if arithmetic.activation.bits == 1 and arithmetic.weight == BIT:
         return _count(tree, [a & w for a, w in zip(activations, weights, strict=True)])
-    if arithmetic.has_tables and family == "ecp5":
-        return _tables(tree, activations, weights)
+    if arithmetic.has_tables:
+        return (_chained_tables if family == "ecp5" else _tables)(tree, activations, weights)
     if arithmetic.kind in ("gate", "product"):
         return _planes(tree, arithmetic, activations, weights, family)
     numbers = [_centered(activation, arithmetic.activation) for activation in activations]
@@ -184,8 +184,33 @@ def _ternary_row(number: Value, weight: Value) -> Value:
 def _tables(tree: _Tree, activations: list[Value], weights: list[Value]) -> Value:
     """Return the sum of products of two signed factors of two bits each, each product looked up.
 
-    A product is -2 to 4, two more than that are three bits. The lowest of them is an AND, which is in the carry chain
-    of the first adder. What is too much is subtracted from the sum of all, in the level that joins planes elsewhere.
+    A product is -2 to 4, two more than that are three bits, and two less with the top bit inverted. So the products of
+    one half of the lanes are two too much, those of the other half two too little; between them one is exact. The
+    register behind the products is in place of the one where planes are joined elsewhere.
+    """
+    half = len(activations) // 2
+    excess = [2] * half + [0] * (len(activations) - 2 * half) + [-2] * half
+    terms = tree.register([_product(*factors) for factors in zip(activations, weights, excess, strict=True)])
+    return tree.reduce(terms if len(terms) > 1 else tree.register(terms), lambda x, y: x + y)
+
+
+def _product(a: Value, w: Value, excess: int) -> Value:
+    """Return the product of two signed factors of two bits and `excess`, which is -2, 0 or 2."""
+    table = _table(excess)
+    signed = min(table) < 0
+    bits = max(table).bit_length() + signed
+    # Said with gates: of a multiplexer with a constant synthesis makes registers that one factor resets, one tile each.
+    minterms = [Cat(a, w) == index for index in range(len(table))]
+    ones = [[minterms[index] for index, product in enumerate(table) if product >> bit & 1] for bit in range(bits)]
+    number = Cat(*(Cat(*terms).any() for terms in ones))
+    return number.as_signed() if signed else number
+
+
+def _chained_tables(tree: _Tree, activations: list[Value], weights: list[Value]) -> Value:
+    """Return the same as `_tables`, on ECP5.
+
+    The lowest bit of a product is an AND, which is in the carry chain of the first adder. All products are two too
+    much, which is subtracted from the sum of all, in the level that joins planes elsewhere.
     """
     rows = [_table_row(a, w) for a, w in zip(activations, weights, strict=True)]
     first = _first_level(rows, lambda x, y: add_ands(tree.m, x, y), lambda x: Cat(bit & gate for bit, gate in x))
@@ -197,11 +222,14 @@ def _tables(tree: _Tree, activations: list[Value], weights: list[Value]) -> Valu
 
 def _table_row(a: Value, w: Value) -> list[tuple[Value, Value]]:
     """Return the bits of a product of two signed factors of two bits and of 2, each an AND of two signals."""
+    product = _product(a, w, 2)
+    return [(a[0], w[0]), *((bit, Const(1, 1)) for bit in product[1:])]
+
+
+def _table(excess: int) -> list[int]:
+    """Return the products of all patterns of two signed factors of two bits, each with `excess`."""
     numbers = (0, 1, -2, -1)
-    products = [2 + numbers[index & 3] * numbers[index >> 2] for index in range(16)]
-    tables = [sum((product >> bit & 1) << index for index, product in enumerate(products)) for bit in (1, 2)]
-    looked_up = [Const(table, 16).bit_select(Cat(a, w), 1) for table in tables]
-    return [(a[0], w[0]), *((bit, Const(1, 1)) for bit in looked_up)]
+    return [excess + numbers[index & 3] * numbers[index >> 2] for index in range(16)]
 
 
 def _planes(

@@ -25,8 +25,8 @@ def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = IC
         return register_lc(pairs * (a + 2), family) + _plane_lc(a, simd, raw, family)
     if kind == "ternary":
         return 2 * pairs * a + (adder_tree_lc([a] * simd, raw, family) or a)
-    if arithmetic.has_tables and not family.flip_flop_packs:
-        return _tables_lc(simd, raw, family)
+    if arithmetic.has_tables:
+        return (_tables_lc if family.flip_flop_packs else _chained_tables_lc)(simd, raw, family)
     planes, bits = arithmetic.planes, w if w >= a else a
     total = sum(
         register_lc(pairs * min(bits, raw - plane), family) + _plane_lc(bits, simd, raw - plane, family)
@@ -64,7 +64,16 @@ def adder_tree_lc(widths: list[int], raw: int, family: Family, counts: bool = Fa
 
 
 def _tables_lc(simd: int, raw: int, family: Family) -> float:
-    """Return the logic cells of products that are looked up, and of the tree that adds what is two more than each."""
+    """Return the logic cells of products that are looked up, and of the tree that adds them.
+
+    One half of the terms has no sign and the other one has, so that the sum of all takes a bit more.
+    """
+    widths = [3] * (simd - simd % 2) + [4] * (simd % 2)
+    return sum(widths) + (adder_tree_lc(widths, raw, family) + 1 if simd > 1 else 4)
+
+
+def _chained_tables_lc(simd: int, raw: int, family: Family) -> float:
+    """Return the same on ECP5, where what is two more than each product is added."""
     pairs, alone = divmod(simd, 2)
     widths = [4] * pairs + [3] * alone
     looked_up = 2 * simd + alone + pairs * chain_lc(4, family)
