@@ -120,8 +120,8 @@ ICE40 = FlowFamily(
     # flip-flops share synthesis makes logic in front of them, which nearly always fits the LUT beside each.
     #
     # Measured with UP5Ks filled by a shared engine, seed 1, without --> with: ResNet-8 of two bits, no place in nine
-    # minutes --> placed in one (193 --> 119 pairs of enable and reset, 462 --> 400 tiles of flip-flops at least, 31 LUTs
-    # more); of four bits, 43.4 --> 50.0 MHz. The command is `synth_ice40`'s own with two options more.
+    # minutes --> placed in one (193 --> 119 pairs of enable and reset, 462 --> 400 tiles of flip-flops at least, 31
+    # LUTs more); of four bits, 43.4 --> 50.0 MHz. The command is `synth_ice40`'s own with two options more.
     flip_flops=(f"dfflegalize -cell {' 0 -cell '.join(_ICE40_FLIP_FLOPS)} 0 -cell $_DLATCH_?_ x -mince 3 -minsrst 3",),
 )
 
