@@ -23,7 +23,7 @@ class Options:
     ----------
     clock_hz: that the engine must reach; None: the fastest that holds.
     target_fps: frames per second that suffice at the engine; None: the fastest mapping that fits.
-    overrides: foldings by layer name, see `nnhw.mapping.map_body`.
+    overrides: foldings by layer name, see `nnhw.mapping.mapper.map_body`.
     seeds: place-and-route runs, of which the best counts.
     jobs: processes at a time.
     frames: that the RTL simulation runs; 0: no simulation.
