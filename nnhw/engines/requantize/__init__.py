@@ -1,0 +1,49 @@
+"""Requantizers: exact integer functions from a raw sum to a code, each with its hardware's latency.
+
+All of them count an *index* from the lowest code up: code = `code.low` + index, or -1 and +1 if the code is bipolar.
+"""
+
+from nnhw.engines.requantize.base import Requantizer, codes_of, index_span
+from nnhw.engines.requantize.double_scaler import HIGH_SHIFT, DoubleScaler
+from nnhw.engines.requantize.product import (
+    ADDER_BITS,
+    DSP_PIECE_BITS,
+    FUSED_BITS,
+    FUSED_FACTOR_BITS,
+    FUSED_MOVES,
+    LOWER_BITS,
+    Product,
+    lower_bits,
+    pieces,
+    radix4_digits,
+    reject_wide,
+    tree_depth,
+)
+from nnhw.engines.requantize.scaler import Scaler
+from nnhw.engines.requantize.table import Table
+from nnhw.engines.requantize.thresholds import Thresholds, ThresholdSearch, count_reached
+
+__all__ = [
+    "ADDER_BITS",
+    "DSP_PIECE_BITS",
+    "FUSED_BITS",
+    "FUSED_FACTOR_BITS",
+    "FUSED_MOVES",
+    "HIGH_SHIFT",
+    "LOWER_BITS",
+    "DoubleScaler",
+    "Product",
+    "Requantizer",
+    "Scaler",
+    "Table",
+    "ThresholdSearch",
+    "Thresholds",
+    "codes_of",
+    "count_reached",
+    "index_span",
+    "lower_bits",
+    "pieces",
+    "radix4_digits",
+    "reject_wide",
+    "tree_depth",
+]

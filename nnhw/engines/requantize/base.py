@@ -1,0 +1,44 @@
+"""What all requantizers have in common."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from nnhw.ir.types import IntType
+
+
+class Requantizer(Protocol):
+    """What all requantizers have in common.
+
+    Members
+    -------
+    code: type of the codes.
+    outputs: channels.
+    latency: moves from a raw sum to its code; one sum a lane enters in every move.
+    """
+
+    @property
+    def code(self) -> IntType: ...
+
+    @property
+    def outputs(self) -> int: ...
+
+    @property
+    def latency(self) -> int: ...
+
+    def golden(self, raw: np.ndarray) -> np.ndarray:
+        """Return the codes int64 [n, outputs] of raw sums int64 [n, outputs]."""
+        ...
+
+
+def codes_of(index: np.ndarray, code: IntType) -> np.ndarray:
+    """Return the codes of indices that count from the lowest code up, clamped to the codes there are."""
+    index = np.clip(index, 0, index_span(code))
+    return 2 * index - 1 if code.bipolar else index + code.low
+
+
+def index_span(code: IntType) -> int:
+    """Return the highest index of a code."""
+    return 1 if code.bipolar else code.high - code.low

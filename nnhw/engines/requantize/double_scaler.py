@@ -1,0 +1,114 @@
+"""The requantizer of TFLite and CMSIS-NN, which rounds twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nnhw.engines.requantize.base import codes_of
+from nnhw.engines.requantize.product import Product, reject_wide
+from nnhw.errors import MappingError
+from nnhw.ir.types import IntType
+
+HIGH_SHIFT = 31
+"""Fraction bits of a multiplier of `DoubleScaler`."""
+
+
+@dataclass(frozen=True)
+class DoubleScaler:
+    """Fixed-point requantization that rounds twice.
+
+    high  = (raw * multiplier + addend) >> 31                     the addend holds bias * multiplier + 2**30
+    index = high / 2**shift, half away from zero, + offset - code.low, clamped
+
+    Parameters
+    ----------
+    multiplier, addend: int64 [outputs].
+    shift: int64 [outputs], of the second rounding, not negative.
+    offset: zero point of the codes.
+    code: type of the codes, with the bounds of the fused activation.
+    raw: range of the raw sums.
+    dsp: multipliers in DSP blocks.
+    logic: constants in logic; else in block RAM.
+
+    Timing: product, rounding, one move for each bit of the spread of the shifts, two moves for the clamp.
+    Source: gemmlowp fixedpoint.h (SaturatingRoundingDoublingHighMul, RoundingDivideByPOT), as TFLite's reference
+    kernels and CMSIS-NN use it; saturation cannot happen, because multipliers are positive.
+    """
+
+    multiplier: np.ndarray
+    addend: np.ndarray
+    shift: np.ndarray
+    offset: int
+    code: IntType
+    raw: IntType
+    dsp: bool = False
+    logic: bool = True
+
+    def __post_init__(self) -> None:
+        if self.shift.min() < 0 or self.shift.max() > HIGH_SHIFT:
+            raise MappingError(
+                f"double rounding needs right shifts of 0..{HIGH_SHIFT}, "
+                f"given {self.shift.min()}..{self.shift.max()}; put a left shift into the multiplier"
+            )
+        reject_wide(self.product)
+
+    @classmethod
+    def of(
+        cls, multiplier: np.ndarray, exponent: np.ndarray, bias: np.ndarray, offset: int, code: IntType, raw: IntType
+    ) -> DoubleScaler:
+        """Return the requantizer of a quantized file's parameters: 2**exponent * multiplier / 2**31, positive = left.
+
+        Parameters
+        ----------
+        raw: range of the sums to which the bias is not yet added.
+        """
+        scaled = np.asarray(multiplier, dtype=np.int64) << np.maximum(exponent, 0)
+        addend = np.asarray(bias, dtype=np.int64) * scaled + (1 << (HIGH_SHIFT - 1))
+        return cls(scaled, addend, np.maximum(-np.asarray(exponent, dtype=np.int64), 0), offset, code, raw)
+
+    @property
+    def outputs(self) -> int:
+        """Channels."""
+        return int(self.multiplier.shape[0])
+
+    @cached_property
+    def product(self) -> Product:
+        """The multiply-add of the first rounding."""
+        return Product(self.multiplier[:, None], self.addend[:, None], self.raw, self.dsp)
+
+    @property
+    def high_range(self) -> tuple[int, int]:
+        """(lowest, highest) result of the first rounding."""
+        low, high = self.product.range
+        return low >> HIGH_SHIFT, high >> HIGH_SHIFT
+
+    @property
+    def index_range(self) -> tuple[int, int]:
+        """(lowest, highest) index before the clamp."""
+        ends = np.array([[self.raw.low], [self.raw.high]]).repeat(self.outputs, axis=1)
+        index = self._index(ends)
+        return int(index.min()), int(index.max())
+
+    @property
+    def spread_bits(self) -> int:
+        """Bits of the difference between the largest and the smallest shift."""
+        return int(self.shift.max() - self.shift.min()).bit_length()
+
+    @property
+    def latency(self) -> int:
+        """Moves from a raw sum to its code."""
+        return self.product.latency + 1 + self.spread_bits + 2
+
+    def golden(self, raw: np.ndarray) -> np.ndarray:
+        """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
+        return codes_of(self._index(raw), self.code)
+
+    def _index(self, raw: np.ndarray) -> np.ndarray:
+        """Return the index, not yet clamped."""
+        high = (raw * self.multiplier + self.addend) >> HIGH_SHIFT
+        half = (np.int64(1) << self.shift) >> 1
+        rounded = (high + half - ((high < 0) & (self.shift > 0))) >> self.shift
+        return rounded + self.offset - self.code.low

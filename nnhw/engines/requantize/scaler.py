@@ -1,0 +1,101 @@
+"""The requantizer that multiplies, adds and shifts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nnhw.engines.requantize.base import codes_of, index_span
+from nnhw.engines.requantize.product import FUSED_BITS, FUSED_FACTOR_BITS, Product, reject_wide
+from nnhw.engines.requantize.thresholds import count_reached
+from nnhw.errors import MappingError
+from nnhw.ir.types import IntType
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Multiply, add, shift: index = floor((raw * multiplier + addend) / 2**shift) + floor, clamped to floor..ceiling.
+
+    Parameters
+    ----------
+    multiplier, addend: int64 [outputs, segments].
+    shift: of all channels.
+    code: type of the codes; the addend holds -((code.low + floor) << shift), so that the result counts from 0.
+    raw: range of the raw sums.
+    borders: int64 [outputs, segments - 1], ascending: how many are reached chooses the segment.
+    dsp: multipliers in DSP blocks.
+    logic: constants in logic; else in block RAM.
+    floor, ceiling: added to the index, and where it ends, of codes of which not all occur; None: the highest code.
+    even, parity: a number without fraction whose sum with the parity is odd counts as one less: the addend holds half
+        a unit, so these are the ties of rounding half to even.
+    fused: with `dsp`: one DSP block of the iCE40 multiplies and adds.
+
+    Timing: constants and product (two moves more with segments, two with ties), two moves for the clamp.
+    """
+
+    multiplier: np.ndarray
+    addend: np.ndarray
+    shift: int
+    code: IntType
+    raw: IntType
+    borders: np.ndarray
+    dsp: bool = False
+    logic: bool = True
+    floor: int = 0
+    ceiling: int | None = None
+    even: bool = False
+    parity: int = 0
+    fused: bool = False
+
+    def __post_init__(self) -> None:
+        shape = self.multiplier.shape
+        if self.addend.shape != shape or self.borders.shape != (shape[0], shape[1] - 1):
+            raise MappingError(
+                f"scaler needs multipliers and addends [outputs, segments] and one border less, "
+                f"given {shape}, {self.addend.shape} and {self.borders.shape}"
+            )
+        reject_wide(self.product)
+        if self.fused and not self.product.can_be_fused:
+            raise MappingError(
+                f"one DSP block multiplies and adds numbers of up to {FUSED_FACTOR_BITS} and {FUSED_BITS} bits, given "
+                f"{self.product.raw_bits} x {self.product.multiplier_bits} and {self.product.bits}; use several blocks"
+            )
+
+    @property
+    def outputs(self) -> int:
+        """Channels."""
+        return int(self.multiplier.shape[0])
+
+    @property
+    def span(self) -> int:
+        """Highest result of the clamp, which starts from 0."""
+        return (index_span(self.code) if self.ceiling is None else self.ceiling) - self.floor
+
+    @property
+    def segments(self) -> int:
+        """Straight pieces of the function."""
+        return int(self.multiplier.shape[1])
+
+    @cached_property
+    def product(self) -> Product:
+        """The multiply-add."""
+        return Product(self.multiplier, self.addend, self.raw, self.dsp, self.fused)
+
+    @property
+    def latency(self) -> int:
+        """Moves from a raw sum to its code."""
+        return 2 * (self.segments > 1) + self.product.latency + 2 * self.even + 2
+
+    def golden(self, raw: np.ndarray) -> np.ndarray:
+        """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
+        segment = count_reached(self.borders, raw)
+        multiplier = np.take_along_axis(self.multiplier.T, segment, axis=0)
+        addend = np.take_along_axis(self.addend.T, segment, axis=0)
+        total = raw * multiplier + addend
+        index = total >> self.shift
+        if self.even:
+            ties = (total & ((1 << self.shift) - 1)) == 0
+            index = index - (ties & ((index + self.parity) % 2 == 1))
+        return codes_of(np.clip(index, 0, self.span) + self.floor, self.code)

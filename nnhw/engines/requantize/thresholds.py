@@ -1,0 +1,102 @@
+"""Requantizers that compare a raw sum with steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.requantize.base import codes_of
+from nnhw.errors import MappingError
+from nnhw.ir.types import IntType
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Comparisons that turn a raw sum into a code, all at once, in the cycle of the sum.
+
+    Parameters
+    ----------
+    steps: int64 [outputs, levels - 1], ascending, in raw sums: how many are reached is the index of the code.
+    descending: bool [outputs]: the index counts from the highest code down.
+    code: type of the codes; `code.low` (or -1) is the code of index 0.
+    """
+
+    steps: np.ndarray
+    descending: np.ndarray
+    code: IntType
+
+    @property
+    def outputs(self) -> int:
+        """Channels."""
+        return int(self.steps.shape[0])
+
+    @property
+    def latency(self) -> int:
+        """No register between a sum and its code."""
+        return 0
+
+    def golden(self, raw: np.ndarray) -> np.ndarray:
+        """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
+        count = count_reached(self.steps, raw)
+        index = np.where(self.descending[None], self.steps.shape[1] - count, count)
+        return 2 * index - 1 if self.code.bipolar else index + self.code.low
+
+
+def count_reached(steps: np.ndarray, raw: np.ndarray) -> np.ndarray:
+    """Return how many steps [outputs, levels - 1] of its channel each raw sum [n, outputs] reaches."""
+    columns = [np.searchsorted(row, column, side="right") for row, column in zip(steps, raw.T, strict=True)]
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ThresholdSearch:
+    """Binary search among sorted steps: one level of the tree, and one memory, for each move.
+
+    Parameters
+    ----------
+    steps: int64 [outputs, levels - 1], ascending, in raw sums.
+    descending: bool [outputs]: the index counts from the highest code down; all False where there is a table.
+    code: type of the codes.
+    raw: range of the raw sums.
+    table: code of each count of steps, int64 [outputs, levels]; None: the count is the index of the code.
+    logic_words: memories of at most so many words are constants in logic, the others block RAM.
+
+    Timing: one move for each level, one before, and one for the table.
+    """
+
+    steps: np.ndarray
+    descending: np.ndarray
+    code: IntType
+    raw: IntType
+    table: np.ndarray | None = None
+    logic_words: int = 64
+
+    def __post_init__(self) -> None:
+        if self.table is not None and (self.table.shape[1] != self.steps.shape[1] + 1 or self.descending.any()):
+            raise MappingError(
+                f"threshold search with a table needs {self.steps.shape[1] + 1} codes a channel and no channel that "
+                f"descends, given {self.table.shape[1]} codes and {int(self.descending.sum())} channels that do"
+            )
+
+    @property
+    def outputs(self) -> int:
+        """Channels."""
+        return int(self.steps.shape[0])
+
+    @property
+    def levels(self) -> int:
+        """Levels of the search: comparisons of one sum."""
+        return int(self.steps.shape[1]).bit_length()
+
+    @property
+    def latency(self) -> int:
+        """Moves from a raw sum to its code."""
+        return self.levels + 1 + (self.table is not None)
+
+    def golden(self, raw: np.ndarray) -> np.ndarray:
+        """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
+        count = count_reached(self.steps, raw)
+        if self.table is not None:
+            return np.take_along_axis(self.table.T, count, axis=0)
+        return codes_of(np.where(self.descending[None], self.steps.shape[1] - count, count), self.code)
