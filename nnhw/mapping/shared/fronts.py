@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import log
 
@@ -35,8 +36,8 @@ class Fronts:
         self.lavish = replace(family, dsp_lc=0, dense_dsp=family.name == "ice40")
         self._made: dict[tuple[int, int, int], Accelerator | None] = {}
 
-    def find(self, interval: int, left: Budget, queue_ebr: int) -> Accelerator | None:
-        """Return the smallest mapping that fits and takes no more than an interval, or else little more; or None.
+    def find(self, interval: int, left: Budget, queue_ebr: int) -> Iterator[Accelerator]:
+        """Yield mappings that fit: the smallest that takes no more than an interval, then those that take little more.
 
         Parameters
         ----------
@@ -45,18 +46,18 @@ class Fronts:
         """
         first = int(log(interval, GRID))
         if self.budget.spram and self._small(first + STEPS - 1, left) is None:
-            return None
+            return
         for step in range(first, first + STEPS):
             if (least := self._small(step, left)) is None:
                 continue
             for ebr in (left.ebr - queue_ebr, left.ebr):
                 if self.cost(least).ebr <= ebr:
-                    return least
+                    yield least
+                    break
                 # With fewer block RAMs it takes more logic.
                 front = self._at(step, left.dsp, ebr) if ebr > 0 else None
                 if front is not None and self.cost(front).lc <= left.lc:
-                    return front
-        return None
+                    yield front
 
     def _small(self, step: int, left: Budget) -> Accelerator | None:
         """Return the mapping for `GRID**step` cycles with all block RAMs, or None if its logic does not fit."""

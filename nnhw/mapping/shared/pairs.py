@@ -182,10 +182,15 @@ class Pairing:
             least = choice.cost
         saved = max(0.0, least.lc - least_cost(with_blocks(array, budget.dsp, family), budget, family).lc)
         left = _left(replace(budget, lc=budget.lc + saved), least, self._beat_bits(array))
-        front = fronts.find(cycles, left, queue_ebr) if left is not None else None
-        if front is None or left is None or (most is not None and front.schedule.interval_cycles > most):
+        if left is None:
             return None
-        return self._joined(front, with_blocks(array, own + left.dsp - fronts.cost(front).dsp, family))
+        for front in fronts.find(cycles, left, queue_ebr):
+            if most is not None and front.schedule.interval_cycles > most:
+                return None
+            blocks = own + left.dsp - fronts.cost(front).dsp
+            if (pair := self._joined(front, with_blocks(array, blocks, family))) is not None:
+                return pair
+        return None
 
     def _joined(self, front: Accelerator, array: ArrayConfig) -> Pair | None:
         """Return an array with engines in front, or None if its memory is too small."""
