@@ -199,6 +199,31 @@ class Registers(wiring.Component):
         return m
 
 
+class Enables(wiring.Component):
+    """Three registers of one, two and three bits, each with an enable and a reset of its own."""
+
+    def __init__(self) -> None:
+        super().__init__({"data": In(3), "enable": In(3), "clear": In(3), "o1": Out(1), "o2": Out(2), "o3": Out(3)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for index in range(3):
+            register = getattr(self, f"o{index + 1}")
+            with m.If(self.clear[index]):
+                m.d.sync += register.eq(0)
+            with m.Elif(self.enable[index]):
+                m.d.sync += register.eq(self.data)
+        return m
+
+
+def test_synthesize_makes_logic_of_enables_and_resets_of_few_flip_flops(tmp_path: Path) -> None:
+    rtlil = convert(Enables(), name="top", emit_src=False)
+    cells = synthesize(rtlil, BOARD, tmp_path).cells
+    own = {kind: count for kind, count in cells.items() if kind.startswith("SB_DFF")}
+    # The reset of the clock domain keeps the flip-flops apart no more than their own.
+    assert own == {"SB_DFF": 3, "SB_DFFESR": 3}
+
+
 def inputs_of_outputs(netlist: Netlist) -> list[set[int]]:
     """Return the bits of `d` that each bit of `q` depends on, through any cells."""
     design = json.loads((netlist.folder / "design.json").read_text())["modules"]["top"]

@@ -72,6 +72,8 @@ ENGINES: dict[str, EngineConfig] = {
     "matmul gate": matmul(BIPOLAR, I8),
     "matmul product": matmul(I4, I4, levels=3),
     "matmul select": matmul(U2, BIPOLAR),
+    "matmul tables": matmul(IntType(-2, 1), IntType(-2, 1), pe=4, simd=8),
+    "matmul tables odd": matmul(IntType(-2, 1), IntType(-2, 1), pe=2, simd=1),
     "matmul ternary": matmul(I4, IntType(-1, 1)),
     "matmul xnor": matmul(BIPOLAR, BIPOLAR, pe=8, simd=8),
     "pad": PadConfig(8, 9, 2, 2, 4, (1, 1), (1, 1), 0),
@@ -81,9 +83,13 @@ ENGINES: dict[str, EngineConfig] = {
     "window large": replace(WINDOW, large=True),
 }
 ECP5_ENGINES: dict[str, EngineConfig] = {
-    **{name: ENGINES[name] for name in ("fifo", "fork", "matmul product", "matmul ternary", "matmul xnor", "window")},
-    "matmul tables": matmul(IntType(-2, 1), IntType(-2, 1), pe=4, simd=8),
-    "matmul tables odd": matmul(IntType(-2, 1), IntType(-2, 1), pe=2, simd=1),
+    **{
+        name: ENGINES[name]
+        for name in (
+            *("fifo", "fork", "matmul product", "matmul tables", "matmul tables odd"),
+            *("matmul ternary", "matmul xnor", "window"),
+        )
+    },
     "window in LUTs": replace(WINDOW, address_bits=7, in_luts=True),
 }
 

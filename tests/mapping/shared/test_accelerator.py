@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
+from nnhw.accelerator import Accelerator
+from nnhw.engines.shared import ArrayConfig
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import ECP5
+from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.shared import network_of
 from nnhw.mapping.shared.accelerator import LEAST_SHARED, map_shared
-from nnhw.mapping.shared.search import least_estimate
+from nnhw.mapping.shared.fronts import Fronts
+from nnhw.mapping.shared.pairs import Pair, Pairing
+from nnhw.mapping.shared.partition import partitions
+from nnhw.mapping.shared.search import by_speed, least_estimate
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import check_program
 
@@ -30,3 +37,23 @@ def test_a_network_whose_first_layers_are_most_of_it_has_none_in_front() -> None
     accelerator, compiled = map_shared(body, "ulx3s_85f", ROOMY, ECP5)
     assert len(accelerator.stages) == 1
     check_program(body, compiled)
+
+
+def test_engines_in_front_that_do_not_fit_beside_an_array_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = Budget(lc=4000, ebr=28, dsp=8, spram=4)
+    way = partitions(NETWORKS["residual"](0), 1)[1]
+    assert way.front is not None
+    pairing = Pairing(Fronts(way.front, "icebreaker", budget, ICE40), network_of(way.back), 1)
+    fits = [(cycles, array) for cycles, array in by_speed(pairing.network, budget, ICE40) if array.products <= 8]
+    tried, joined = list[Accelerator](), Pairing._joined
+
+    def refuse_first(self: Pairing, front: Accelerator, array: ArrayConfig) -> Pair | None:
+        tried.append(front)
+        return joined(self, front, array) if len(tried) > 1 else None
+
+    monkeypatch.setattr(Pairing, "_joined", refuse_first)
+    cycles, array = fits[0]
+    pair = pairing._beside(array, cycles, None)
+    assert pair is not None
+    assert len(tried) == 2
+    assert pair.front is tried[1]
