@@ -18,6 +18,7 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
+from nnhw.boards import load_board
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import Thresholds
@@ -36,6 +37,8 @@ FAMILIES = {
     "ice40": ("iCE40UP5K", "synth_ice40 -top top -device u -abc9"),
     "ecp5": ("LFE5U-25F", "synth_ecp5 -top top"),
 }
+BOARDS = {"ice40": "icebreaker", "ecp5": "ulx3s_25f"}
+"""Boards with these devices."""
 
 PACKED = ("W1A1", "W1A8", "W4A4")
 """Formats whose whole arrays nextpnr packs too, to see what the count of a netlist leaves out."""
@@ -156,7 +159,7 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     text = rtlil.convert(component, name="top", platform=Synthesized(device), emit_src=False)
     (folder / "design.il").write_text(text, encoding="utf-8")
     steps = [f"{command} -run begin:map_ram", f"rename -hide {INDEXED_NAMES}", f"{command} -run map_ram:map_ffs"]
-    steps += [*FLOW_FAMILIES[family].flip_flops, f"{command} -run map_ffs:"]
+    steps += [*FLOW_FAMILIES[family].flip_flops(load_board(BOARDS[family])), f"{command} -run map_ffs:"]
     run_yosys(["read_rtlil design.il", *steps, "write_json design.json"], folder)
     shorten_chains(folder / "design.json")
     module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]

@@ -30,7 +30,7 @@ class FlowFamily:
     pack_options: of the packer.
     bitstream: name of the finished file, from which openFPGALoader knows its kind.
     hidden: (type of cell, library that has it): cells of the design that inference of DSP blocks must not see.
-    flip_flops: yosys commands that say which flip-flops synthesis makes, in front of its own stage for these.
+    flip_flops: yosys commands for a board that say which flip-flops synthesis makes, in front of its stage for these.
     """
 
     synth: Callable[[Board, bool], str]
@@ -49,7 +49,7 @@ class FlowFamily:
     pack_options: tuple[str, ...]
     bitstream: str
     hidden: tuple[str, str] | None = None
-    flip_flops: tuple[str, ...] = ()
+    flip_flops: Callable[[Board], tuple[str, ...]] = lambda _: ()
 
     @property
     def tools(self) -> tuple[str, str, str]:
@@ -65,6 +65,29 @@ def _synth_ice40(board: Board, dsp: bool) -> str:
     device = "u" if board.device.startswith("u") else board.device[:2]
     # -abc9 is what yosys 0.70 does on its own, and older ones do not.
     return f"synth_ice40 -device {device} -top top -abc9{' -dsp' if dsp else ''}"
+
+
+_ICE40_FLIP_FLOPS = ("$_DFF_?_", "$_DFFE_?P_", "$_DFF_?P?_", "$_DFFE_?P?P_", "$_SDFF_?P?_", "$_SDFFCE_?P?P_")
+"""yosys's names for the flip-flops of an iCE40: with and without enable, set or reset."""
+
+
+def _flip_flops_ice40(board: Board) -> tuple[str, ...]:
+    """Return the commands; see `FlowFamily.flip_flops`.
+
+    The eight flip-flops of a tile have one enable and one reset. On the UP5K, of an enable or a reset that fewer than
+    three flip-flops share, synthesis makes logic in front of them, which nearly always fits the LUT beside each. The
+    command is `synth_ice40`'s own with two options more.
+
+    Measured with seed 1, without --> with: a shared engine that fills a UP5K for ResNet-8 of two bits, no place in nine
+    minutes --> placed in one (193 --> 119 pairs of enable and reset, 462 --> 400 tiles of flip-flops at least, 31 LUTs
+    more); of four bits, 43.4 --> 50.0 MHz; `mnist_cnn` 51.2 --> 58.9, `mnist_mlp` 60.6 --> 63.6. On the HX8K, where a
+    LUT more takes a larger part of a cycle, it gives and takes: `mnist_mlp` 125 --> 142 MHz, `mnist_cnn` 131 --> 120,
+    the array of `peak` 155 --> 148.
+    """
+    if not board.device.startswith("u"):
+        return ()
+    kinds = " 0 -cell ".join(_ICE40_FLIP_FLOPS)
+    return (f"dfflegalize -cell {kinds} 0 -cell $_DLATCH_?_ x -mince 3 -minsrst 3",)
 
 
 def _synth_ecp5(board: Board, dsp: bool) -> str:
@@ -86,9 +109,6 @@ def _cells_lc_ecp5(cells: Counts) -> int:
     luts = cells.get("LUT4", 0) + 2 * cells.get("CCU2C", 0) + 6 * cells.get("TRELLIS_DPR16X4", 0)
     return max(luts, cells.get("TRELLIS_FF", 0))
 
-
-_ICE40_FLIP_FLOPS = ("$_DFF_?_", "$_DFFE_?P_", "$_DFF_?P?_", "$_DFFE_?P?P_", "$_SDFF_?P?_", "$_SDFFCE_?P?P_")
-"""yosys's names for the flip-flops of an iCE40: with and without enable, set or reset."""
 
 ICE40 = FlowFamily(
     synth=_synth_ice40,
@@ -116,13 +136,7 @@ ICE40 = FlowFamily(
     # `ice40_dsp` (yosys 0.70) takes cells that are there already for its own: it cuts their clock and leaves out their
     # registers, without a word.
     hidden=("SB_MAC16", "+/ice40/cells_sim.v"),
-    # The eight flip-flops of a tile have one enable and one reset. Of an enable or a reset that fewer than three
-    # flip-flops share synthesis makes logic in front of them, which nearly always fits the LUT beside each.
-    #
-    # Measured with UP5Ks filled by a shared engine, seed 1, without --> with: ResNet-8 of two bits, no place in nine
-    # minutes --> placed in one (193 --> 119 pairs of enable and reset, 462 --> 400 tiles of flip-flops at least, 31
-    # LUTs more); of four bits, 43.4 --> 50.0 MHz. The command is `synth_ice40`'s own with two options more.
-    flip_flops=(f"dfflegalize -cell {' 0 -cell '.join(_ICE40_FLIP_FLOPS)} 0 -cell $_DLATCH_?_ x -mince 3 -minsrst 3",),
+    flip_flops=_flip_flops_ice40,
 )
 
 ECP5 = FlowFamily(

@@ -158,7 +158,7 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
         # the bit, and either stops at an assertion or, without a word, joins two signals.
         f"rename -hide {INDEXED_NAMES}",
         f"{synth} -run map_ram:map_ffs",
-        *family.flip_flops,
+        *family.flip_flops(board),
         f"{synth} -run map_ffs:",
         "select top",
         "setattr -unset src",
