@@ -15,7 +15,7 @@ from nnhw.mapping.shared.tiles import Tile, Tiler
 def last_reads(tiler: Tiler, source: Tensor, size: int) -> np.ndarray:
     """Return the time of the last read of each word of a storage, int64 [size], -1 for words that are not read.
 
-    Times count the stored pixels of all tiles.
+    Times count the stored pixels of all tiles. A granule may reach beyond the storage: no lane there has a channel.
     """
     pixels = _last_pixels(tiler.task.window) if not tiler.task.is_sum else np.arange(source.pixels)
     times = np.full(size, -1, dtype=np.int64)
@@ -27,7 +27,8 @@ def last_reads(tiler: Tiler, source: Tensor, size: int) -> np.ndarray:
             time = np.where(pixels < 0, -1, start * tile.granules + _turn(tiler, tile, pixels, granule))
             for offset in range(tile.words):
                 words = first + offset * source.chunk
-                times[words] = np.maximum(times[words], time)
+                inside = words < size
+                times[words[inside]] = np.maximum(times[words[inside]], time[inside])
     return times
 
 

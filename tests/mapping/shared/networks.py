@@ -54,6 +54,15 @@ def depthwise(seed: int) -> Graph:
     return net.body(net.linear(x, 11))
 
 
+def shallow(seed: int) -> Graph:
+    """Depthwise layers of fewer channels than most arrays have lanes, the first one on the input."""
+    net = Lined((3, 6, 5), I4, seed)
+    x = net.line(net.conv(net.pad(net.input), 3, (3, 3), groups=3))
+    x = net.line(net.conv(net.pad(x), 3, (3, 3), groups=3), I4)
+    x = net.line(net.conv(x, 20, (1, 1)))
+    return net.body(net.linear(x, 11))
+
+
 def residual(seed: int) -> Graph:
     """Branches that are added, with factors of either sign, some large."""
     net = Lined((4, 8, 8), U4, seed)
@@ -123,7 +132,7 @@ def alike(seed: int) -> Graph:
 
 
 NETWORKS: dict[str, Make] = {
-    make.__name__: make for make in (plain, depthwise, residual, pooled, bipolar, grouped, wide, joined, alike)
+    make.__name__: make for make in (plain, depthwise, shallow, residual, pooled, bipolar, grouped, wide, joined, alike)
 }
 
 

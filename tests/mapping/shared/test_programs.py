@@ -23,6 +23,7 @@ ARRAYS = {
 BITS = {
     "plain": 4,
     "depthwise": 4,
+    "shallow": 4,
     "residual": 4,
     "pooled": 4,
     "bipolar": 2,
