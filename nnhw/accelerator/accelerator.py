@@ -69,6 +69,11 @@ class Accelerator:
         return next((stage.config for stage in self.stages if isinstance(stage.config, SharedConfig)), None)
 
     @property
+    def image(self) -> bytes | None:
+        """What is loaded into the shared engine, or None where there is none."""
+        return None if self.shared is None else self.shared.image_for(self.output_format.frame_bytes)
+
+    @property
     def device_hash(self) -> str:
         """Hash of what the hardware is, hex: the model's, or, with a shared engine, of all but its program."""
         if self.shared is None:

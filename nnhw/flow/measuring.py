@@ -108,6 +108,13 @@ def measure_parts(device: Device) -> tuple[int, ...]:
             f"link '{device.link.name}': cycles of layers can be measured where a shared engine runs a program, on a "
             "board or the virtual one; build with '--style shared', and use another link than 'model'"
         )
+    last = device.accelerator.stages[-1]
+    if not isinstance(last.config, SharedConfig):
+        raise InputError(
+            f"cycles of layers cannot be measured one by one where layers stand behind the shared engine, as "
+            f"'{last.layer}' does: what they make of a part's result takes time of its own; leave out '--measure', "
+            "which counts whole programs"
+        )
     try:
         return _measure(device, program)
     finally:

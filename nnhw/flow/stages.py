@@ -141,8 +141,9 @@ def map_stage(job: Job, out: Path) -> None:
 
     mapped, facts = map_on_board(ir.load(job.path("lower.ir")), job.board, job.options)
     mapped.accelerator.save(out)
-    if mapped.accelerator.shared is not None:
-        (out / PROGRAM_FILE).write_bytes(mapped.accelerator.shared.image)
+    image = mapped.accelerator.image
+    if image is not None:
+        (out / PROGRAM_FILE).write_bytes(image)
     write_json(out / "map.json", facts)
 
 

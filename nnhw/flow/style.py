@@ -81,8 +81,9 @@ def _streaming(
 def _shared(body: Graph, board: Board, budget: Budget, family: Family, why: str, most: int | None = None) -> Mapped:
     reserved = board.resources.lc * (family.usable - family.usable_shared)
     left = replace(budget, lc=budget.lc - PROGRAM_LC - reserved)
-    accelerator, compiled = map_shared(body, board.name, left, family, most)
-    return Mapped(accelerator, "shared", why, compiled)
+    found = map_shared(body, board.name, left, family, most)
+    tried = "; ".join(f"{mapping.way.title}: {mapping.cycles:,} cycles" for mapping in found)
+    return Mapped(found[0].accelerator, "shared", f"{why}; {tried}" if why else tried, found[0].compiled)
 
 
 def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: MappingError) -> Mapped:
@@ -109,4 +110,5 @@ def _faster(
     except MappingError as error:
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {error}")
     best = min(streaming, shared, key=lambda mapped: mapped.interval)
-    return Mapped(best.accelerator, best.style, f"{cycles}, a shared one {shared.interval:,}", best.compiled)
+    why = f"{cycles}, a shared one {shared.interval:,} ({shared.why})"
+    return Mapped(best.accelerator, best.style, why, best.compiled)

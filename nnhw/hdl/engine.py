@@ -33,6 +33,7 @@ from nnhw.hdl.pool import MaxPool
 from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.window import SlidingWindow
+from nnhw.ir.types import IntType
 
 HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     ChannelwiseConfig: ChannelwiseEngine,
@@ -150,7 +151,10 @@ class Engine(wiring.Component):
             payload = Cat(*(payload[8 * byte : 8 * byte + used] for byte in range(form.beat_bytes)))
             payload = _widened(payload, form.stream, len(target), numbers)
         else:
-            payload = _widened(payload, self.accelerator.stages[source[0]].output, len(target), numbers)
+            output = self.accelerator.stages[source[0]].output
+            if self.stages[source[0]] is self.shared and sink is not self.o:
+                payload = _code(payload, output.element)
+            payload = _widened(payload, output, len(target), numbers)
         m.d.comb += [target.eq(payload), sink.valid.eq(stream.valid), stream.ready.eq(sink.ready)]
 
 
@@ -220,6 +224,11 @@ def _widened(payload: Value, stream: Stream, bits: int, numbers: bool = False) -
     if stream.element.signed and not stream.element.bipolar:
         return Cat(*(Cat(element, element[-1].replicate(wide - narrow)) for element in elements))
     return Cat(*(Cat(element, C(0, wide - narrow)) for element in elements))
+
+
+def _code(number: Value, element: IntType) -> Value:
+    """Return a code as engines of one layer pass it, of the byte that a shared engine sends: the number itself."""
+    return ~number[-1] if element.bipolar else number[: element.bits]
 
 
 def _port(hardware: wiring.Component, name: str, port: int) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
-from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.model import lone_schedule
 from nnhw.errors import InputError, MappingError
@@ -20,11 +20,13 @@ from nnhw.flow.options import Options, load_array
 from nnhw.flow.simulate import boundary_values
 from nnhw.flow.virtual import CompiledHardware, StreamPlan, compile_component
 from nnhw.hdl.engine import Engine
-from nnhw.ir import Graph, run
+from nnhw.ir import BIPOLAR, Graph, IntType, run
+from nnhw.mapping.shared import compile_body
 from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.partition import partitions
 from tests.mapping.bodies import codes_of
-from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.networks import I4, NETWORKS, U4, decoder
+from tests.mapping.shared.programs import array_of
 
 BOARD = load_board("icebreaker")
 FRAMES = 2
@@ -82,15 +84,30 @@ def test_shared_engine_equals_the_ir_at_everything_it_stores(name: str, in_front
         check_hardware(accelerator, body, compiled_cache, pattern)
 
 
+@pytest.mark.parametrize("code", [U4, I4, BIPOLAR], ids=["unsigned", "signed", "bipolar"])
+def test_layers_that_no_array_runs_have_engines_behind_the_shared_one(code: IntType, compiled_cache: Path) -> None:
+    body = decoder(code)
+    with pytest.raises(MappingError, match="upsample"):
+        compile_body(body, array_of(8, 2, 4))
+    accelerator, style = mapped(body, "shared")
+    assert "2 layers behind of it" in str(style["why"])
+    at = next(index for index, stage in enumerate(accelerator.stages) if isinstance(stage.config, SharedConfig))
+    assert at < len(accelerator.stages) - 2
+    for pattern in ("none", "random"):
+        check_hardware(accelerator, body, compiled_cache, pattern)
+
+
 def test_partitions_compute_what_the_whole_does() -> None:
     body = NETWORKS["depthwise"](0)
     codes = codes_of(body.inputs[0].type.int_dtype, (1, *body.inputs[0].type.shape), np.random.default_rng(2))
     (expected,) = run(body, codes)
-    found = partitions(body, 2)
-    assert [partition.layers for partition in found] == [0, 1, 2]
-    for partition in found[1:]:
-        assert partition.front is not None
-        assert (run(partition.back, run(partition.front, codes))[0] == expected).all()
+    found = [partition for behind in range(3) for partition in partitions(body, 2, behind)]
+    assert [partition.counts for partition in found] == [(front, behind) for behind in range(3) for front in range(3)]
+    for partition in found:
+        values = codes
+        for part in (partition.front, partition.shared, partition.behind):
+            values = values if part is None else run(part, values)[0]
+        assert (values == expected).all()
 
 
 def test_accelerator_with_a_program_is_saved_and_loaded(tmp_path: Path) -> None:

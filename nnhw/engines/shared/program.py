@@ -67,9 +67,18 @@ class SharedConfig:
 
     @property
     def image(self) -> bytes:
-        """Return what is loaded; see the layout in `HEADER` and `TRAILER`."""
+        """Return what is loaded where what the engine sends is what leaves the device."""
+        return self.image_for(self.o_beats)
+
+    def image_for(self, output_bytes: int) -> bytes:
+        """Return what is loaded; see the layout in `HEADER` and `TRAILER`.
+
+        Parameters
+        ----------
+        output_bytes: of a frame, that leave the device: with other engines behind this one, these say how many.
+        """
         body = words_to_bytes(self.words, self.array.word_bits)
-        head = HEADER.pack(MAGIC, self.array.id, len(body), self.o_beats)
+        head = HEADER.pack(MAGIC, self.array.id, len(body), output_bytes)
         return head + body + TRAILER.pack(zlib.crc32(head + body))
 
     @property

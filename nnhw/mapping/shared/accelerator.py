@@ -1,8 +1,9 @@
-"""Accelerators with a shared engine: all layers on it, or the first few on engines of their own."""
+"""Accelerators with a shared engine: all layers on it, or the first and last few on engines of their own."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -13,7 +14,9 @@ from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
+from nnhw.mapping.resources import Cost
 from nnhw.mapping.schedule import Network
+from nnhw.mapping.shared.behind import Behind, map_behind
 from nnhw.mapping.shared.compile import Compiled, compile_body, network_of
 from nnhw.mapping.shared.fronts import Fronts
 from nnhw.mapping.shared.network import Network as Tasks
@@ -25,6 +28,12 @@ from nnhw.mapping.shared.tasks import STREAMING
 MOST_IN_FRONT, MOST_IN_FRONT_ROOMY = 2, 8
 """Layers in front of the shared engine: those that read wider codes than the others; or those of few channels, which
 leave most of a large array idle, where there is logic for them."""
+MOST_BEHIND, MOST_BEHIND_NEEDED = 2, 8
+"""Layers behind the shared engine: those whose weights it would load for a few products each; or those that it does
+not run."""
+PAYS = 0.75
+"""Cycles of the shared engine without layers behind it, of those with them, at which engines for these are tried: as
+they take room from it, less saves nothing."""
 MOST_BEAT, MOST_BEAT_ROOMY = 4, 32
 """Elements that come in a beat from layers in front."""
 LEAST_SHARED = 0.67
@@ -32,10 +41,140 @@ LEAST_SHARED = 0.67
 BYTE = IntType(0, 255)
 
 
+@dataclass(frozen=True)
+class SharedMapping:
+    """A network on a shared engine.
+
+    Parameters
+    ----------
+    compiled: its program, with what the report says of it.
+    way: how the network was cut.
+    """
+
+    accelerator: Accelerator
+    compiled: Compiled
+    way: Partition
+
+    @property
+    def cycles(self) -> int:
+        """From frame to frame."""
+        return self.accelerator.schedule.interval_cycles
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way of cutting a network whose middle part a shared engine may run.
+
+    Parameters
+    ----------
+    partition: the way.
+    network: what the shared engine runs.
+    cycles: that it takes for it at least, about.
+    """
+
+    partition: Partition
+    network: Tasks
+    cycles: int
+
+
+class _Ways:
+    """Tries ways of cutting a network.
+
+    Parameters
+    ----------
+    body, board, budget, family, most: see `map_shared`.
+    """
+
+    def __init__(self, body: Graph, board: str, budget: Budget, family: Family, most: int | None) -> None:
+        self.body, self.board, self.budget, self.family, self.most = body, board, budget, family, most
+        self.found: list[SharedMapping] = []
+        self.refused: list[MappingError] = []
+        self.products = 0
+        self._least: dict[int, int] = {}
+
+    def try_all(self) -> None:
+        """Map the network in all ways that may be worth it: behind the shared engine no layer, then one, and so on."""
+        for behind in range(MOST_BEHIND_NEEDED + 1):
+            ways = list(self._runnable(behind))
+            if self._is_roomy:
+                ways.sort(key=lambda way: way.cycles)
+            for way in ways:
+                self._try(way)
+                if self._is_roomy and self.found:
+                    break
+            if self._least and behind >= MOST_BEHIND:
+                break
+
+    @property
+    def _is_roomy(self) -> bool:
+        return self.budget.lc > ROOMY_LC
+
+    def _runnable(self, behind: int) -> Iterator[_Way]:
+        """Yield ways with so many layers behind that an array runs and that may be faster than those with fewer."""
+        for partition in partitions(self.body, MOST_IN_FRONT_ROOMY if self._is_roomy else MOST_IN_FRONT, behind):
+            try:
+                network = network_of(partition.shared)
+                self.products = max(self.products, network.products)
+                if self._is_roomy and network.products < LEAST_SHARED * self.products:
+                    return
+                cycles = least_estimate(network, self.budget, self.family, self._beat(partition, network))
+            except MappingError as error:
+                self.refused.append(error)
+                continue
+            front, _ = partition.counts
+            if front not in self._least or cycles < PAYS * self._least[front]:
+                self._least[front] = cycles
+                yield _Way(partition, network, cycles)
+
+    def _beat(self, partition: Partition, network: Tasks) -> int:
+        """Return the elements that come in a beat from layers in front."""
+        if partition.front is None:
+            return 1
+        return gcd(MOST_BEAT_ROOMY if self._is_roomy else MOST_BEAT, network.values[network.source].shape[0])
+
+    def _try(self, way: _Way) -> None:
+        try:
+            self.found.append(self._map(way))
+        except MappingError as error:
+            self.refused.append(error)
+
+    def _map(self, way: _Way) -> SharedMapping:
+        """Map the network in one way."""
+        partition, network, budget, most = way.partition, way.network, self.budget, self.most
+        if partition.behind is not None and self.found:
+            most = min(mapping.cycles for mapping in self.found)
+        if most is not None and way.cycles >= most:
+            raise MappingError(f"with {partition.title}, it takes at least about {way.cycles:,} cycles")
+        behind = None
+        if partition.behind is not None:
+            behind = map_behind(partition.behind, self.board, budget, self.family, way.cycles)
+            budget = _without(budget, behind.cost(self.family))
+        if partition.front is None:
+            compiled = choose_array(network, budget, self.family).compiled
+            return self._mapping(partition, (), compiled, None, behind)
+        pairing = Pairing(
+            Fronts(partition.front, self.board, budget, self.family), network, self._beat(partition, network)
+        )
+        best = pairing.best(most)
+        if best is None:
+            raise MappingError(f"no array fits '{self.board}' beside engines for {partition.title}; use {STREAMING}")
+        return self._mapping(partition, best.stages, best.compiled, best.front.input_format, behind)
+
+    def _mapping(
+        self,
+        way: Partition,
+        stages: tuple[Stage, ...],
+        compiled: Compiled,
+        i_format: InputFormat | None,
+        behind: Behind | None,
+    ) -> SharedMapping:
+        return SharedMapping(_assembled(self.body, self.board, stages, compiled, i_format, behind), compiled, way)
+
+
 def map_shared(
     body: Graph, board: str, budget: Budget, family: Family, most: int | None = None
-) -> tuple[Accelerator, Compiled]:
-    """Map an integer graph on a shared engine, with engines in front of it where that is faster.
+) -> tuple[SharedMapping, ...]:
+    """Map an integer graph on a shared engine, with engines in front of it and behind it where these help.
 
     Parameters
     ----------
@@ -43,44 +182,17 @@ def map_shared(
 
     Returns
     -------
-    The accelerator, and its program with what the report says of it.
+    All that were tried and fit, the fastest first.
 
     Raises
     ------
-    MappingError: no way of doing so fits, or takes few enough cycles; why the one without engines in front does not.
+    MappingError: no way of doing so fits, or takes few enough cycles; why the one without other engines does not.
     """
-    found: list[tuple[Accelerator, Compiled]] = []
-    refused: list[MappingError] = []
-    is_roomy = budget.lc > ROOMY_LC
-    ways = _by_cycles(partitions(body, MOST_IN_FRONT_ROOMY), budget, family) if is_roomy else None
-    for partition in ways or partitions(body, MOST_IN_FRONT):
-        try:
-            found.append(_map_partition(body, partition, board, budget, family, most))
-        except MappingError as error:
-            refused.append(error)
-        if is_roomy and found:
-            break
-    if not found:
-        raise refused[0]
-    return min(found, key=lambda pair: pair[0].schedule.interval_cycles)
-
-
-def _by_cycles(ways: list[Partition], budget: Budget, family: Family) -> list[Partition]:
-    """Return those ways of cutting that may run, the one first whose shared engine takes the fewest cycles."""
-    cycles, products = dict[int, int](), 0
-    for way in ways:
-        with suppress(MappingError):
-            network = network_of(way.back)
-            products = max(products, network.products)
-            if network.products < LEAST_SHARED * products:
-                break
-            cycles[way.layers] = least_estimate(network, budget, family, _beat(network, budget) if way.front else 1)
-    return sorted((way for way in ways if way.layers in cycles), key=lambda way: cycles[way.layers])
-
-
-def _beat(network: Tasks, budget: Budget) -> int:
-    """Return the elements that come in a beat from layers in front."""
-    return gcd(MOST_BEAT_ROOMY if budget.lc > ROOMY_LC else MOST_BEAT, network.values[network.source].shape[0])
+    ways = _Ways(body, board, budget, family, most)
+    ways.try_all()
+    if not ways.found:
+        raise ways.refused[0]
+    return tuple(sorted(ways.found, key=lambda mapping: mapping.cycles))
 
 
 def map_program(body: Graph, board: str, array: ArrayConfig) -> tuple[Accelerator, Compiled]:
@@ -89,29 +201,20 @@ def map_program(body: Graph, board: str, array: ArrayConfig) -> tuple[Accelerato
     return _assembled(body, board, (), compiled), compiled
 
 
-def _map_partition(
-    body: Graph, partition: Partition, board: str, budget: Budget, family: Family, most: int | None
-) -> tuple[Accelerator, Compiled]:
-    network = network_of(partition.back)
-    i_lanes = _beat(network, budget) if partition.front else 1
-    if most is not None and (least := least_estimate(network, budget, family, i_lanes)) >= most:
-        behind = f" behind the first {partition.layers}" if partition.layers else ""
-        raise MappingError(f"the layers{behind} take at least about {least:,} cycles")
-    if partition.front is None:
-        choice = choose_array(network, budget, family)
-        return _assembled(body, board, (), choice.compiled), choice.compiled
-    best = Pairing(Fronts(partition.front, board, budget, family), network, i_lanes).best(most)
-    if best is None:
-        raise MappingError(
-            f"no array fits '{board}' beside engines of the first {partition.layers} layers; use {STREAMING}"
-        )
-    return _assembled(body, board, best.stages, best.compiled, best.front.input_format), best.compiled
+def _without(budget: Budget, cost: Cost) -> Budget:
+    """Return what is left of a budget."""
+    return Budget(budget.lc - cost.lc, budget.ebr - cost.ebr, budget.dsp - cost.dsp, budget.spram - cost.spram)
 
 
 def _assembled(
-    body: Graph, board: str, stages: tuple[Stage, ...], compiled: Compiled, i_format: InputFormat | None = None
+    body: Graph,
+    board: str,
+    stages: tuple[Stage, ...],
+    compiled: Compiled,
+    i_format: InputFormat | None = None,
+    behind: Behind | None = None,
 ) -> Accelerator:
-    """Return the accelerator of a program, and of the stages in front of it with the format of their input."""
+    """Return the accelerator of a program, of the stages in front of it with the format of their input, and behind."""
     config, (source,), (output,) = compiled.config, body.inputs, body.output_nodes
     entry = (len(stages) - 1, 0) if stages else INPUT
     program = Stage(
@@ -120,13 +223,17 @@ def _assembled(
         node=compiled.network.output,
         config=config,
         sources=(entry,),
-        output=Stream(1, config.o_beats, BYTE),
+        output=Stream(1, config.o_beats, BYTE) if behind is None else behind.source,
         products=compiled.network.products,
     )
     i_format = i_format or InputFormat(source.type.shape, source.type.int_dtype, 1)
-    o_format = _output_format(compiled, body.node(compiled.network.output).type.shape, output.type.shape)
-    schedule = Network((*stages, program), i_format.frame_beats, config.o_beats).schedule()
-    return Accelerator(body.name, graph_hash(body), board, (*stages, program), i_format, o_format, schedule)
+    every = (*stages, program, *(behind.stages(len(stages)) if behind else ()))
+    if behind is None:
+        o_format = _output_format(compiled, body.node(compiled.network.output).type.shape, output.type.shape)
+    else:
+        o_format = behind.accelerator.output_format
+    schedule = Network(every, i_format.frame_beats, o_format.frame_bytes).schedule()
+    return Accelerator(body.name, graph_hash(body), board, every, i_format, o_format, schedule)
 
 
 def _output_format(compiled: Compiled, streamed: tuple[int, ...], shape: tuple[int, ...]) -> OutputFormat:

@@ -252,7 +252,11 @@ def _joined(front: Accelerator, lanes: int, left: Budget, family: Family) -> tup
 
     A register ends the path through the multiplexers of the queue's block RAMs: without it, it was the slowest.
     """
-    stages = front.stages
+    # What ends the engines in front leads to the program; the output is elsewhere.
+    stages = tuple(
+        replace(stage, name=f"program.{stage.name}", layer="program") if stage.layer == "output" else stage
+        for stage in front.stages
+    )
     output = stages[-1].output
     if lanes > 1:
         config = ConvertConfig(1, lanes, output.element.bits, output.beats)

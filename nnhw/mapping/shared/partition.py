@@ -1,8 +1,8 @@
-"""Cutting a network in two: layers in front that have engines of their own, and those behind that share one."""
+"""Cutting a network: layers in front and behind that have engines of their own, and those between that share one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nnhw.ir import Graph, extract
@@ -12,40 +12,60 @@ from nnhw.mapping.reader import read_layers
 
 @dataclass(frozen=True)
 class Partition:
-    """A network in two parts.
+    """A network in up to three parts.
 
     Parameters
     ----------
-    front: layers that stream; None: there are none.
-    back: layers that share an engine.
-    layers: how many layers are in front.
+    front: layers that stream in front of the shared engine; None: there are none.
+    shared: layers that share an engine.
+    behind: layers that stream behind it; None: there are none.
+    counts: how many layers are in front, and behind.
     """
 
     front: Graph | None
-    back: Graph
-    layers: int
+    shared: Graph
+    behind: Graph | None
+    counts: tuple[int, int]
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        own = [f"{_layers(count)} {place}" for count, place in zip(self.counts, ("in front", "behind"), strict=True)]
+        named = [text for text, count in zip(own, self.counts, strict=True) if count]
+        return f"{' and '.join(named)} of it" if named else "all layers on it"
 
 
-def partitions(body: Graph, most: int) -> list[Partition]:
-    """Return the network with no layer in front, with one, and so on: wherever a single value passes from part to part.
+def _layers(count: int) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"
+
+
+def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
+    """Yield the network with no layer in front, with one, and so on: wherever a single value passes from part to part.
 
     Parameters
     ----------
     most: layers in front.
+    behind: layers behind, in each of them; nothing is yielded where the network cannot be cut there.
     """
-    layers = read_layers(body)
-    found = [Partition(None, body, 0)]
-    for count in range(1, min(most, len(layers) - 1) + 1):
-        node = layers[count - 1].node
-        if layers[count - 1].function is not None and node in body and _is_cut(layers, count):
-            (source,) = body.inputs
+    layers, (source,) = read_layers(body), body.inputs
+    end = len(layers) - behind
+    if behind and not _is_cut(layers, end, body):
+        return
+    tail = extract(body, f"{body.name}_behind", (layers[end - 1].node,), body.outputs) if behind else None
+    outputs = (layers[end - 1].node,) if behind else body.outputs
+    for count in range(min(most, end - 1) + 1):
+        if not count:
+            shared = extract(body, body.name, (source.name,), outputs) if behind else body
+            yield Partition(None, shared, tail, (0, behind))
+        elif _is_cut(layers, count, body):
+            node = layers[count - 1].node
             front = extract(body, f"{body.name}_front", (source.name,), (node,))
-            back = extract(body, body.name, (node,), body.outputs)
-            found.append(Partition(front, back, count))
-    return found
+            yield Partition(front, extract(body, body.name, (node,), outputs), tail, (count, behind))
 
 
-def _is_cut(layers: Sequence[Layer], count: int) -> bool:
-    """Return whether the layers from `count` on read nothing of those in front but the last one's value."""
-    behind = {layer.node for layer in layers[count - 1 :]}
-    return all(name in behind for layer in layers[count:] for name in layer.inputs)
+def _is_cut(layers: Sequence[Layer], count: int, body: Graph) -> bool:
+    """Return whether the layers from `count` on read codes of the last one of those in front, and nothing else."""
+    if not 0 < count < len(layers) or layers[count - 1].function is None or layers[count - 1].node not in body:
+        return False
+    apart = {layer.node for layer in layers[count - 1 :]}
+    return all(name in apart for layer in layers[count:] for name in layer.inputs)

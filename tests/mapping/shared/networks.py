@@ -143,6 +143,16 @@ def upsampled() -> Graph:
     return net.body(net.conv(net.pad(x), 2, (3, 3)))
 
 
+def decoder(code: IntType) -> Graph:
+    """Layers for an array, and behind them some that none runs, which read codes of a given type."""
+    net = Lined((3, 4, 5), U4)
+    x = net.line(net.conv(net.pad(net.input), 12, (3, 3)), I4)
+    x = net.line(net.conv(net.pad(x), 10, (3, 3)), U4)
+    x = net.line(net.conv(x, 6, (1, 1)), code)
+    x = net.add(Upsample((2, 2)), x)
+    return net.body(net.conv(x, 4, (2, 2), stride=(2, 1)))
+
+
 def three_summands() -> Graph:
     """A sum of more values than the array adds at once."""
     net = Lined((4, 4, 4), U4)

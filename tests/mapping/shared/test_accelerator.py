@@ -23,7 +23,8 @@ ROOMY = Budget(lc=70_000, ebr=200, dsp=156)
 
 def test_layers_stand_in_front_of_a_large_array_where_that_is_faster() -> None:
     body = NETWORKS["residual"](0)
-    accelerator, compiled = map_shared(body, "ulx3s_85f", ROOMY, ECP5)
+    mapping = map_shared(body, "ulx3s_85f", ROOMY, ECP5)[0]
+    accelerator, compiled = mapping.accelerator, mapping.compiled
     array, whole = compiled.config.array, network_of(body)
     assert array.products >= 100
     assert len(accelerator.stages) > 1
@@ -34,16 +35,17 @@ def test_layers_stand_in_front_of_a_large_array_where_that_is_faster() -> None:
 
 def test_a_network_whose_first_layers_are_most_of_it_has_none_in_front() -> None:
     body = NETWORKS["depthwise"](0)
-    accelerator, compiled = map_shared(body, "ulx3s_85f", ROOMY, ECP5)
+    mapping = map_shared(body, "ulx3s_85f", ROOMY, ECP5)[0]
+    accelerator, compiled = mapping.accelerator, mapping.compiled
     assert len(accelerator.stages) == 1
     check_program(body, compiled)
 
 
 def test_engines_in_front_that_do_not_fit_beside_an_array_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = Budget(lc=4000, ebr=28, dsp=8, spram=4)
-    way = partitions(NETWORKS["residual"](0), 1)[1]
+    _, way = partitions(NETWORKS["residual"](0), 1)
     assert way.front is not None
-    pairing = Pairing(Fronts(way.front, "icebreaker", budget, ICE40), network_of(way.back), 1)
+    pairing = Pairing(Fronts(way.front, "icebreaker", budget, ICE40), network_of(way.shared), 1)
     fits = [(cycles, array) for cycles, array in by_speed(pairing.network, budget, ICE40) if array.products <= 8]
     tried, joined = list[Accelerator](), Pairing._joined
 

@@ -1,0 +1,74 @@
+"""Engines of their own for the layers behind a shared engine, no slower than that one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nnhw.accelerator import Accelerator, Stage, Stream
+from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.fifo import FifoConfig
+from nnhw.ir import Graph
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.cost import cost
+from nnhw.mapping.family import Family
+from nnhw.mapping.mapper import map_body
+from nnhw.mapping.resources import Cost
+from nnhw.mapping.schedule import FIFO_MIN_DEPTH
+
+
+@dataclass(frozen=True)
+class Behind:
+    """Layers behind a shared engine.
+
+    Parameters
+    ----------
+    accelerator: their engines.
+    depth: codes in the queue between the shared engine and them: it sends its result at once, they take it slowly.
+    """
+
+    accelerator: Accelerator
+    depth: int
+
+    @property
+    def source(self) -> Stream:
+        """What comes from the shared engine: a code a beat."""
+        form = self.accelerator.input_format
+        return Stream(1, form.elements, form.element)
+
+    def stages(self, first: int) -> tuple[Stage, ...]:
+        """Return the stages behind a shared engine, which is stage `first`."""
+        source, lanes = self.source, self.accelerator.input_format.stream.lanes
+        queue = FifoConfig(self.depth, 1, source.element.bits, source.elements)
+        found = [Stage("behind.queue", "program", "", queue, ((first, 0),), source)]
+        if lanes > 1:
+            convert = ConvertConfig(1, lanes, source.element.bits, source.elements)
+            output = replace(source, lanes=lanes)
+            found.append(Stage("behind.convert", "program", "", convert, ((first + 1, 0),), output))
+        last = first + len(found)
+        for stage in self.accelerator.stages:
+            sources = tuple((last, 0) if index < 0 else (last + 1 + index, port) for index, port in stage.sources)
+            found.append(replace(stage, sources=sources))
+        return tuple(found)
+
+    def cost(self, family: Family) -> Cost:
+        """Return what they take."""
+        return sum((cost(stage.config, family) for stage in self.stages(0)), Cost())
+
+
+def map_behind(body: Graph, board: str, budget: Budget, family: Family, interval: int) -> Behind:
+    """Map the layers behind a shared engine on the smallest engines that take no more than an interval.
+
+    Parameters
+    ----------
+    budget: of the device, as it is before anything is in it; the large RAMs stay with the shared engine.
+    interval: cycles that the shared engine takes at least.
+
+    Raises
+    ------
+    MappingError: they do not fit.
+    """
+    accelerator = map_body(body, board, replace(budget, spram=0), family=family, target_interval=interval)
+    form = accelerator.input_format
+    # What one block RAM holds: it may be more than a result.
+    most = max(depth for depth, bits in family.block_ram_modes if bits >= form.element.bits)
+    return Behind(accelerator, max(FIFO_MIN_DEPTH, min(form.elements, most)))
