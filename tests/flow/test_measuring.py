@@ -26,7 +26,7 @@ from nnhw.ir import Graph
 from tests.driver.fakes import make_accelerator, make_board, open_toy
 from tests.flow.test_virtual import needs_compiler
 from tests.mapping.bodies import codes_of
-from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.networks import I4, NETWORKS, decoder
 
 CLOCK_HZ = 12_000_000
 CASES = ("wide", "grouped")
@@ -42,12 +42,17 @@ def body(request: pytest.FixtureRequest) -> Graph:
 @pytest.fixture(scope="module")
 def device(body: Graph, compiled_cache: Path) -> Iterator[Device]:
     """Its virtual board, with its program."""
-    accelerator = map_on_board(body, load_board("icebreaker"), Options(style="shared"))[0].accelerator
-    library = compile_component(make_device(accelerator, CLOCK_HZ), (), compiled_cache)
-    link = HardwareLink(CompiledHardware(library), CLOCK_HZ)
-    assert accelerator.shared is not None
-    with Device(link, accelerator, program=ProgramImage(accelerator.shared.image)) as device:
+    with open_virtual(body, compiled_cache) as device:
         yield device
+
+
+def open_virtual(body: Graph, cache: Path) -> Device:
+    """Return the virtual board of a network, with its program."""
+    accelerator = map_on_board(body, load_board("icebreaker"), Options(style="shared"))[0].accelerator
+    library = compile_component(make_device(accelerator, CLOCK_HZ), (), cache)
+    link = HardwareLink(CompiledHardware(library), CLOCK_HZ)
+    assert accelerator.image is not None
+    return Device(link, accelerator, program=ProgramImage(accelerator.image))
 
 
 def codes(body: Graph, frames: int) -> np.ndarray:
@@ -83,6 +88,22 @@ def test_device_measures_each_part_as_predicted(device: Device, body: Graph) -> 
     assert program is not None
     assert measure_parts(device) == tuple(part.cycles for part in program_parts(program))
     assert (device.infer_codes(codes(body, 2)) == ir.run(body, codes(body, 2))[0]).all()
+
+
+@needs_compiler
+def test_device_with_layers_behind_counts_its_program_and_measures_no_parts(compiled_cache: Path) -> None:
+    body = decoder(I4)
+    with open_virtual(body, compiled_cache) as device:
+        program, before = device.accelerator.shared, device.idle_status()
+        assert program is not None
+        assert program.o_beats != device.accelerator.output_format.frame_bytes
+        found = device.infer_codes(codes(body, 3))
+        work = device.idle_status().since(before)
+        assert (found == ir.run(body, codes(body, 3))[0]).all()
+        assert work is not None
+        assert count_parts(program, 3, work).as_predicted
+        with pytest.raises(InputError, match="cannot be measured one by one where layers stand behind the shared"):
+            measure_parts(device)
 
 
 def test_count_finds_a_cycle_too_many_and_one_too_few() -> None:

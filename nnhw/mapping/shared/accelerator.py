@@ -117,14 +117,21 @@ class _Ways:
                 self.products = max(self.products, network.products)
                 if self._is_roomy and network.products < LEAST_SHARED * self.products:
                     return
-                cycles = least_estimate(network, self.budget, self.family, self._beat(partition, network))
             except MappingError as error:
                 self.refused.append(error)
                 continue
+            cycles = self._estimate(partition, network)
             front, _ = partition.counts
             if front not in self._least or cycles < PAYS * self._least[front]:
                 self._least[front] = cycles
                 yield _Way(partition, network, cycles)
+
+    def _estimate(self, partition: Partition, network: Tasks) -> int:
+        """Return about the cycles of the largest arrays; 0 where only smaller ones run the network."""
+        try:
+            return least_estimate(network, self.budget, self.family, self._beat(partition, network))
+        except MappingError:
+            return 0
 
     def _beat(self, partition: Partition, network: Tasks) -> int:
         """Return the elements that come in a beat from layers in front."""
