@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import cmsis, estimates, lanes, mnist, peak, random_networks, second_network, speed, whole
+from benchmarks import cmsis, estimates, lanes, mnist, partitions, peak, random_networks, second_network, speed, whole
 from benchmarks.networks import NETWORKS
 from nnhw.errors import NnhwError
 
@@ -55,6 +55,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     },
     **{name: Benchmark("on a shared engine", whole.network(name), whole.show, None) for name in whole.SHARED},
     "shared": Benchmark("all networks on shared engines", whole.network(*whole.SHARED), whole.show_table, None),
+    "partitions": Benchmark(
+        "two shared engines against one, by the cycle model", partitions.run, partitions.show, None
+    ),
     "second_network": Benchmark(
         "a second network on the first one's hardware", second_network.run, second_network.show
     ),

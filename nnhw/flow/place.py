@@ -20,12 +20,12 @@ from nnhw.flow.toolchain import Note, find_tool, prepare, silent
 CIRCLING_LINES = 60
 """Lines of the router without any progress, a thousand wires each, after which it is ended."""
 CROWDED = 0.9
-"""Share of a device's blocks of a kind beyond which they are crowded."""
+"""Share of a device's logic cells, or blocks of a kind, beyond which they are crowded."""
 CROWDED_OPTIONS = ("--placer-heap-beta", "1")
 """nextpnr spreads cells until no region is fuller than this share, 0.9 if nothing is said. Blocks of which more are
 taken never get there: they stay on one side of the device, and take places from each other for thousands of rounds.
 Measured with a UP5K of which a shared engine takes all 30 block RAMs, all large RAMs and 80 % of the logic: not placed
-in 5 minutes, with this in 20 seconds. With one kind crowded nextpnr found places."""
+in 5 minutes, with this in 20 seconds. With one kind of blocks crowded nextpnr found places."""
 # nextpnr rounds a period to picoseconds: 48 MHz becomes 48.003 MHz.
 _ROUNDING = 1e-3
 
@@ -154,7 +154,9 @@ def goes_in_circles(log: str) -> bool:
 
 
 def is_crowded(taken: Resources, given: Resources) -> bool:
-    """Return whether little is left of two kinds of blocks of a device."""
+    """Return whether little is left of a device's logic cells, or of two kinds of its blocks."""
+    if taken.lc > CROWDED * given.lc:
+        return True
     blocks = ((taken.ebr, given.ebr), (taken.dsp, given.dsp), (taken.spram, given.spram))
     return sum(some > CROWDED * number for some, number in blocks) >= 2
 

@@ -82,8 +82,10 @@ def _shared(body: Graph, board: Board, budget: Budget, family: Family, why: str,
     reserved = board.resources.lc * (family.usable - family.usable_shared)
     left = replace(budget, lc=budget.lc - PROGRAM_LC - reserved)
     found = map_shared(body, board.name, left, family, most)
-    tried = "; ".join(f"{mapping.way.title}: {mapping.cycles:,} cycles" for mapping in found)
-    return Mapped(found[0].accelerator, "shared", f"{why}; {tried}" if why else tried, found[0].compiled)
+    best, *others = found
+    slower = "; ".join(f"{mapping.way.title}: {mapping.cycles:,}" for mapping in others)
+    way = f"{best.way.title}: {best.cycles:,} cycles a frame{f' ({slower})' if slower else ''}"
+    return Mapped(best.accelerator, "shared", f"{why}; {way}" if why else way, best.compiled)
 
 
 def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: MappingError) -> Mapped:
@@ -110,5 +112,5 @@ def _faster(
     except MappingError as error:
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {error}")
     best = min(streaming, shared, key=lambda mapped: mapped.interval)
-    why = f"{cycles}, a shared one {shared.interval:,} ({shared.why})"
+    why = f"{cycles}; with a shared one, {shared.why}"
     return Mapped(best.accelerator, best.style, why, best.compiled)

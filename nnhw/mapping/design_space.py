@@ -16,8 +16,6 @@ from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.resources import Cost
 
-MOST_LOGIC_WORDS = 192
-"""Words of a memory of weights that may be in logic from the beginning, in a family whose LUTs make good memories."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 """What foldings choose of themselves; an override of anything else is added to each of them."""
 
@@ -120,7 +118,7 @@ class DesignSpace:
             yield replace(folding, lut_buffer=True)
             if isinstance(layer, MatrixLayer) and not folding.logic_tails:
                 beats = layer.weights.size // (folding.pe * folding.simd)
-                if 1 < beats <= MOST_LOGIC_WORDS:
+                if 1 < beats <= (self.family.deep_rom or (0,))[0]:
                     yield replace(folding, logic_pe=folding.pe)
                     yield replace(folding, logic_pe=folding.pe, lut_buffer=True)
 

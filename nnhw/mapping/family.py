@@ -46,6 +46,9 @@ class Family:
     lut_inputs: of a logic cell's LUT.
     lut_rom_words: words of a ROM whose bit is one LUT.
     lut_ram_words, lut_ram_lc: words of a memory in LUTs, and the logic cells of four bits of it; 0: there is none.
+    deep_rom: (words, bits): a ROM of weights in LUTs has at most so many words or at most so many bits; None: any. Each
+        of its LUTs reads the same few signals, which go to all of them. Measured: an ECP5-25F with 144 words of 256 bits
+        and 93 % of its logic cells is routed, with 324 words of 160 bits and 70 % it is not.
     rom_rest_words: so many words of a ROM beyond a multiple of these take nothing but a multiplexer.
     wide_luts: so many LUTs, or a smaller power of two, make one of more inputs with multiplexers that are no LUTs.
     mux_lc: logic cells that another two-way multiplexer of one bit takes.
@@ -77,6 +80,7 @@ class Family:
     lut_rom_words: int
     lut_ram_words: int
     lut_ram_lc: int
+    deep_rom: tuple[int, int] | None
     rom_rest_words: int
     wide_luts: int
     mux_lc: float
@@ -149,6 +153,7 @@ ICE40 = Family(
     lut_rom_words=16,
     lut_ram_words=0,
     lut_ram_lc=0,
+    deep_rom=None,
     rom_rest_words=4,
     wide_luts=1,
     mux_lc=1.0,
@@ -177,6 +182,7 @@ ECP5 = Family(
     lut_rom_words=16,
     lut_ram_words=LUT_RAM_WORDS["ecp5"],  # TRELLIS_DPR16X4
     lut_ram_lc=6,
+    deep_rom=(192, 8192),
     # PFUMX and L6MUX21: ROMs of 17, 40, 100, 144 and 324 words took 1.1, 3.9, 8.0, 11.1 and 27.3 LUTs a bit.
     rom_rest_words=1,
     wide_luts=8,

@@ -132,13 +132,22 @@ class Placement:
     def _into_logic(self, layer: Layer, folding: Folding) -> Iterable[list[Folding]]:
         """Yield the ways to take fewer block RAMs: more and more weights as constants in logic; a lean scaling."""
         if isinstance(layer, MatrixLayer):
-            yield [replace(folding, logic_pe=count) for count in range(folding.logic_pe + 1, folding.pe + 1)]
+            counts = range(folding.logic_pe + 1, self._most_logic_pe(layer, folding) + 1)
+            yield [replace(folding, logic_pe=count) for count in counts]
         elif layer.products and not folding.logic_pe:
             yield [replace(folding, logic_pe=1)]
         if self.space.family.lut_ram_words and not folding.lut_buffer and not folding.large:
             yield [replace(folding, lut_buffer=True)]
         if layer.function is not None and not folding.lean_scaler:
             yield [replace(folding, lean_scaler=True)]
+
+    def _most_logic_pe(self, layer: MatrixLayer, folding: Folding) -> int:
+        """Return the cells of an array whose weights may be constants in logic."""
+        words = layer.weights.size // (folding.pe * folding.simd)
+        deep = self.space.family.deep_rom
+        if deep is None or words <= deep[0]:
+            return folding.pe
+        return min(folding.pe, deep[1] // (words * folding.simd * layer.weight.bits))
 
     def _first_saving(self, layer: Layer, way: Iterable[Folding], before: Cost) -> list[tuple[float, Folding, Cost]]:
         """Return (logic cells for each block RAM, folding, cost) of the first folding that saves block RAMs, if any."""

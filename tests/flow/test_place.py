@@ -197,10 +197,12 @@ def test_seed_without_places_is_lost_and_one_without_cells_is_not() -> None:
     assert not is_lost("ERROR: Unable to place cell 'x', no BELs remaining to implement cell type 'ICESTORM_LC'\n")
 
 
-def test_device_is_crowded_when_two_kinds_of_blocks_run_out() -> None:
+def test_device_is_crowded_when_logic_or_two_kinds_of_blocks_run_out() -> None:
     given = Resources(lc=5280, ebr=30, spram=4, dsp=8)
     assert is_crowded(Resources(lc=4000, ebr=28, spram=4, dsp=0), given)
     assert is_crowded(Resources(lc=4000, ebr=3, spram=4, dsp=8), given)
+    assert is_crowded(Resources(lc=4800, ebr=3, spram=0, dsp=0), given)
+    assert not is_crowded(Resources(lc=4700, ebr=3, spram=0, dsp=0), given)
     assert not is_crowded(Resources(lc=4000, ebr=27, spram=4, dsp=7), given)
     assert not is_crowded(Resources(lc=4000, ebr=30, spram=0, dsp=0), given)
     assert not is_crowded(Resources(lc=1000, ebr=0, spram=0, dsp=0), Resources(lc=7680, ebr=32, spram=0, dsp=0))
