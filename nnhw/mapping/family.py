@@ -47,8 +47,8 @@ class Family:
     lut_rom_words: words of a ROM whose bit is one LUT.
     lut_ram_words, lut_ram_lc: words of a memory in LUTs, and the logic cells of four bits of it; 0: there is none.
     deep_rom: (words, bits): a ROM of weights in LUTs has at most so many words or at most so many bits; None: any. Each
-        of its LUTs reads the same signals, which go to all of them. Measured: an ECP5-25F with 144 words of 256 bits and
-        93 % of its logic cells is routed, with 324 words of 160 bits and 70 % it is not.
+        of its LUTs reads the same signals, which go to all of them. Measured: an ECP5-25F with 144 words of 256 bits,
+        and 93 % of its logic cells taken, is routed; with 324 words of 160 bits, and 70 %, it is not.
     rom_rest_words: so many words of a ROM beyond a multiple of these take nothing but a multiplexer.
     wide_luts: so many LUTs, or a smaller power of two, make one of more inputs with multiplexers that are no LUTs.
     mux_lc: logic cells that another two-way multiplexer of one bit takes.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,14 +16,19 @@ from nnhw.errors import MappingError, ProblemList
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
+from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.family import ECP5, ICE40, Family
+from nnhw.mapping.folding import Folding
+from nnhw.mapping.layers import MatrixLayer
 from nnhw.mapping.mapper import map_body
+from nnhw.mapping.placement import Placement
+from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
 from tests.mapping.bodies import LayerSpec, codes_of, make_body
 from tests.mapping.golden import golden_run
 
 LARGE = Budget(lc=100_000, ebr=1000)
-U4 = IntType(0, 15)
+U4, I8 = IntType(0, 15), IntType(-128, 127)
 MLP = [LayerSpec(64), LayerSpec(64), LayerSpec(10, steps=0)]
 
 
@@ -123,6 +130,19 @@ def test_short_line_buffers_go_to_luts_of_the_ecp5_where_block_rams_run_out() ->
     assert any(windows)
     assert ebr <= 2
     assert line_buffers(ICE40, 20)[0] == [False, False]
+
+
+@pytest.mark.parametrize(("deep", "most"), [(None, 4), ((192, 8192), 0), ((192, 40_000), 1), ((512, 0), 4)])
+def test_large_and_deep_memories_of_weights_stay_in_block_ram_where_they_are_not_routed(
+    deep: tuple[int, int] | None, most: int
+) -> None:
+    body = make_body((16, 8, 8), U4, [LayerSpec(128, (3, 3), weight=I8, steps=0)])
+    family = replace(ECP5, deep_rom=deep)
+    (layer,) = (layer for layer in read_layers(body) if isinstance(layer, MatrixLayer))
+    placement = Placement(DesignSpace(body, [layer], family), Budget(lc=100_000, ebr=2))
+    # 384 words of 4 cells, each of 12 lanes of 8 bits: 36,864 bits a cell.
+    folding = Folding(channel_lanes=4, row_lanes=3, pe=4, hop=1, drain=1)
+    assert placement._most_logic_pe(layer, folding) == most
 
 
 def test_weights_in_block_ram_wait_in_a_register_on_the_ecp5() -> None:
