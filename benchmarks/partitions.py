@@ -33,7 +33,6 @@ CASES = (
     ("resnet8_all2", "icebreaker"),
     ("ds_cnn_w8a8", "ulx3s_85f"),
     ("resnet8_w8a8", "ulx3s_85f"),
-    ("mobilenet_w8a8", "ulx3s_85f"),
 )
 SHARES = (1 / 8, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 7 / 8)
 """Of a device, what the first engine gets."""
