@@ -108,17 +108,25 @@ def measure_parts(device: Device) -> tuple[int, ...]:
             f"link '{device.link.name}': cycles of layers can be measured where a shared engine runs a program, on a "
             "board or the virtual one; build with '--style shared', and use another link than 'model'"
         )
-    last = device.accelerator.stages[-1]
-    if not isinstance(last.config, SharedConfig):
+    layers = _layers_behind(device.accelerator)
+    if layers:
         raise InputError(
             f"cycles of layers cannot be measured one by one where layers stand behind the shared engine, as "
-            f"'{last.layer}' does: what they make of a part's result takes time of its own; leave out '--measure', "
-            "which counts whole programs"
+            f"'{layers[0]}' does: what it makes of a part's result takes time of its own; leave out '--measure', and "
+            "whole programs are counted"
         )
     try:
         return _measure(device, program)
     finally:
         device.load_program(image)
+
+
+def _layers_behind(accelerator: Accelerator) -> list[str]:
+    """Return the layers that have engines of their own behind a shared one."""
+    stages = list(accelerator.stages)
+    while not isinstance(stages.pop(0).config, SharedConfig):
+        pass
+    return [stage.layer for stage in stages if stage.layer != "program"]
 
 
 def _measure(device: Device, program: SharedConfig) -> tuple[int, ...]:

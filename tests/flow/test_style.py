@@ -90,7 +90,7 @@ def test_layers_that_no_array_runs_have_engines_behind_the_shared_one(code: IntT
     with pytest.raises(MappingError, match="upsample"):
         compile_body(body, array_of(8, 2, 4))
     accelerator, style = mapped(body, "shared")
-    assert "2 layers behind of it" in str(style["why"])
+    assert "2 layers behind it" in str(style["why"])
     at = next(index for index, stage in enumerate(accelerator.stages) if isinstance(stage.config, SharedConfig))
     assert at < len(accelerator.stages) - 2
     for pattern in ("none", "random"):

@@ -30,13 +30,9 @@ class Partition:
     @property
     def title(self) -> str:
         """For people."""
-        own = [f"{_layers(count)} {place}" for count, place in zip(self.counts, ("in front", "behind"), strict=True)]
-        named = [text for text, count in zip(own, self.counts, strict=True) if count]
-        return f"{' and '.join(named)} of it" if named else "all layers on it"
-
-
-def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"
+        places = zip(self.counts, ("in front of it", "behind it"), strict=True)
+        named = [f"{count} layer{'s' if count > 1 else ''} {place}" for count, place in places if count]
+        return ", ".join(named) or "all layers on it"
 
 
 def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
