@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from nnhw.accelerator import Accelerator, Stage, Stream
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
+from nnhw.errors import MappingError
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
@@ -55,8 +56,12 @@ class Behind:
         return sum((cost(stage.config, family) for stage in self.stages(0)), Cost())
 
 
+SLOWER = (1, 2, 4)
+"""Multiples of the cycles that a shared engine takes at least, in which what stands behind it may run."""
+
+
 def map_behind(body: Graph, board: str, budget: Budget, family: Family, interval: int) -> Behind:
-    """Map the layers behind a shared engine on the smallest engines that take no more than an interval.
+    """Map the layers behind a shared engine on the smallest engines that are about as fast as it.
 
     Parameters
     ----------
@@ -67,7 +72,18 @@ def map_behind(body: Graph, board: str, budget: Budget, family: Family, interval
     ------
     MappingError: they do not fit.
     """
-    accelerator = map_body(body, board, replace(budget, spram=0), family=family, target_interval=interval)
+    refused: list[MappingError] = []
+    for multiple in SLOWER:
+        try:
+            return _at(body, board, replace(budget, spram=0), family, multiple * interval)
+        except MappingError as error:
+            refused.append(error)
+    raise refused[-1]
+
+
+def _at(body: Graph, board: str, budget: Budget, family: Family, interval: int) -> Behind:
+    """Map the layers behind on the smallest engines that take no more than an interval. Raises: MappingError."""
+    accelerator = map_body(body, board, budget, family=family, target_interval=interval)
     form = accelerator.input_format
     # What one block RAM holds: it may be more than a result.
     most = max(depth for depth, bits in family.block_ram_modes if bits >= form.element.bits)

@@ -1,0 +1,54 @@
+"""Engines behind a shared one: no slower than it where they fit so, else as fast as they may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnhw.engines.fifo import FifoConfig
+from nnhw.errors import MappingError
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.family import ICE40
+from nnhw.mapping.shared.behind import Behind, map_behind
+from nnhw.mapping.shared.partition import Partition, partitions
+from tests.mapping.shared.networks import NETWORKS, U4, decoder
+
+
+def behind(lc: float, interval: int) -> Behind:
+    """Map what stands behind the array in a network whose last two layers it does not run."""
+    way = next(partitions(decoder(U4), 0, 2))
+    assert way.behind is not None
+    return map_behind(way.behind, "icebreaker", Budget(lc=lc, ebr=28), ICE40, interval)
+
+
+def test_engines_behind_keep_up_with_the_shared_one() -> None:
+    for interval in (500, 2000):
+        assert behind(4000, interval).accelerator.schedule.interval_cycles <= interval
+    assert behind(4000, 500).cost(ICE40).lc >= behind(4000, 2000).cost(ICE40).lc
+
+
+def test_engines_behind_are_slower_where_they_do_not_fit() -> None:
+    slow = behind(4000, 1200)
+    tight = behind(slow.cost(ICE40).lc, 600)
+    assert 600 < tight.accelerator.schedule.interval_cycles <= 2400
+    with pytest.raises(MappingError, match="does not fit"):
+        behind(100, 600)
+
+
+def test_stages_behind_begin_with_a_queue_and_lead_on_from_the_shared_engine() -> None:
+    stages = behind(4000, 2000).stages(3)
+    assert isinstance(stages[0].config, FifoConfig)
+    assert stages[0].sources == ((3, 0),)
+    for index, stage in enumerate(stages[1:], start=5):
+        assert all(3 < source < index for source, _ in stage.sources)
+
+
+@pytest.mark.parametrize(
+    ("counts", "title"),
+    [
+        ((0, 0), "all layers on it"),
+        ((1, 0), "1 layer in front of it"),
+        ((2, 1), "2 layers in front of it, 1 layer behind it"),
+    ],
+)
+def test_partition_has_a_title_for_people(counts: tuple[int, int], title: str) -> None:
+    assert Partition(None, NETWORKS["plain"](0), None, counts).title == title
