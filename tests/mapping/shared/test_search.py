@@ -9,13 +9,16 @@ import pytest
 
 from nnhw.errors import MappingError
 from nnhw.mapping.budget import Budget
+from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ECP5, ICE40
+from nnhw.mapping.mapper import map_body
+from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.cost import array_cost
 from nnhw.mapping.shared.lines import Line, at_shift
 from nnhw.mapping.shared.needs import activation_bits, choose_shifts, weight_bits, with_rows
 from nnhw.mapping.shared.search import SLOWER, with_blocks
-from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.networks import I4, NETWORKS, U4, Lined
 from tests.mapping.shared.programs import array_of, check_program
 
 UP5K = Budget(lc=3800, ebr=28, dsp=8, spram=4)
@@ -26,8 +29,8 @@ UP5K = Budget(lc=3800, ebr=28, dsp=8, spram=4)
 def test_chosen_array_fits_and_runs_the_network(name: str) -> None:
     body = NETWORKS[name](0)
     choice = choose_array(network_of(body), UP5K, ICE40)
-    cost = choice.cost
-    assert (cost.lc <= UP5K.lc, cost.ebr <= UP5K.ebr, cost.dsp <= UP5K.dsp, cost.spram) == (True, True, True, 4)
+    taken = choice.cost
+    assert (taken.lc <= UP5K.lc, taken.ebr <= UP5K.ebr, taken.dsp <= UP5K.dsp, taken.spram) == (True, True, True, 4)
     check_program(body, choice.compiled)
 
 
@@ -52,8 +55,8 @@ def test_chosen_array_is_faster_than_others_that_fit() -> None:
     array = choice.compiled.config.array
     for lanes, simd in ((4, 4), (8, 1), (8, 4), (16, 1), (16, 2)):
         other = replace(array, lanes=lanes, simd=simd, drains=1, dsp=False)
-        cost = array_cost(other, ICE40, True)
-        if cost.lc <= UP5K.lc and cost.ebr <= UP5K.ebr:
+        taken = array_cost(other, ICE40, True)
+        if taken.lc <= UP5K.lc and taken.ebr <= UP5K.ebr:
             assert SLOWER * compile_network(network, replace(other, rows=1024)).cycles >= choice.compiled.cycles
 
 
@@ -132,3 +135,15 @@ def test_block_rams_are_those_of_the_cache_the_constants_and_the_steps() -> None
     # Rows of two words, three times 256 deep; constants of 16, 30, and, in two words, 18 and 11 bits; steps of 36 bits.
     assert array_cost(array, ICE40, True).ebr == 2 * 4 * 3 + (1 + 2 + 2 + 1) + 3
     assert array_cost(array, ICE40, True).spram == 4
+
+
+def test_a_layer_alone_takes_much_less_with_an_engine_of_its_own() -> None:
+    net, budget = Lined((8, 8, 8), U4, 0), Budget(lc=4500, ebr=30, spram=4)
+    body = net.body(net.line(net.conv(net.input, 16, (3, 3), I4)))
+    shared = choose_array(network_of(body), budget, ICE40)
+    cycles = shared.compiled.cycles
+    own = map_body(body, "icebreaker", replace(budget, spram=0), target_interval=cycles)
+    assert own.schedule.interval_cycles <= cycles
+    taken = sum((cost(stage.config) for stage in own.stages), Cost())
+    assert 2 * taken.lc < shared.cost.lc
+    assert 2 * taken.ebr < shared.cost.ebr
