@@ -88,10 +88,10 @@ def load_array(build: Path) -> ArrayConfig:
             f"--array '{build}': its layers have engines of their own, so nothing else runs on its bitstream; give a "
             "build made with --style shared"
         )
-    own = [stage.layer for stage in accelerator.stages if stage.layer not in ("program", "input", "output")]
-    if own:
+    if len(accelerator.stages) > 1:
+        own = next(stage.layer for stage in accelerator.stages if stage.layer != "program")
         raise InputError(
-            f"--array '{build}': its layer '{own[0]}' has an engine of its own beside the shared one, so nothing else "
+            f"--array '{build}': its layer '{own}' has an engine of its own beside the shared one, so nothing else "
             "runs on its bitstream; give a build in which all layers share one engine"
         )
     return accelerator.shared.array
