@@ -85,7 +85,7 @@ def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> d
     if accelerator.shared is not None:
         link += Cost(lc=PROGRAM_LC)
     total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), link)
-    return {"lc": round(total.lc), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
+    return {"lc": round(total.cells), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
 
 
 def _cost(config: EngineConfig, family: Family, spram: bool) -> Cost:

@@ -21,8 +21,8 @@ class Budget:
     def excess(self, taken: Cost) -> str:
         """Say by how much a mapping is too large; nothing where it fits."""
         parts = []
-        if taken.lc > self.lc:
-            parts.append(f"{taken.lc - self.lc:.0f} logic cells too many")
+        if taken.cells > self.lc:
+            parts.append(f"{taken.cells - self.lc:.0f} logic cells too many")
         if taken.ebr > self.ebr:
             parts.append(f"{taken.ebr - self.ebr} block RAMs too many")
         if taken.dsp > self.dsp:
@@ -36,7 +36,7 @@ def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Bu
     """Say that a network does not fit, what is missing and what would fit."""
     return (
         f"the network does not fit: its smallest mapping at {interval} cycles a frame takes "
-        f"{taken.lc:.0f} logic cells and {taken.ebr} block RAMs, "
+        f"{taken.cells:.0f} logic cells and {taken.ebr} block RAMs, "
         f"but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
         f"({budget.excess(taken)}); {_remedy(layers, taken, budget)}"
     )
@@ -45,7 +45,7 @@ def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Bu
 def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget) -> str:
     """Say what would fit: the share that the largest layer must shrink by, or a board."""
     matrices = [layer for layer in layers if isinstance(layer, MatrixLayer)]
-    share = min(1.0, budget.lc / taken.lc if taken.lc else 1.0, budget.ebr / taken.ebr if taken.ebr else 1.0)
+    share = min(1.0, budget.lc / taken.cells if taken.cells else 1.0, budget.ebr / taken.ebr if taken.ebr else 1.0)
     advice = (
         f"about {share:.0%} of the network's present size would fit: use fewer channels or fewer bits, a slower "
         "--target-fps, or a board with more resources ('nnhw boards')"

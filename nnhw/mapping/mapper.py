@@ -129,17 +129,18 @@ class Mapper:
             accelerator = self.space.accelerator(placed, self.board_name)
             total = accelerator_cost(accelerator, family)
             if budget.ebr < total.ebr and total.spram < budget.spram:
-                over, large = total.ebr - budget.ebr, budget.spram - total.spram
-                accelerator = into_large_ram(accelerator, over, large, family)
+                missing, large = total.ebr - budget.ebr, budget.spram - total.spram
+                accelerator = into_large_ram(accelerator, missing, large, family)
                 total = accelerator_cost(accelerator, family)
-            if total.ebr <= budget.ebr:
-                return without_waits(self.space, placed, accelerator, replace(budget, lc=max(budget.lc, total.lc)))
+            stretched = replace(budget, lc=family.stretch * budget.lc)
+            over = Cost(max(0.0, total.cells - stretched.lc), max(0, total.ebr - budget.ebr))
+            if not over.lc and not over.ebr:
+                return without_waits(self.space, placed, accelerator, stretched)
             # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
-            left = replace(left, ebr=left.ebr - (total.ebr - budget.ebr))
+            left = replace(left, lc=left.lc - over.lc, ebr=left.ebr - over.ebr)
         raise MappingError(
-            f"the network does not fit: the FIFOs of its branches need {total.ebr - budget.ebr} block RAMs more than "
-            "the board leaves; use fewer channels or fewer bits, a slower --target-fps, or a board with more resources "
-            "('nnhw boards')"
+            f"the network does not fit: with the FIFOs between its engines there are {stretched.excess(total)}; use "
+            "fewer channels or fewer bits, a slower --target-fps, or a board with more resources ('nnhw boards')"
         )
 
     def fastest(
@@ -184,8 +185,8 @@ class Mapper:
             roomy = [self._may_be_roomy(item, busy, interval) for item in chosen]
             started = [replace(item.folding, roomy=room) for item, room in zip(chosen, roomy, strict=True)]
             placed, taken = placement.products(*placement.weights(placement.buffers(started, interval)))
-            over = max(0.0, taken.lc - budget.lc) + block_ram_lc * max(0, taken.ebr - budget.ebr)
-            if best is None or (over, taken.lc) < (best[0], best[2].lc):
+            over = max(0.0, taken.cells - budget.lc) + block_ram_lc * max(0, taken.ebr - budget.ebr)
+            if best is None or (over, taken.cells) < (best[0], best[2].cells):
                 best = over, placed, taken
             if not over and not thrifty:
                 break

@@ -2,7 +2,7 @@
 
 A logic cell of iCE40 is one LUT4, one flip-flop and one carry. A flip-flop shares the cell of the LUT that drives it
 alone; one that takes its value from another flip-flop, a memory or a port has a cell of its own. On ECP5 it has room
-beside any LUT: there LUTs are counted, two for a carry cell, and flip-flops are free as long as they are fewer.
+beside any LUT: there LUTs are counted, two for a carry cell, and flip-flops only as far as they are more.
 """
 
 from __future__ import annotations
@@ -14,15 +14,35 @@ from nnhw.mapping.family import ICE40, Family
 
 @dataclass(frozen=True)
 class Cost:
-    """Resources: logic cells, block RAMs, DSP blocks, large RAMs."""
+    """Resources.
+
+    Parameters
+    ----------
+    lc: logic cells; where flip-flops have room beside any LUT: LUTs.
+    ebr, dsp, spram: block RAMs, DSP blocks, large RAMs.
+    surplus: flip-flops less `lc`, where these have room beside any LUT and the two differ much; less than 0 where there
+        are fewer. Those of one engine go beside the LUTs of another one.
+    """
 
     lc: float = 0
     ebr: int = 0
     dsp: int = 0
     spram: int = 0
+    surplus: float = 0
+
+    @property
+    def cells(self) -> float:
+        """The logic cells of a whole device: as many as LUTs or flip-flops, whichever are more."""
+        return self.lc + max(0.0, self.surplus)
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.lc + other.lc, self.ebr + other.ebr, self.dsp + other.dsp, self.spram + other.spram)
+        return Cost(
+            self.lc + other.lc,
+            self.ebr + other.ebr,
+            self.dsp + other.dsp,
+            self.spram + other.spram,
+            self.surplus + other.surplus,
+        )
 
 
 def counter_bits(count: int) -> int:

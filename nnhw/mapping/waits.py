@@ -22,8 +22,6 @@ MOST_RELAXED = 3
 """Layers whose line buffers are tried otherwise where engines wait: the busiest ones."""
 MOST_TRIALS = 16
 """Accelerators that are tried for that."""
-RELAXED = 1.04
-"""Logic cells that they may take, as a multiple of those that a mapping may be estimated to take."""
 
 
 def waits(found: Accelerator) -> bool:
@@ -36,10 +34,10 @@ def without_waits(space: DesignSpace, placed: Sequence[Folding], found: Accelera
     """Return the accelerator with other line buffers for its busiest layers, where engines wait and that helps."""
     if not waits(found):
         return found
-    best, relaxed = found, replace(budget, lc=RELAXED * budget.lc)
-    for trial in _other_buffers(space, placed, relaxed)[:MOST_TRIALS]:
+    best = found
+    for trial in _other_buffers(space, placed, budget)[:MOST_TRIALS]:
         accelerator = space.accelerator(trial, found.board)
-        fits = not relaxed.excess(accelerator_cost(accelerator, space.family))
+        fits = not budget.excess(accelerator_cost(accelerator, space.family))
         if fits and accelerator.schedule.interval_cycles < best.schedule.interval_cycles:
             best = accelerator
             if not waits(best):

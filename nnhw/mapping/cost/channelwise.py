@@ -31,7 +31,8 @@ def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
             addresses = counter_lc(config.chunks, family) + register_lc(2 * counter_bits(config.chunks), family) + 1
             total += Cost(addresses, family.block_rams(config.chunks, lanes * raw))
         else:
-            total += Cost(register_lc(lanes * raw * max(0, config.chunks - 1), family))
+            ring = lanes * raw * max(0, config.chunks - 1)
+            total += Cost(register_lc(ring, family), surplus=0 if family.flip_flop_packs else ring)
     if config.weight is not None:
         depth = config.steps * config.chunks
         total += Cost(counter_lc(depth, family) + register_lc(config.i_lanes * config.activation.bits, family))

@@ -16,9 +16,10 @@ def convert_cost(config: ConvertConfig, family: Family) -> Cost:
     if family.flip_flop_packs:
         return Cost(lc=bits + 2 * count + (3 if config.o_lanes > config.i_lanes else 4))
     if config.o_lanes > config.i_lanes:
-        return Cost(lc=count + 3)
+        return Cost(lc=count + 3, surplus=bits)
     # Measured: the condition to load ends up in the multiplexer of each bit.
-    return Cost(lc=bits + 4 if ratio == 2 else 3 * bits + 4 * count - 2)
+    chosen = 4 if ratio == 2 else 2 * bits + 4 * count - 2
+    return Cost(lc=bits + chosen, surplus=-chosen)
 
 
 def pool_cost(config: PoolConfig, family: Family) -> Cost:
@@ -29,7 +30,8 @@ def pool_cost(config: PoolConfig, family: Family) -> Cost:
         compare = config.lanes * (adder_lc(config.element.bits, family) + register_lc(config.element.bits, family))
     ring = bits + register_lc(bits * config.chunks, family)
     counters = counter_lc(config.chunks, family) + counter_lc(config.taps, family)
-    return Cost(lc=ring + compare + counters + 4)
+    surplus = 0 if family.flip_flop_packs else bits * (config.chunks + 1) - ring - compare
+    return Cost(lc=ring + compare + counters + 4, surplus=surplus)
 
 
 def pad_cost(config: PadConfig, family: Family) -> Cost:
