@@ -18,7 +18,7 @@ from nnhw.flow.synthesis import NETLIST, Netlist
 from nnhw.flow.toolchain import Note, find_tool, prepare, silent
 
 CIRCLING_LINES = 60
-"""Lines of the router without any progress, a thousand wires each, after which it is ended."""
+"""Lines of the router without any progress, a thousand wires or a round each, after which it is ended."""
 CROWDED = 0.9
 """Share of a device's logic cells, or blocks of a kind, beyond which they are crowded."""
 CROWDED_OPTIONS = ("--placer-heap-beta", "1")
@@ -147,8 +147,12 @@ def finds_no_place(log: str) -> bool:
 def goes_in_circles(log: str) -> bool:
     """Return whether nextpnr's router takes out as many wires as it puts in, and has done so for long.
 
-    Its lines are: iterations | wires taken out, put in | the same since the last line | remaining | seconds.
+    nextpnr has two. The lines of one are: iterations | wires taken out, put in | the same since the last line |
+    remaining | seconds. Those of the other one say how many wires still carry more than one signal.
     """
+    overused = [int(number) for number in re.findall(r"^Info: +iter=\d+ .*overused=(\d+)", log, re.MULTILINE)]
+    if len(overused) > CIRCLING_LINES and min(overused[-CIRCLING_LINES:]) >= min(overused[:-CIRCLING_LINES]):
+        return True
     lines = re.findall(r"^Info: +\d+ \|[^|]+\| +\d+ +(\d+) \| +(\d+)\|.*$", log, re.MULTILINE)[-CIRCLING_LINES:]
     return len(lines) == CIRCLING_LINES and set(lines) == {("0", lines[-1][1])}
 

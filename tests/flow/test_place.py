@@ -190,6 +190,14 @@ def test_router_goes_in_circles_only_if_nothing_moves_for_long() -> None:
     assert not goes_in_circles("Info: Routing complete.\n" * 100)
 
 
+def test_other_router_goes_in_circles_if_no_wire_more_is_settled_for_long() -> None:
+    falling = [f"Info:     iter={i} wires=5196 overused={200 - i} overuse={300 - i} archfail=NA" for i in range(100)]
+    assert not goes_in_circles("\n".join(falling))
+    still = [falling[-1]] * (CIRCLING_LINES - 1)
+    assert not goes_in_circles("\n".join(falling + still))
+    assert goes_in_circles("\n".join([*falling, *still, falling[0]]))
+
+
 def test_seed_without_places_is_lost_and_one_without_cells_is_not() -> None:
     end = "ERROR: Unable to find legal placement for all cells, design is probably at utilisation limit.\n"
     assert finds_no_place(end)
