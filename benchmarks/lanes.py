@@ -43,8 +43,8 @@ BOARDS = {"ice40": "icebreaker", "ecp5": "ulx3s_25f"}
 PACKED = ("W1A1", "W1A8", "W4A4")
 """Formats whose whole arrays nextpnr packs too, to see what the count of a netlist leaves out."""
 
-SIZES = ((8, 16), (8, 32), (16, 32), (16, 64))
-"""Cells and lanes of the binary arrays whose logic cells are sorted by what they are for."""
+SIZES = ((8, 16, 4), (8, 32, 4), (16, 32, 4), (16, 64, 4), (16, 64, 16), (8, 128, 8), (16, 128, 16))
+"""Binary arrays whose logic cells are sorted by what they are for: cells, lanes, cells that share an activation."""
 
 PARTS = (
     ("activations", re.compile(r"\blanes_\w+")),
@@ -233,13 +233,13 @@ def pack(folder: Path) -> int:
     return int(json.loads((folder / "pack.json").read_text(encoding="utf-8"))["utilization"]["ICESTORM_LC"]["used"])
 
 
-def binary_array(pe: int, simd: int) -> MatmulConfig:
+def binary_array(pe: int, simd: int, hop: int) -> MatmulConfig:
     """Return a binary array with thresholds and seeded weights in block RAM, two sums leaving a cycle."""
     rng = np.random.default_rng(1)
     weights = 2 * rng.integers(0, 2, (pe * FOLDS, simd * STEPS)) - 1
     steps = rng.integers(-SIMD, SIMD, (pe * FOLDS, 1))
     thresholds = Thresholds(steps, np.zeros(pe * FOLDS, dtype=bool), BIPOLAR)
-    return MatmulConfig(pe, simd, 4, 2, weights, BIPOLAR, BIPOLAR, thresholds, vectors=1)
+    return MatmulConfig(pe, simd, hop, 2, weights, BIPOLAR, BIPOLAR, thresholds, vectors=1)
 
 
 def serial(form: Format, family: str, folder: Path) -> float | None:
@@ -258,11 +258,11 @@ def serial(form: Format, family: str, folder: Path) -> float | None:
 def sizes(folder: Path) -> list[dict[str, Any]]:
     """Return binary arrays of several sizes on iCE40: logic cells per product as nextpnr packs them, and by part."""
     rows = []
-    for pe, simd in SIZES:
-        config, products = binary_array(pe, simd), pe * simd
+    for pe, simd, hop in SIZES:
+        config, products = binary_array(pe, simd, hop), pe * simd
         used = packed(MatmulEngine(config), folder)
         per_product = {part: round(number / products, 2) for part, number in sorted(parts(folder).items())}
-        rows.append({"pe": pe, "simd": simd, "packed": round(used / products, 2), "parts": per_product})
+        rows.append({"pe": pe, "simd": simd, "hop": hop, "packed": round(used / products, 2), "parts": per_product})
     return rows
 
 
@@ -303,4 +303,5 @@ def show(row: Mapping[str, Any]) -> None:
         print(line.rstrip())
     for size in row.get("sizes", ()):
         found = ", ".join(f"{part} {number:.2f}" for part, number in size["parts"].items())
-        print(f"W1A1 {size['pe']} x {size['simd']} on ice40, with thresholds: packed {size['packed']:.2f} ({found})")
+        shape = f"{size['pe']} x {size['simd']}, {size['hop']} cells a hop"
+        print(f"W1A1 {shape} on ice40, with thresholds: packed {size['packed']:.2f} ({found})")
