@@ -154,11 +154,7 @@ ECP5 = FlowFamily(
     layout=("config", "--textcfg"),
     device_options=lambda board: (f"--{board.device}", "--package", board.package, "--speed", board.speed),
     # The option above costs here: 93.2 MHz instead of 104.4 (`mnist_mlp`, one seed).
-    #
-    # nextpnr's first router takes ever longer for the last wires: of `resnet8_w4a4` on an 85F, which takes 28 % of the
-    # logic and nearly all DSP blocks, it had 1,046 of 121,243 left after 12 minutes and 674 after 28. The second one
-    # routed all in 3.6.
-    place_options=("--router", "router2"),
+    place_options=(),
     pack_options=("--compress",),
     bitstream="design.bit",
 )

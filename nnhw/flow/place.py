@@ -19,6 +19,15 @@ from nnhw.flow.toolchain import Note, find_tool, prepare, silent
 
 CIRCLING_LINES = 60
 """Lines of the router without any progress, a thousand wires or a round each, after which it is ended."""
+CRAWLING_S = 60
+"""Seconds that the router takes for a thousand wires, after which it is ended: each further thousand takes longer."""
+OTHER_ROUTER = ("--router", "router2")
+"""Options that take the place of a router that comes to no end.
+
+nextpnr's first router gives higher clocks: `mlp784_w8a8` on an ECP5-25F, seed 1, is placed for 108.0 MHz, of which
+101.7 are left, with the second router 95.3. But of `resnet8_w4a4` on an 85F it had 1,046 of 121,243 wires to go after 12
+minutes, and 674 after 28; the second one routed all in 3.6, with 81.7 MHz left of 87.3.
+"""
 CROWDED = 0.9
 """Share of a device's logic cells, or blocks of a kind, beyond which they are crowded."""
 CROWDED_OPTIONS = ("--placer-heap-beta", "1")
@@ -84,8 +93,9 @@ def place_seeds(
 ) -> Iterator[Placement]:
     """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
 
-    Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`. A
-    seed at which cells find no place, or the router goes in circles, has none.
+    Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`.
+    Where the router comes to no end, nextpnr's other one follows. A seed at which cells find no place, or neither
+    router comes to an end, has no placement.
 
     Parameters
     ----------
@@ -111,28 +121,34 @@ def place_seeds(
         )
         if not cache.fetch(keys[seed], folder):
             commands[seed] = replace(tool.command(options, folder, f"seed{seed}.log"), is_stuck=is_lost)
+
+    def keep(seed: int) -> None:
+        if _is_placed(folder, seed):
+            cache.store(keys[seed], folder, [f"seed{seed}.{kind}" for kind in (family.layout[0], "json", "log")])
+
     finished = _succeed(commands, jobs, board)
-    done, full = set[int](), []
+    ended, full = set[int](), []
     for seed in seeds:
-        while seed in commands and seed not in done:
-            other = next(finished)
-            done.add(other)
-            if (folder / f"seed{other}.json").exists():
-                cache.store(keys[other], folder, [f"seed{other}.{kind}" for kind in (family.layout[0], "json", "log")])
-        if (folder / f"seed{seed}.json").exists():
+        while seed in commands and seed not in ended:
+            ended.add(other := next(finished))
+            keep(other)
+        if not _is_placed(folder, seed) and not finds_no_place(_read_log(folder, seed)):
+            note(f"seed {seed}: the router comes to no end; nextpnr's other router takes over")
+            run(replace(commands[seed], argv=(*commands[seed].argv, *OTHER_ROUTER)))
+            keep(seed)
+        if _is_placed(folder, seed):
             yield read_placement(folder, seed, clock_hz, family)
         else:
-            log = (folder / f"seed{seed}.log").read_text(encoding="utf-8", errors="replace")
+            log = _read_log(folder, seed)
             full += [line for line in error_lines(log) if finds_no_place(line)][:1]
-            why = "cells find no place" if finds_no_place(log) else "the router goes in circles"
-            note(f"seed {seed} is given up: {why}")
+            note(f"seed {seed} is given up: {'cells find no place' if finds_no_place(log) else 'it is not routed'}")
     if len(full) == len(seeds):
         raise BuildError(_too_large(board, full[0]))
 
 
 def is_lost(log: str) -> bool:
     """Return whether nothing comes of a seed, while others may do."""
-    return finds_no_place(log) or goes_in_circles(log)
+    return finds_no_place(log) or goes_in_circles(log) or crawls(log)
 
 
 def finds_no_place(log: str) -> bool:
@@ -147,14 +163,25 @@ def finds_no_place(log: str) -> bool:
 def goes_in_circles(log: str) -> bool:
     """Return whether nextpnr's router takes out as many wires as it puts in, and has done so for long.
 
-    nextpnr has two. The lines of one are: iterations | wires taken out, put in | the same since the last line |
-    remaining | seconds. Those of the other one say how many wires still carry more than one signal.
+    nextpnr has two. The lines of the first are: iterations | wires taken out, put in | the same since the last line |
+    remaining | seconds. Those of the second say how many wires still carry more than one signal.
     """
     overused = [int(number) for number in re.findall(r"^Info: +iter=\d+ .*overused=(\d+)", log, re.MULTILINE)]
     if len(overused) > CIRCLING_LINES and min(overused[-CIRCLING_LINES:]) >= min(overused[:-CIRCLING_LINES]):
         return True
-    lines = re.findall(r"^Info: +\d+ \|[^|]+\| +\d+ +(\d+) \| +(\d+)\|.*$", log, re.MULTILINE)[-CIRCLING_LINES:]
+    lines = [(put_in, remaining) for put_in, remaining, _ in _router_lines(log)[-CIRCLING_LINES:]]
     return len(lines) == CIRCLING_LINES and set(lines) == {("0", lines[-1][1])}
+
+
+def crawls(log: str) -> bool:
+    """Return whether nextpnr's first router took very long for its last thousand wires."""
+    return any(float(seconds) > CRAWLING_S for _, _, seconds in _router_lines(log)[-1:])
+
+
+def _router_lines(log: str) -> list[tuple[str, str, str]]:
+    """Return what the first router's lines say: wires put in since the last line, remaining ones, seconds for them."""
+    line = r"^Info: +\d+ \|[^|]+\| +\d+ +(\d+) \| +(\d+)\| +([\d.]+) +[\d.]+\|$"
+    return re.findall(line, log, re.MULTILINE)
 
 
 def is_crowded(taken: Resources, given: Resources) -> bool:
@@ -230,6 +257,14 @@ def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterat
         if any("no BELs remaining" in line for line in failure.lines):
             raise BuildError(_too_large(board, failure.lines[0])) from failure
         raise
+
+
+def _is_placed(folder: Path, seed: int) -> bool:
+    return (folder / f"seed{seed}.json").exists()
+
+
+def _read_log(folder: Path, seed: int) -> str:
+    return (folder / f"seed{seed}.log").read_text(encoding="utf-8", errors="replace")
 
 
 def _too_large(board: Board, line: str) -> str:

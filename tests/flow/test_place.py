@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nnhw.flow.family import ECP5, ICE40
 from nnhw.flow.place import (
     CIRCLING_LINES,
     Hop,
+    crawls,
     describe_path,
     finds_no_place,
     goes_in_circles,
@@ -29,6 +31,7 @@ from nnhw.flow.place import (
     read_placement,
 )
 from nnhw.flow.synthesis import Netlist, synthesize
+from nnhw.flow.toolchain import Tool
 from tests.flow.designs import RomDevice, ShiftDevice, top_of
 
 BOARD = load_board("icebreaker")
@@ -188,6 +191,40 @@ def test_router_goes_in_circles_only_if_nothing_moves_for_long() -> None:
         "\n".join([*lines, lines[0].replace("1000     0 |      9171", " 900   100 |      9071")])
     )
     assert not goes_in_circles("Info: Routing complete.\n" * 100)
+
+
+ROUTER = """
+import pathlib, sys, time
+seed, lines = sys.argv[sys.argv.index("--seed") + 1], "Info:     161000 |    21417     129985 |  266   633 |      1046|"
+first = "--router" not in sys.argv
+print(lines + ("     205.16     718.64|" if first else "       0.10       0.20|"), flush=True)
+time.sleep(60 * first)
+pathlib.Path(f"seed{seed}.asc").write_text("laid out")
+pathlib.Path(f"seed{seed}.json").write_text(pathlib.Path("seed4.json").read_text())
+"""
+"""Stands for nextpnr: its first router crawls, its second one routes."""
+
+
+def test_second_router_takes_over_where_the_first_one_crawls(
+    netlist: Netlist, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_report(netlist.folder, 50.0, [])
+    monkeypatch.setattr(place, "find_tool", lambda name: Tool(name, "path", "1", (sys.executable, "-c", ROUTER)))
+    monkeypatch.setattr(place, "prepare", lambda tool, note: None)
+    cache, notes = Cache(tmp_path / "cache"), list[str]()
+    for expected in (["seed 1: the router comes to no end; nextpnr's other router takes over"], []):
+        found = list(place_seeds(netlist, "", BOARD, CLOCK_HZ, [1], cache=cache, note=notes.append))
+        assert [(placement.seed, placement.fmax_hz) for placement in found] == [(1, 50e6)]
+        assert notes == expected
+        notes.clear()
+        (netlist.folder / "seed1.json").unlink()
+
+
+def test_router_crawls_only_if_its_last_wires_take_long() -> None:
+    line = "Info:     161000 |    21417     129985 |  266   633 |      1046|     {}     718.64|\n"
+    assert crawls(line.format("205.16"))
+    assert not crawls(line.format("205.16") + line.format("7.16"))
+    assert not crawls("Info: Routing complete.\n")
 
 
 def test_other_router_goes_in_circles_if_no_wire_more_is_settled_for_long() -> None:
