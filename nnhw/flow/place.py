@@ -25,8 +25,8 @@ OTHER_ROUTER = ("--router", "router2")
 """Options that take the place of a router that comes to no end.
 
 nextpnr's first router gives higher clocks: `mlp784_w8a8` on an ECP5-25F, seed 1, is placed for 108.0 MHz, of which
-101.7 are left, with the second router 95.3. But of `resnet8_w4a4` on an 85F it had 1,046 of 121,243 wires to go after 12
-minutes, and 674 after 28; the second one routed all in 3.6, with 81.7 MHz left of 87.3.
+101.7 are left, with the second router 95.3. But of `resnet8_w4a4` on an 85F it had 1,046 of 121,243 wires to go after
+12 minutes, and 674 after 28; the second one routed all in 3.6, with 81.7 MHz left of 87.3.
 """
 CROWDED = 0.9
 """Share of a device's logic cells, or blocks of a kind, beyond which they are crowded."""
