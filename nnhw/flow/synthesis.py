@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -39,7 +39,8 @@ class Memory:
     name: its path.
     depth, bits: words, and their width after unused bits were removed.
     planned: it was described as block RAM.
-    ebr: block RAMs that it became; 0: it is logic.
+    ebr: block RAMs that it is.
+    mapped: it became block RAM. Where `ebr` is 0, synthesis found later that nothing depends on it; else it is logic.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Memory:
     bits: int
     planned: bool
     ebr: int
+    mapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,8 @@ def read_netlist(folder: Path, family: FlowFamily) -> Netlist:
         name.rsplit(".", 2)[0] for name, cell in design["cells"].items() if cell["type"].startswith(family.block_rams)
     )
     cells = Counter(cell["type"] for cell in design["cells"].values())
-    memories = parse_memories((folder / _MEMORIES).read_text(encoding="utf-8"), blocks)
+    log = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+    memories = parse_memories((folder / _MEMORIES).read_text(encoding="utf-8"), blocks, mapped_memories(log))
     return Netlist(folder, cells, memories, family, unclocked_cells(design["cells"]))
 
 
@@ -205,12 +208,18 @@ def unclocked_cells(cells: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def parse_memories(dump: str, blocks: Mapping[str, int]) -> tuple[Memory, ...]:
+def mapped_memories(log: str) -> frozenset[str]:
+    """Return the memories that yosys says it has made block RAM of."""
+    return frozenset(re.findall(r"^mapping memory top\.(\S+) via \S+$", log, re.MULTILINE))
+
+
+def parse_memories(dump: str, blocks: Mapping[str, int], mapped: Collection[str] = frozenset()) -> tuple[Memory, ...]:
     """Return the memories in a dump of memory cells.
 
     Parameters
     ----------
     blocks: block RAMs by the name of the memory.
+    mapped: memories that became block RAM.
     """
     found = []
     planned = False
@@ -222,7 +231,8 @@ def parse_memories(dump: str, blocks: Mapping[str, int]) -> tuple[Memory, ...]:
         assert depth is not None
         assert bits is not None
         planned = 'attribute \\ram_style "block"' in text
-        found.append(Memory(name[1], int(depth[1]), int(bits[1]), planned, blocks.get(name[1], 0)))
+        ebr = blocks.get(name[1], 0)
+        found.append(Memory(name[1], int(depth[1]), int(bits[1]), planned, ebr, name[1] in mapped))
     return tuple(sorted(found, key=lambda memory: memory.name))
 
 
@@ -242,7 +252,7 @@ def check_memories(
     ------
     BuildError: one that was planned as block RAM is logic, or the total is another; names them.
     """
-    in_logic = [memory for memory in netlist.memories if memory.planned and not memory.ebr]
+    in_logic = [memory for memory in netlist.memories if memory.planned and not (memory.ebr or memory.mapped)]
     if in_logic:
         names = ", ".join(f"'{memory.name}' ({memory.depth} x {memory.bits} bits)" for memory in in_logic)
         raise BuildError(f"synthesis put memory into logic that was planned as block RAM: {names}; {_MEMORY_REMEDY}")

@@ -58,6 +58,34 @@ class ConstantDevice(wiring.Component):
         return m
 
 
+class MaskedDevice(wiring.Component):
+    """Sends the parity of a memory, each bit of which counts only where a ROM has a 1; it has none."""
+
+    def __init__(self) -> None:
+        super().__init__({"rx": In(1), "tx": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.mask = mask = block_ram(512, 8, [0] * 512)
+        m.submodules.buffer = buffer = block_ram(512, 8)
+        count = Signal(9)
+        kept, reader, writer = mask.read_port(), buffer.read_port(), buffer.write_port()
+        m.d.sync += [count.eq(count + self.rx), self.tx.eq((kept.data & reader.data).xor() ^ count[-1])]
+        m.d.comb += [kept.addr.eq(count), reader.addr.eq(count), writer.addr.eq(~count)]
+        m.d.comb += [writer.en.eq(self.rx), writer.data.eq(count)]
+        return m
+
+
+@pytest.mark.parametrize("name", ["icebreaker", "ulx3s_25f"])
+def test_synthesize_takes_a_memory_of_which_it_finds_late_that_nothing_depends_on_it(name: str, tmp_path: Path) -> None:
+    board, notes = load_board(name), []
+    netlist = synthesize(top_of(MaskedDevice(), board).rtlil, board, tmp_path, planned_ebr=2, note=notes.append)
+    assert netlist.resources.ebr == 0
+    assert notes[-1] == (
+        "block RAMs that synthesis left out, because what they hold changes nothing: 'device.buffer' 1, 'device.mask' 1"
+    )
+
+
 def test_declared_memories_are_found_in_all_modules() -> None:
     assert declared_memories(top_of(ConstantDevice(), BOARD).rtlil) == DECLARED
 
