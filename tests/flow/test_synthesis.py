@@ -22,7 +22,7 @@ from nnhw.mapping.family import FAMILIES
 from tests.flow.designs import ProductDevice, RomDevice, top_of
 
 BOARD = load_board("icebreaker")
-ROM = Memory("device.rom", 512, 8, planned=True, ebr=1)
+ROM = Memory("device.rom", 512, 8, planned=True, ebr=1, mapped=True)
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def test_synthesize_takes_a_memory_of_which_it_finds_late_that_nothing_depends_o
     netlist = synthesize(top_of(MaskedDevice(), board).rtlil, board, tmp_path, planned_ebr=2, note=notes.append)
     assert netlist.resources.ebr == 0
     assert notes[-1] == (
-        "block RAMs that synthesis left out, because what they hold changes nothing: 'device.buffer' 1, 'device.mask' 1"
+        "block RAMs that synthesis left out, because what they hold changes nothing: 'device.mask' 1, 'device.buffer' 1"
     )
 
 
