@@ -8,13 +8,13 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.mapping.cost.memories import memory_cost
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, control_cost, counter_bits, counter_lc, register_lc
 
 
 def fork_cost(config: ForkConfig, family: Family) -> Cost:
     """Return the cost of a fork: one register, and a bit for each output."""
     own = 2 * config.outputs if family.flip_flop_packs else 2 * config.outputs**2 - 2
-    return Cost(lc=register_lc(config.lanes * config.bits, family) + own)
+    return control_cost(register_lc(config.lanes * config.bits, family) + own, family)
 
 
 def fifo_cost(config: FifoConfig, family: Family) -> Cost:
@@ -30,7 +30,7 @@ def fifo_cost(config: FifoConfig, family: Family) -> Cost:
     else:
         counters = max(23.0, 2 * counter_lc(words, family) + adder_lc(level, family) + 2 * level + 3)
     if config.in_block_ram or config.large:
-        return Cost(lc=counters) + memory_cost(words, width, config.large, family)
+        return control_cost(counters, family) + memory_cost(words, width, config.large, family)
     if family.flip_flop_packs:
         return Cost(lc=counters + words * (2 * width + 1) - width)
     return Cost(lc=counters + (words + 1) // 2 * width)

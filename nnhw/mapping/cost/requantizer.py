@@ -98,9 +98,7 @@ def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], fami
         register_lc(bits + level + 1, family) + _compare_lc(bits, family) for level in range(search.levels)
     )
     own += lanes * search.levels
-    words = _constants(search_roms(search, raw, lanes), family)
-    # Measured: where LUTs join to wider ones, both words that the last comparison chooses from are looked up.
-    return Cost(own + (words.lc if family.wide_luts > 1 else 0)) + words
+    return Cost(own) + _constants(search_roms(search, raw, lanes), family)
 
 
 def _product_cost(product: Product, lanes: int, depth: int, family: Family) -> Cost:

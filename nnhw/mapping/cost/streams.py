@@ -6,7 +6,7 @@ from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import Cost, adder_lc, control_cost, counter_bits, counter_lc, register_lc
 
 
 def convert_cost(config: ConvertConfig, family: Family) -> Cost:
@@ -17,9 +17,7 @@ def convert_cost(config: ConvertConfig, family: Family) -> Cost:
         return Cost(lc=bits + 2 * count + (3 if config.o_lanes > config.i_lanes else 4))
     if config.o_lanes > config.i_lanes:
         return Cost(lc=count + 3, surplus=bits)
-    # Measured: the condition to load ends up in the multiplexer of each bit.
-    chosen = 4 if ratio == 2 else 2 * bits + 4 * count - 2
-    return Cost(lc=bits + chosen, surplus=-chosen)
+    return Cost(lc=bits + 4)
 
 
 def pool_cost(config: PoolConfig, family: Family) -> Cost:
@@ -39,13 +37,15 @@ def pad_cost(config: PadConfig, family: Family) -> Cost:
     chunks, (top, left) = config.chunks, config.before
     spans = ((top, config.height, config.o_height), (left * chunks, config.width * chunks, config.o_width * chunks))
     counters = sum(
-        counter_lc(total)
+        counter_lc(total, family)
         + 2
         + sum(_limit_lc(limit, counter_bits(total)) for limit in (before, before + size) if limit < total)
         for before, size, total in spans
         if total > 1
     )
-    return Cost(lc=config.lanes * config.bits + counters + 5)
+    bits = config.lanes * config.bits
+    # What stands for a pixel of the border is in the reset of ECP5's flip-flops.
+    return control_cost(register_lc(bits, family) + counters + 5, family)
 
 
 def _limit_lc(limit: int, bits: int) -> int:
