@@ -23,6 +23,8 @@ from nnhw.mapping.schedule import into_large_ram
 from nnhw.mapping.waits import waits, without_waits
 
 MOST_ROUNDS = 5
+LEAST_ROOM = 0.01
+"""Share of the logic that is left at least for what is known only with the whole, where a mapping is too large."""
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """What a block RAM is worth, as multiples of the family's usual price, in the order in which they are tried."""
 BUSY = (0.2, 0.6, 0.9)
@@ -137,7 +139,8 @@ class Mapper:
             if not over.lc and not over.ebr:
                 return without_waits(self.space, placed, accelerator, stretched)
             # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
-            left = replace(left, lc=left.lc - over.lc, ebr=left.ebr - over.ebr)
+            least = LEAST_ROOM * budget.lc if over.lc else 0.0
+            left = replace(left, lc=left.lc - max(over.lc, least), ebr=left.ebr - over.ebr)
         raise MappingError(
             f"the network does not fit: with the FIFOs between its engines there are {stretched.excess(total)}; use "
             "fewer channels or fewer bits, a slower --target-fps, or a board with more resources ('nnhw boards')"
