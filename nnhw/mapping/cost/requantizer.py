@@ -25,7 +25,7 @@ from nnhw.engines.requantize import (
 from nnhw.ir.types import IntType
 from nnhw.mapping.cost.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
 from nnhw.mapping.family import ICE40, Family
-from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import Cost, adder_lc, control_cost, counter_bits, counter_lc, register_lc
 
 COMPARE = 1.7
 """Logic cells of a bit of a comparison: its carry, and the LUT that inverts a bit of a constant."""
@@ -86,7 +86,7 @@ def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in
     turned = thresholds.code.bits if thresholds.descending.any() else 0
     own = lanes * (levels * _compare_lc(bits, family, depth == 1) + (levels - 1) * 1.5 + turned)
     own += counter_lc(depth, family) + 2 if depth > 1 else 0
-    return Cost(own) + _constants(threshold_roms(thresholds, (low, high), lanes, in_logic), family)
+    return control_cost(own, family) + _constants(threshold_roms(thresholds, (low, high), lanes, in_logic), family)
 
 
 def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
@@ -98,7 +98,7 @@ def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], fami
         register_lc(bits + level + 1, family) + _compare_lc(bits, family) for level in range(search.levels)
     )
     own += lanes * search.levels
-    return Cost(own) + _constants(search_roms(search, raw, lanes), family)
+    return control_cost(own, family) + _constants(search_roms(search, raw, lanes), family)
 
 
 def _product_cost(product: Product, lanes: int, depth: int, family: Family) -> Cost:
