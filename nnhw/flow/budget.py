@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig
@@ -43,13 +44,29 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
         dsp=board.resources.dsp,
         spram=board.resources.spram,
     )
-    interval = target_interval(board, options)
-    mapped = map_in_style(body, board, available, family, options, interval)
+    mapped = _map_at_rate(body, board, available, family, options)
     accelerator = mapped.accelerator
-    if interval is not None and mapped.interval > interval:
-        raise MappingError(_too_slow(accelerator, board, options))
     facts = {"resources": estimate(accelerator, family, board.resources.spram > 0), "board": dataclasses.asdict(board)}
     return mapped, facts | {"style": {"name": mapped.style, "why": mapped.why, "memory": memory_map(mapped)}}
+
+
+def _map_at_rate(body: Graph, board: Board, available: Budget, family: Family, options: Options) -> Mapped:
+    """Return the mapping that reaches the rate asked for, or where none was, the fastest.
+
+    Raises
+    ------
+    MappingError: it does not fit; or nothing that fits is so fast, with the rate of the fastest.
+    """
+    interval = target_interval(board, options)
+    if interval is not None:
+        with suppress(MappingError):  # at this rate; the fastest may fit all the same
+            mapped = map_in_style(body, board, available, family, options, interval)
+            if mapped.interval <= interval:
+                return mapped
+    fastest = map_in_style(body, board, available, family, options, None)
+    if interval is not None and fastest.interval > interval:
+        raise MappingError(_too_slow(fastest.accelerator, board, options))
+    return fastest
 
 
 def memory_map(mapped: Mapped) -> list[dict[str, Any]] | None:
@@ -104,5 +121,5 @@ def _too_slow(accelerator: Accelerator, board: Board, options: Options) -> str:
     return (
         f"--target-fps {options.target_fps:g} at {clock_hz / 1e6:g} MHz needs a frame every "
         f"{target_interval(board, options)} cycles, but the fastest mapping that fits '{board.name}' takes {interval}; "
-        f"ask for {clock_hz / interval:.0f} or fewer, a higher --clock, or a larger board"
+        f"ask for {int(clock_hz / interval)} or fewer, a higher --clock, or a larger board"
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nnhw.boards import load_board
+from nnhw.errors import MappingError
 from nnhw.flow.budget import LINK_COST, map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.style import map_in_style
@@ -26,3 +27,16 @@ def test_engines_get_what_the_link_and_the_placer_leave(name: str, spare: int, m
     board = load_board(name)
     map_on_board(make_body((4,), IntType(0, 3), [LayerSpec(2, steps=0)]), board, Options(style="streaming"))
     assert taken[0].ebr == board.resources.ebr - LINK_COST[board.family].ebr - spare
+
+
+@pytest.mark.parametrize("style", ["auto", "streaming"])
+def test_rate_that_nothing_reaches_is_refused_with_the_rate_of_the_fastest_mapping(style: str) -> None:
+    board, body = load_board("icebreaker"), make_body((64,), IntType(0, 3), [LayerSpec(48), LayerSpec(10, steps=0)])
+    fastest = map_on_board(body, board, Options(style="streaming"))[0].interval
+    rate = int(board.target_clock_hz / fastest)
+    with pytest.raises(MappingError) as caught:
+        map_on_board(body, board, Options(style=style, target_fps=2 * board.target_clock_hz))
+    assert f"the fastest mapping that fits 'icebreaker' takes {fastest}; ask for {rate:.0f} or fewer" in str(
+        caught.value
+    )
+    assert map_on_board(body, board, Options(style=style, target_fps=rate))[0].interval == fastest
