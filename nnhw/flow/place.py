@@ -94,8 +94,9 @@ def place_seeds(
     """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
 
     Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`.
-    Where the router comes to no end, nextpnr's other one follows. A seed at which cells find no place, or neither
-    router comes to an end, has no placement.
+    Where the router comes to no end, nextpnr's other one follows; what is too slow is told by the clock on the wall, so
+    that a busy machine may give other wires. A seed at which cells find no place, or neither router comes to an end,
+    has no placement.
 
     Parameters
     ----------

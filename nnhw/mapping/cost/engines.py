@@ -40,7 +40,7 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
 _BETWEEN: dict[type, float] = {ConcatConfig: 0.5, ConvertConfig: 0.4, PadConfig: 0.6, SumConfig: 0.6}
 """Share of an engine's LUTs that is left between others, where LUTs join to wider ones, across engines, too.
 
-Least squares of 70 random networks on an ECP5, whose seeds `benchmarks.estimates` leaves out.
+Rounded from least squares of 70 random networks on an ECP5, whose seeds `benchmarks.estimates` leaves out.
 """
 
 
