@@ -51,6 +51,7 @@ class ArrayConfig:
     dsp: products are made in DSP blocks.
     dsp_lanes: without `dsp`, so many lanes have their products in DSP blocks all the same; programs do not see it.
     requantizing: multiplication and addition in logic or in a DSP block of the iCE40, or comparisons with the steps.
+    weight_stream: records of one position may multiply while their weights come, which need no cache then.
 
     Raises
     ------
@@ -73,6 +74,7 @@ class ArrayConfig:
     dsp: bool = False
     requantizing: Requantizing = Requantizing.LOGIC
     dsp_lanes: int = 0
+    weight_stream: bool = False
 
     def __post_init__(self) -> None:
         problems = [
@@ -110,8 +112,9 @@ class ArrayConfig:
             )
         if self.dsp_lanes and (self.dsp or self.dsp_lanes > self.lanes or not self.can_mix):
             problems.append(f"{self.dsp_lanes} of {self.lanes} lanes cannot be in DSP blocks beside others in logic")
-        if self.words < 2 or self.rows < 1 or self.sum_bits < 2:
-            problems.append("it needs at least 2 words, 1 row and sums of 2 bits")
+        least = 1 + self.weight_stream
+        if self.words < 2 or self.rows < least or self.sum_bits < 2:
+            problems.append(f"it needs at least 2 words, {least} row{'s' * (least - 1)} and sums of 2 bits")
         return problems
 
     @property
@@ -231,6 +234,8 @@ class ArrayConfig:
         """CRC-32 of all this: programs say for which array they are made."""
         fields = dataclasses.asdict(self)
         del fields["dsp_lanes"]
+        if not self.weight_stream:  # programs are those of arrays that know nothing of it
+            del fields["weight_stream"]
         document = json.dumps([ENGINE_VERSION, fields], sort_keys=True)
         return zlib.crc32(document.encode())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.engines.shared.program import SharedConfig
-from nnhw.engines.shared.records import Compute, Emit, Fill, Record, descriptor_words, record_words
+from nnhw.engines.shared.records import Compute, Emit, Fill, Record, descriptor_words, fetched_words
 
 FETCH_LATENCY = 2
 """Cycles from the read of a word to its arrival."""
@@ -74,11 +74,43 @@ def record_cycles(record: Record, array: ArrayConfig) -> RecordCycles:
     if not isinstance(record, Compute):
         fetch = descriptor_words(array) + FETCH_LATENCY + 1
         return RecordCycles(fetch, 0, transfer_cycles(record, array) + 1 + 2 * POINT_CYCLES)
-    fetch = record_words(record, array) + FETCH_LATENCY + 1
+    fetch = fetched_words(record, array) + FETCH_LATENCY + 1
     busy = record.positions * record.words * record.steps
     lead = int(record.gap == 0)  # the first position has one idle cycle in front at least
-    other = record.positions * record.gap + lead + 2 * POINT_CYCLES + tail_cycles(array)
+    idle = record.positions * (record.gap + position_cycles(record, array)) - busy
+    other = idle + lead + 2 * POINT_CYCLES + tail_cycles(array)
     return RecordCycles(fetch, busy, other + raw_cycles(record, array))
+
+
+def position_cycles(record: Compute, array: ArrayConfig) -> int:
+    """Return the cycles of one position of a record, behind its gap."""
+    if record.streamed:
+        return stream_cycles(record.words, record.steps, array)
+    return record.words * record.steps
+
+
+def stream_cycles(words: int, steps: int, array: ArrayConfig) -> int:
+    """Return the cycles of a position whose weights come meanwhile, from the first word of them to the last step.
+
+    The memory gives a word of weights a cycle, but for the cycles in which it gives activations: `stream_lead` cycles
+    behind the first step of those before.
+
+    Parameters
+    ----------
+    words, steps: of activations, and cycles in which the array multiplies each.
+    """
+    reads, lead = steps * array.row_words, stream_lead(array)
+    if reads < lead:
+        return words + (words - 1) // lead * lead
+    return words * reads + words - ((steps - 1) * array.row_words < lead)
+
+
+def stream_lead(array: ArrayConfig) -> int:
+    """Return the cycles from a row's last word to the activations that it is multiplied with, at the memory's port.
+
+    Lanes in logic take weights a cycle later than activations.
+    """
+    return 2 if array.dsp else 1
 
 
 def transfer_cycles(record: Fill | Emit, array: ArrayConfig) -> int:

@@ -9,6 +9,7 @@ from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import (
     POINT_CYCLES,
     finish_latency,
+    position_cycles,
     program_cycles,
     record_cycles,
     tail_cycles,
@@ -63,7 +64,7 @@ def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
 def _raw_actions(record: Compute, fetch: int, array: ArrayConfig) -> Iterator[Action]:
     """Yield the actions of a record whose sums leave; a position begins when those of the one before have left."""
     count, finish, gap = record.channels[1] * record.raw, finish_latency(array), max(record.gap, 1)
-    sent, work = finish + count, record.words * record.steps + finish
+    sent, work = finish + count, position_cycles(record, array) + finish
     for position in range(record.positions):
         idle = max(gap, sent) - sent if position else fetch + POINT_CYCLES + gap - 1
         yield Action("wait", idle + work)

@@ -129,6 +129,7 @@ class Compute:
     steps: cycles spent on a word; channelwise 1.
     source_slice: granule in the word that is read, channelwise.
     hold: all taps have the same row of weights.
+    streamed: its one position is computed while the weights come, a row in each step; they are not kept.
     gap: idle cycles in front of each position.
     shift: index into the array's shifts.
     even, parity: a number without fraction whose sum with the parity is odd counts as one less.
@@ -159,6 +160,7 @@ class Compute:
     steps: int = 1
     source_slice: int = 0
     hold: bool = False
+    streamed: bool = False
     gap: int = 0
     shift: int = 0
     even: bool = False
@@ -233,6 +235,7 @@ def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
             place += bits
         holes += [(max(low, place), low + word) for low in range(place // word * word, end, word)]
     sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
+    sizes |= {"streamed": 1} if array.weight_stream else {}
     sizes |= {f"{name}_count": WINDOW_BITS if name in LOOPS[1:5] else COUNT_BITS for name in LOOPS}
     sizes |= {"height": COUNT_BITS, "width": COUNT_BITS}
     sizes |= {"rows": 11, "gap": 8, "border": code, "low": code, "high": code, "outputs": 7, "steps": 6}
@@ -281,11 +284,25 @@ def descriptor_words(array: ArrayConfig) -> int:
 
 def record_words(record: Record, array: ArrayConfig) -> int:
     """Return the memory words of a record."""
+    return fetched_words(record, array) + streamed_words(record, array)
+
+
+def fetched_words(record: Record, array: ArrayConfig) -> int:
+    """Return the words of a record that come before its work."""
     head = descriptor_words(array)
     if not isinstance(record, Compute):
         return head
     constants = 0 if record.factor is None else array.lanes // array.constant_lanes * array.constant_words
-    return head + constants + len(record.weights) * (array.channelwise_words if record.channelwise else array.row_words)
+    return head + constants + (0 if record.streamed else _row_words(record, array))
+
+
+def streamed_words(record: Record, array: ArrayConfig) -> int:
+    """Return the words of a record that come during its work."""
+    return _row_words(record, array) if isinstance(record, Compute) and record.streamed else 0
+
+
+def _row_words(record: Compute, array: ArrayConfig) -> int:
+    return len(record.weights) * (array.channelwise_words if record.channelwise else array.row_words)
 
 
 def values(record: Record, last: bool, array: ArrayConfig) -> dict[str, int]:
@@ -300,6 +317,8 @@ def values(record: Record, last: bool, array: ArrayConfig) -> dict[str, int]:
     found |= {"steps": record.steps - 1, "steps_single": int(record.steps == 1), "rows": len(record.weights)}
     found |= {"gapless": int(record.gap == 0), "target_step": record.target_step - (array.parts - 1)}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
+    if record.streamed:
+        found |= {"streamed": 1, "rows": 0}
     for name, loop in zip(LOOPS, record.loops, strict=True):
         found |= {f"{name}_count": loop.count - 1, f"{name}_single": int(loop.count == 1)}
         found |= {f"{name}_address": loop.address}
@@ -333,6 +352,10 @@ def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0
     if isinstance(record, Compute):
         behind = _constant_words(record, array) + _weight_words(record, array)
     found = values(record, last, array) | {"next": 0 if last else place + head + len(behind)}
+    if isinstance(record, Compute) and record.streamed:
+        # The register of the target reads the weights first; one step leads from behind them to the target.
+        end = place + head + len(behind)
+        found |= {"target": end - streamed_words(record, array), "target_step": record.target - end}
     for name, value in found.items():
         low, bits = places[name]
         _check_field(record, name, value, bits, array)

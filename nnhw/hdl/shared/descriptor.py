@@ -40,6 +40,8 @@ class Descriptor(wiring.Component):
     take: in, one bit for each word of a descriptor: it is the word in `word`.
     word: in.
     written: in, strobe: a word of a pixel is written to `target`. stored: in, with it: it is the pixel's last.
+    streams: in, strobe: a word of weights is read at `target`. streamed_all: in, strobe: it was the last. Both only
+        where weights may come while a record runs.
     clear: in, strobe: a record begins.
     target: out, where the next word of a pixel is stored.
     not_low, not_high, not_height, not_width: out, complements of such fields.
@@ -50,6 +52,7 @@ class Descriptor(wiring.Component):
         self.array = array
         members = {"take": In(descriptor_words(array)), "word": In(array.word_bits), "clear": In(1)}
         members |= {"written": In(1), "stored": In(1)}
+        members |= {"streams": In(1), "streamed_all": In(1)} if array.weight_stream else {}
         fields = {_output(name): Out(shape) for name, shape in field_shapes(array).items()}
         super().__init__({**members, "target": Out(array.address_bits), **fields})
 
@@ -65,11 +68,13 @@ class Descriptor(wiring.Component):
         for name in _TARGET:
             self._load(m, name, step, len(step))
         m.d.sync += first.eq(self.take[self._word(_TARGET[0])])
+        moves, by_step, many = first | self.written, first | self.stored, self.array.parts > 1
+        if self.array.weight_stream:
+            moves, by_step, many = moves | self.streams | self.streamed_all, by_step | self.streamed_all, True
         with m.If(self.clear):
             m.d.sync += self.target.eq(0)
-        with m.Elif(first | self.written):
-            many = self.array.parts > 1
-            m.d.sync += self.target.eq(self.target + (Mux(first | self.stored, step, 1) if many else step))
+        with m.Elif(moves):
+            m.d.sync += self.target.eq(self.target + (Mux(by_step, step, 1) if many else step))
         return m
 
     def _word(self, name: str) -> int:

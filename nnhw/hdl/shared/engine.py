@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.array import ArrayConfig, Requantizing
-from nnhw.engines.shared.cycles import STEP_LATENCY, lane_latency, requantizer_latency
+from nnhw.engines.shared.cycles import STEP_LATENCY, lane_latency, requantizer_latency, stream_lead
 from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.shared.address import AddressWalker
 from nnhw.hdl.shared.constants import Constants
@@ -25,6 +25,8 @@ from nnhw.hdl.shared.steps import StepRequantizer
 from nnhw.hdl.shared.store import Collector, WriteRegister
 from nnhw.hdl.shared.transfer import Transfers
 
+READ_LATENCY = 2
+"""Cycles from a step to the read of its word of activations."""
 REQUANTIZERS: dict[Requantizing, type[Requantizer | StepRequantizer]] = {
     Requantizing.LOGIC: Requantizer,
     Requantizing.DSP: DspRequantizer,
@@ -109,6 +111,9 @@ class SharedEngine(wiring.Component):
         m.submodules.register = self.register = WriteRegister(array, array.i_lanes * array.activation_bits)
         m.submodules.transfers = self.transfers
         self.word = Signal(array.word_bits, reset_less=True)
+        # Activations have a register of their own where words of weights come between them.
+        self.codes = Signal(array.word_bits, reset_less=True) if array.weight_stream else self.word
+        self.streams = Signal() if array.weight_stream else Const(0)
         self.read, self.tap_read, self.load_word = Signal(), Signal(), Signal()
         self.outstanding, self.is_raw = Signal(), Signal()
 
@@ -146,7 +151,7 @@ class SharedEngine(wiring.Component):
             walker.not_width.eq(self.descriptor.not_width),
             walker.clear.eq(sequencer.clear & ~self.loader.body & ~register.write_word),
             walker.advance.eq(sequencer.advance | self.read | register.write_word),
-            memory.addr.eq(Mux(register.write_granule, target, walker.address)),
+            memory.addr.eq(Mux(self._at_target(), target, walker.address)),
             memory.write.eq(register.write_word | register.write_granule),
             memory.mask.eq(-1),
             memory.i_data.eq(register.word),
@@ -154,21 +159,33 @@ class SharedEngine(wiring.Component):
         if array.slices > 1:
             with m.If(register.write_granule):
                 m.d.comb += memory.mask.eq(1 << self.descriptor.target_slice[: (array.slices - 1).bit_length()])
-        m.d.sync += self.load_word.eq(self.read | sequencer.read)
+        m.d.sync += self.load_word.eq(self.read if array.weight_stream else self.read | sequencer.read)
+
+    def _at_target(self) -> Value:
+        """Return whether the memory is accessed where the descriptor's `target` points."""
+        written = self.register.write_granule
+        return written | self.streams if self.array.weight_stream else written
 
     def _fetch(self, m: Module) -> None:
         """Bring words to the block RAMs, and shift those that are used code by code."""
         array, sequencer = self.array, self.sequencer
         chunk = array.simd * array.activation_bits
         with m.If(self.load_word):
-            m.d.sync += self.word.eq(self.memory.data)
+            m.d.sync += self.codes.eq(self.memory.data)
         with m.Elif(self.lanes.step | self.transfers.shift):
-            m.d.sync += self.word.eq(self.word >> chunk)
+            m.d.sync += self.codes.eq(self.codes >> chunk)
+        row: Value = sequencer.row
+        if array.weight_stream:
+            fetched = Signal()
+            m.d.sync += fetched.eq(sequencer.read | self.streams)
+            with m.If(fetched):
+                m.d.sync += self.word.eq(self.memory.data)
+            row = row ^ self.descriptor.streamed  # the row that has just come, where they take turns
         m.d.comb += [
             self.weights.write.eq(sequencer.take_weight),
             self.weights.i_addr.eq(sequencer.row),
             self.weights.i_data.eq(self.word),
-            self.weights.addr.eq(sequencer.row),
+            self.weights.addr.eq(row),
             self.constants.take.eq(sequencer.take_constant),
             self.constants.group.eq(sequencer.major),
             self.constants.word.eq(self.word),
@@ -190,6 +207,8 @@ class SharedEngine(wiring.Component):
         ]
         m.d.comb += self.walker.entry.eq(Mux(sequencer.run, schedule.entry, sequencer.entry))
         rows = ~descriptor.hold & (schedule.tap | ~descriptor.channelwise)
+        if array.weight_stream:
+            rows &= ~descriptor.streamed
         flags = Cat(step, schedule.fresh, schedule.position, rows, schedule.tap) & step.replicate(5)
         stages = delayed(m, "stage", flags, STEP_LATENCY)
         weights = stages[STEP_LATENCY - 1 if array.dsp else STEP_LATENCY]
@@ -201,7 +220,7 @@ class SharedEngine(wiring.Component):
             sequencer.row_clear.eq(weights[2]),
             lanes.step.eq(stages[-1][0]),
             lanes.position.eq(stages[-1][2]),
-            lanes.word.eq(self.word),
+            lanes.word.eq(self.codes),
             lanes.border.eq(descriptor.border),
             lanes.channelwise.eq(descriptor.channelwise),
             lanes.source_slice.eq(descriptor.source_slice),
@@ -213,6 +232,33 @@ class SharedEngine(wiring.Component):
         if array.parts > 1:
             with m.If(lanes.step):
                 m.d.sync += lanes.part.eq(Mux(stages[-1][4], 0, lanes.part + 1))
+        if array.weight_stream:
+            self._stream(m, stages)
+
+    def _stream(self, m: Module, stages: list[Value]) -> None:
+        """Read weights while a record runs that streams them: a step is made with the last word of its row.
+
+        The port gives a word of weights in each cycle in which it gives no activations.
+        """
+        array, schedule, descriptor, sequencer = self.array, self.schedule, self.descriptor, self.sequencer
+        lead = stream_lead(array)
+        reads, word, ended = Signal(), Signal(range(max(array.row_words, 2))), Signal()
+        with m.If(~sequencer.run):
+            m.d.sync += word.eq(0)
+        with m.Elif(reads):
+            m.d.sync += word.eq(word + 1)
+        whole = word == array.row_words - 1 if array.row_words > 1 else Const(1)
+        m.d.comb += [
+            reads.eq(schedule.active & descriptor.streamed & ~stages[lead][1]),
+            schedule.go.eq(~descriptor.streamed | (reads & whole)),
+            self.streams.eq(delayed(m, "reads", reads, READ_LATENCY - lead)[-1]),
+            sequencer.streams.eq(self.streams),
+            sequencer.streamed.eq(descriptor.streamed),
+            descriptor.streams.eq(self.streams),
+            descriptor.streamed_all.eq(ended),
+        ]
+        # Behind the last read, which may come a cycle behind the last step.
+        m.d.sync += ended.eq(schedule.done & descriptor.streamed)
 
     def _results(self, m: Module) -> None:
         """Connect drain, requantizers and the way to memory."""
@@ -270,8 +316,9 @@ class SharedEngine(wiring.Component):
 
     def _requantizer(self, m: Module, unit: int) -> None:
         m.submodules[f"requantizer_{unit}"] = requantizer = self.unit(self.array)
-        for name in {"shift", "even", "parity", "not_low", "not_high"} & set(requantizer.signature.members):
-            m.d.comb += getattr(requantizer, name).eq(getattr(self.descriptor, name))
+        for name in ("shift", "even", "parity", "not_low", "not_high"):
+            if name in requantizer.signature.members:
+                m.d.comb += getattr(requantizer, name).eq(getattr(self.descriptor, name))
         for name, (_, bits) in self.constants.pieces.items():
             m.d.comb += getattr(requantizer, name).eq(getattr(self.constants, name)[unit * bits : (unit + 1) * bits])
         m.d.comb += [requantizer.sum.eq(self.drain.o_sums[unit]), self.collector.codes[unit].eq(requantizer.code)]
@@ -291,7 +338,7 @@ class SharedEngine(wiring.Component):
                 getattr(transfers, name).eq(getattr(descriptor, name))
                 for name in ("kind", "pixels", "pixels_single", "elements", "elements_single", "flip")
             ),
-            transfers.word.eq(self.word),
+            transfers.word.eq(self.codes),
             buffer.i.valid.eq(drain.o.valid | transfers.o.valid),
             buffer.i.payload.eq(Mux(transfers.emit, transfers.o.payload, drain.o.payload)),
             drain.o.ready.eq(buffer.i.ready),

@@ -20,6 +20,7 @@ class Schedule(wiring.Component):
     Members
     -------
     run: in, the record runs; while it does not, the loops start anew.
+    active: out, a step is due. go: in, it may be made. Both only where weights may come meanwhile.
     spaced: in, a position begins when the one before is no more `held`, behind one idle cycle at least. held: in.
     <loop>_count, <loop>_single, steps, steps_single, gap, gapless: in, fields of the descriptor.
     step: out, the array makes a step in this cycle.
@@ -37,12 +38,14 @@ class Schedule(wiring.Component):
         outputs = {name: Out(1) for name in ("step", "fresh", "tap", "position", "store", "done")}
         super().__init__(
             {"run": In(1), "spaced": In(1), "held": In(1), **{name: In(shapes[name]) for name in names}, **outputs}
+            | ({"active": Out(1), "go": In(1)} if array.weight_stream else {})
             | {"entry": Out(range(ENTRIES))}
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         active, ended = Signal(), Signal()
+        may_wait = self.array.weight_stream
         lasts, anew = Signal(len(LOOPS)), ~self.run
         word_end = iterations(m, "steps", self.steps, self.step, anew, self.steps_single)
         for level, name in enumerate(LOOPS):
@@ -55,7 +58,7 @@ class Schedule(wiring.Component):
             m.d.comb += lasts[level].eq(iterations(m, name, limit, ends, anew, single, wraps=wraps))
         everything = self.position & lasts[len(_TAPS) :].all()
         m.d.comb += [
-            self.step.eq(active),
+            self.step.eq(active & self.go if may_wait else active),
             self.tap.eq(word_end & lasts[0]),
             self.position.eq(Cat(word_end, lasts[: len(_TAPS)]).all()),
             self.store.eq(lasts[len(_TAPS) : len(_TAPS + _WINDOW)].all()),
@@ -66,7 +69,9 @@ class Schedule(wiring.Component):
         with m.Elif(self.step):
             m.d.sync += self.fresh.eq(word_end)
         self._entry(m, lasts)
-        self._idle(m, active, everything)
+        if may_wait:
+            m.d.comb += self.active.eq(active)
+        self._idle(m, active, self.position & self.step if may_wait else self.position, everything)
         return m
 
     def _entry(self, m: Module, lasts: Signal) -> None:
@@ -76,7 +81,7 @@ class Schedule(wiring.Component):
         m.d.sync += [inner.eq(_first(lasts[:count], 0)), outer.eq(lasts[:count].all())]
         m.d.comb += self.entry.eq(Mux(outer, _first(lasts[count:], count), inner))
 
-    def _idle(self, m: Module, active: Signal, everything: Value) -> None:
+    def _idle(self, m: Module, active: Signal, position: Value, everything: Value) -> None:
         """Add the gap in front of each position; in front of the first one there is a cycle at least."""
         count, gapless = Signal.like(self.gap, init=1), self.gapless
         reached, over = Signal(), Signal()
@@ -90,7 +95,7 @@ class Schedule(wiring.Component):
             m.d.sync += active.eq(0)
         with m.Elif(~active):
             m.d.sync += active.eq((over | gapless) & ~self.held)
-        with m.Elif(self.position):
+        with m.Elif(position):
             m.d.sync += active.eq(gapless & ~self.spaced & ~everything)
 
 

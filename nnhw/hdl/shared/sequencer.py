@@ -31,6 +31,8 @@ class Sequencer(wiring.Component):
     kind, channelwise, raw, rows, last: in, fields of the descriptor.
     done: in, strobe, behind the record's last cycle of work. ending: in, of a transfer, in the cycle before.
     waiting: in, raw results have not left.
+    streamed: in, field of the descriptor. streams: in, a word of weights is read while the record runs. Both only where
+        that may be.
     fill, emit, run: out, such a record runs; `begin`: out, strobe, a record begins. point: out, it runs right behind.
     read: out, fetch a word. entry, clear, advance: out, for the address.
     take_descriptor, take_step, take_constant, take_weight: out, one bit for each word of such a thing: it has come.
@@ -43,7 +45,9 @@ class Sequencer(wiring.Component):
         self.array = array
         shapes = field_shapes(array)
         self._majors = max(-(-descriptor_words(array) // step_words(array)), array.lanes)
-        strobes_in = ("enable", "ending", "done", "waiting", "row_step", "row_clear")
+        strobes_in = ["enable", "ending", "done", "waiting", "row_step", "row_clear"]
+        if array.weight_stream:
+            strobes_in += ["streamed", "streams"]
         strobes_out = ("fill", "emit", "run", "begin", "point", "read", "clear", "advance")
         super().__init__(
             {name: In(1) for name in strobes_in}
@@ -99,16 +103,22 @@ class Sequencer(wiring.Component):
             m.d.sync += [seek.eq(0), fetch.eq(1), self.record.eq(Mux(self.last, 0, self.record + 1))]
         with m.If(~self.enable):
             m.d.sync += [states.eq(1), second.eq(0), self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
-        self._arrivals(m, fetched)
+        self._arrivals(m, fetched, point & second)
         return m
 
-    def _arrivals(self, m: Module, fetched: Signal) -> None:
-        """Say what each fetched word is: it comes two cycles behind its read."""
+    def _arrivals(self, m: Module, fetched: Signal, starts: Value) -> None:
+        """Say what each fetched word is: it comes two cycles behind its read.
+
+        Parameters
+        ----------
+        fetched: is driven: what comes in front of the record's work has come.
+        starts: strobe, the work begins in the next cycle.
+        """
         array, each = self.array, step_words(self.array)
         phase, coming, came = Signal(len(Phase), init=1 << Phase.DESCRIPTOR), Signal(), Signal()
         most = max(each, array.constant_words, array.row_words)
         word, end, last = Signal(range(max(most, 2))), Signal(), Signal()
-        m.d.sync += [coming.eq(self.read), came.eq(coming)]
+        m.d.sync += [coming.eq(self.read | self.streams if array.weight_stream else self.read), came.eq(coming)]
         valid = came
         phases = {
             Phase.DESCRIPTOR: each,
@@ -139,6 +149,9 @@ class Sequencer(wiring.Component):
         lanes_end = self.major == array.lanes // array.constant_lanes - 1
         constants_end = valid & phase[Phase.CONSTANTS] & end & lanes_end
         filled = valid & phase[Phase.WEIGHTS] & end
+        weights: int | Value = 1 << Phase.WEIGHTS
+        if array.weight_stream:
+            weights = Mux(self.streamed, 1 << Phase.NOTHING, weights)
         m.d.comb += fetched.eq(phase[Phase.NOTHING])
         with m.If(self.begin):
             m.d.sync += [phase.eq(1 << Phase.DESCRIPTOR), self.major.eq(0), word.eq(0)]
@@ -149,25 +162,34 @@ class Sequencer(wiring.Component):
             with m.If(descriptor_end):
                 m.d.sync += [word.eq(0), self.major.eq(0), phase.eq(1 << Phase.NOTHING)]
                 with m.If(self.kind == Kind.COMPUTE):
-                    m.d.sync += phase.eq(Mux(self.raw == 0, 1 << Phase.CONSTANTS, 1 << Phase.WEIGHTS))
+                    m.d.sync += phase.eq(Mux(self.raw == 0, 1 << Phase.CONSTANTS, weights))
             with m.Elif(constants_end):
-                m.d.sync += phase.eq(1 << Phase.WEIGHTS)
+                m.d.sync += phase.eq(weights)
             with m.If(filled & last):
                 m.d.sync += phase.eq(1 << Phase.NOTHING)
+        if array.weight_stream:
+            with m.If(starts & self.streamed):
+                m.d.sync += [phase.eq(1 << Phase.WEIGHTS), word.eq(0)]
         m.d.comb += last.eq(self._row(m, self.begin | (fetched & self.read), filled, ~phase[Phase.WEIGHTS]))
 
-    def _row(self, m: Module, anew: Value, filled: Value, before: Value) -> Signal:
-        """Count rows of weights, while they are fetched and while they are used; return whether it is the last one."""
+    def _row(self, m: Module, anew: Value, filled: Value, before: Value) -> Signal | Value:
+        """Count rows of weights, while they are fetched and while they are used; return whether it is the last one.
+
+        Rows that are used as they come take turns in two places.
+        """
         last = Signal()
         with m.If(before):
             m.d.sync += last.eq(self.rows.all())
         with m.Elif(filled):
             m.d.sync += last.eq(self.row == self.rows)
+        ends: Value = last
+        if self.array.weight_stream:
+            anew, ends = anew | (self.streamed & filled & self.row[0]), last & ~self.streamed
         with m.If(anew | self.row_clear):
             m.d.sync += self.row.eq(0)
         with m.Elif(filled | self.row_step):
             m.d.sync += self.row.eq(self.row + 1)
-        return last
+        return ends
 
 
 def delayed(m: Module, name: str, flags: Value, cycles: int) -> list[Value]:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.shared import ArrayConfig, Compute, make_loops
-from nnhw.engines.shared.cycles import needed_gap
+from nnhw.engines.shared.cycles import needed_gap, stream_cycles
 from nnhw.engines.shared.records import COUNT_BITS, descriptor_words
 from nnhw.errors import MappingError
 from nnhw.mapping.shared.lines import Line, at_shift, signed_bits
@@ -20,6 +20,8 @@ from nnhw.mapping.shared.tensors import Tensor
 Stride = tuple[int, int, int]
 MOST_COUNT = 1 << COUNT_BITS
 """Of one loop."""
+MOST_STREAMED = 2
+"""Rows of weights that are in the cache at once where they are used as they come."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,13 @@ class Tiler:
 
     @cached_property
     def rows(self) -> int:
-        """Rows of weights that the cache must hold."""
-        return max(self._rows(tile) for tile in self.tiles)
+        """Rows of weights that the cache must hold; of those that come while they are used, two take turns."""
+        return MOST_STREAMED if self.streams else max(self._rows(tile) for tile in self.tiles)
+
+    @property
+    def streams(self) -> bool:
+        """Whether weights come while they are used: a dense task has one position, in which each is used once."""
+        return self.array.weight_stream and not self.task.channelwise and self.task.window.is_global
 
     @cached_property
     def sum_bits(self) -> int:
@@ -153,6 +160,7 @@ class Tiler:
             steps=steps,
             source_slice=tile.source_slice,
             hold=task.channelwise and len(weights) == 1,
+            streamed=self.streams,
             gap=needed_gap(words, steps, positions, self.array),
             shift=shift,
             even=line is not None and line.even,
@@ -236,18 +244,24 @@ class Tiler:
 
     def record_words(self, tile: Tile) -> int:
         """Return the memory words of a tile's record."""
+        row = self.array.channelwise_words if self.task.channelwise else self.array.row_words
+        return self._head_words() + self._rows(tile) * row
+
+    def _head_words(self) -> int:
+        """Return the words of a record in front of its weights."""
         array = self.array
         constants = 0 if not self.task.lines else array.lanes // array.constant_lanes * array.constant_words
-        row = array.channelwise_words if self.task.channelwise else array.row_words
-        return descriptor_words(array) + constants + self._rows(tile) * row
+        return descriptor_words(array) + constants
 
     def cycles(self, tile: Tile) -> int:
-        """Return the cycles of a tile's positions."""
+        """Return the cycles of a tile's positions, and of the words that come before."""
         kernel = self.weights.shape[1:] if self.task.is_sum else self.task.window.kernel
         pool = self.task.window.pool
         words, steps, window = tile.words * kernel[0] * kernel[1], self._steps(tile), pool[0] * pool[1]
         gap = needed_gap(words, steps, window, self.array)
-        return (gap + words * steps) * window * self.task.window.pixels * tile.granules
+        if self.streams:
+            return self._head_words() + gap + stream_cycles(words, steps, self.array)
+        return self.record_words(tile) + (gap + words * steps) * window * self.task.window.pixels * tile.granules
 
     def _weights(self, tile: Tile) -> np.ndarray:
         """Return the rows of weights [n, lanes, simd]."""

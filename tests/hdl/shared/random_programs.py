@@ -41,6 +41,8 @@ ARRAYS |= {
     "mixed": replace(ARRAYS["nibbles"], dsp_lanes=3),
     "late": replace(ARRAYS["pairs"], simd=1, dsp=False, dsp_lanes=1),
 }
+STREAMING = {f"{name}, streaming": replace(array, weight_stream=True) for name, array in ARRAYS.items()}
+"""The same, and weights may come while they are used."""
 NONE = (0, 0, 0)
 
 
@@ -92,9 +94,11 @@ class Maker:
 
     def layer(self, source: Tensor, other: Tensor | None = None) -> Tensor | None:
         """Add a layer of one or two tiles; return what it stores, None where its results are raw."""
-        dilation = self.number(1, 2)
+        array, dilation = self.array, self.number(1, 2)
         kernel = [self.number(1, 2 if other else 3) for _ in range(2)] if other is None else [1, 1]
         pad, stride = self.number(0, 2) if other is None else 0, self.number(1, 2) if other is None else 1
+        if array.weight_stream and self.number(0, 2):
+            dilation, pad, kernel = 1, 0, [source.height, source.width]
         shape = [
             (extent + 2 * pad - dilation * (size - 1) - 1) // stride + 1
             for extent, size in zip((source.height, source.width), kernel, strict=True)
@@ -112,6 +116,8 @@ class Maker:
             record = self._record(source, kernel, dilation, stride, pools, shape, pad, channelwise)
             if other is not None:
                 record = self._two_sources(record, source, other)
+            if array.weight_stream and record.positions == 1 and not record.channelwise:
+                record = replace(record, streamed=True, hold=False, weights=self._weights(record.taps))
             record = replace(record, raw=raw, gap=self._gap(record))
             if raw:
                 record = replace(record, factor=None, addend=None)
@@ -223,7 +229,8 @@ def random_program(array: ArrayConfig, seed: int) -> SharedConfig:
     """Return a program of a few layers."""
     maker = Maker(array, seed)
     elements = maker.number(1, 2 * array.codes_per_word // array.i_lanes) * array.i_lanes
-    tensors = [maker.fill(maker.number(1, 5), maker.number(1, 5), elements)]
+    most = 2 if array.weight_stream else 5
+    tensors = [maker.fill(maker.number(1, most), maker.number(1, most), elements)]
     for _ in range(maker.number(1, 3)):
         source = tensors[maker.number(0, len(tensors) - 1)]
         twins = [

@@ -12,18 +12,18 @@ from nnhw.engines.shared.counters import RecordCount, as_predicted, least_cycles
 from nnhw.engines.shared.cycles import program_cycles
 from nnhw.hdl.shared.counters import COUNT_BITS, START_CYCLES, RecordCounters
 from tests.hdl.shared.bench import run_engine
-from tests.hdl.shared.random_programs import ARRAYS, random_frames, random_program
+from tests.hdl.shared.random_programs import ARRAYS, STREAMING, random_frames, random_program
 
 FRAMES = 2
 PATTERNS = [("none", "none"), ("random", "none"), ("none", "random"), ("bursts", "rare")]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids="-".join)
-@pytest.mark.parametrize("name", ["dsp", "slices"])
+@pytest.mark.parametrize("name", ["dsp", "slices", "pairs, streaming"])
 def test_records_take_what_is_predicted_and_their_waits(name: str, pattern: tuple[str, str]) -> None:
     total = RecordCount()
     for seed in (1, 11):
-        program = random_program(ARRAYS[name], seed)
+        program = random_program((ARRAYS | STREAMING)[name], seed)
         run = run_engine(program, random_frames(program, FRAMES, seed), pattern)
         assert [record for record, _ in run.counts] == [*range(len(program.records))] * FRAMES
         cycles = program_cycles(program)

@@ -9,15 +9,18 @@ import pytest
 
 from nnhw.engines.shared import Compute, Emit, Fill, SharedConfig
 from nnhw.engines.shared.cycles import program_cycles
+from nnhw.engines.shared.model import lone_schedule
 from tests.engines.shared.programs import ARRAY, convolution
 from tests.hdl.shared.bench import check, run_engine
-from tests.hdl.shared.random_programs import ARRAYS, random_frames, random_program
+from tests.hdl.shared.random_programs import ARRAYS, STREAMING, random_frames, random_program
+
+SEEDS = dict.fromkeys(ARRAYS, (0, 1)) | dict.fromkeys(STREAMING, (7, 11))
+"""Of two programs for each array; all those of `STREAMING` have records whose weights come meanwhile."""
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name, seeds in SEEDS.items() for seed in seeds])
 def test_programs_give_the_golden_output_in_the_cycles_of_the_schedule(name: str, seed: int) -> None:
-    program = random_program(ARRAYS[name], seed)
+    program = random_program((ARRAYS | STREAMING)[name], seed)
     frames = random_frames(program, 2, seed)
     run = run_engine(program, frames)
     check(program, frames, run)
@@ -25,12 +28,13 @@ def test_programs_give_the_golden_output_in_the_cycles_of_the_schedule(name: str
     taken = [(record, end - start) for (start, record), (end, _) in zip(run.starts, run.starts[1:], strict=False)]
     assert len(taken) >= len(program.records)
     assert taken == [(record, cycles[record].total) for record, _ in taken]
+    assert lone_schedule(program).interval_cycles == sum(one.total for one in cycles)
 
 
 @pytest.mark.parametrize("pattern", [("random", "none"), ("none", "random"), ("alternating", "rare"), ("bursts",) * 2])
-@pytest.mark.parametrize("name", ["dsp", "slices"])
-def test_stalls_change_nothing(name: str, pattern: tuple[str, str]) -> None:
-    program = random_program(ARRAYS[name], 11)
+@pytest.mark.parametrize(("name", "seed"), [("dsp", 11), ("slices", 11), ("wide, streaming", 7)])
+def test_stalls_change_nothing(name: str, seed: int, pattern: tuple[str, str]) -> None:
+    program = random_program((ARRAYS | STREAMING)[name], seed)
     frames = random_frames(program, 2, 3)
     check(program, frames, run_engine(program, frames, pattern))
 
@@ -65,6 +69,14 @@ def test_random_programs_hold_every_kind_of_record() -> None:
         "no gap": any(not record.gap for record in computes),
     }
     assert all(seen.values()), seen
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_weights_come_meanwhile_in_programs_of_arrays_that_stream(name: str) -> None:
+    records = [record for seed in SEEDS[name] for record in random_program(STREAMING[name], seed).records]
+    streamed = [record for record in records if isinstance(record, Compute) and record.streamed]
+    assert {bool(record.raw) for record in streamed} == {False, True}
+    assert max(record.words for record in streamed) > 1
 
 
 @pytest.mark.parametrize("mutant", ["dead_lane", "swapped_lanes", "no_border", "no_tie"])

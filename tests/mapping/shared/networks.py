@@ -131,8 +131,17 @@ def alike(seed: int) -> Graph:
     return net.body(net.linear(e, 5))
 
 
+def perceptron(seed: int) -> Graph:
+    """Linear layers only, the first of a map, with many inputs and more than one tile of outputs."""
+    net = Lined((13, 4, 5), U4, seed)
+    x = net.line(net.linear(net.input, 40), I4)
+    x = net.line(net.linear(x, 9))
+    return net.body(net.linear(x, 33))
+
+
 NETWORKS: dict[str, Make] = {
-    make.__name__: make for make in (plain, depthwise, shallow, residual, pooled, bipolar, grouped, wide, joined, alike)
+    make.__name__: make
+    for make in (plain, depthwise, shallow, residual, pooled, bipolar, grouped, wide, joined, alike, perceptron)
 }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from nnhw.engines.shared import ArrayConfig, Compute
+from nnhw.errors import MappingError
 from nnhw.mapping.shared import compile_body
-from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.networks import NETWORKS, perceptron
 from tests.mapping.shared.programs import array_of, check_program
 
 ARRAYS = {
@@ -19,6 +21,8 @@ ARRAYS = {
     "16x4x4": array_of(16, 4, 4),
     "4x2x4": array_of(4, 2, 4),
     "16x8x2": array_of(16, 8, 2, drains=2),
+    "8x2x8, streaming": array_of(8, 2, 8, weight_stream=True),
+    "16x4x4, streaming": array_of(16, 4, 4, weight_stream=True),
 }
 BITS = {
     "plain": 4,
@@ -31,6 +35,7 @@ BITS = {
     "wide": 8,
     "joined": 4,
     "alike": 4,
+    "perceptron": 4,
 }
 
 
@@ -46,6 +51,15 @@ def test_program_equals_interpreter_at_every_layer(name: str, array: str) -> Non
     for seed in range(2):
         body = NETWORKS[name](seed)
         check_program(body, compile_body(body, ARRAYS[array]), seed)
+
+
+def test_weights_that_come_while_they_are_used_need_no_cache() -> None:
+    body, small = perceptron(3), array_of(8, 2, 8, rows=32)
+    with pytest.raises(MappingError, match=r"layer 'linear2' .* needs 160 rows of weights at once, the cache has 32"):
+        compile_body(body, small)
+    compiled = compile_body(body, replace(small, weight_stream=True))
+    assert all(record.streamed for record in compiled.config.records if isinstance(record, Compute))
+    check_program(body, compiled, 3)
 
 
 @pytest.mark.parametrize(

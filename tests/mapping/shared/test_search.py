@@ -60,6 +60,11 @@ def test_chosen_array_is_faster_than_others_that_fit() -> None:
             assert SLOWER * compile_network(network, replace(other, rows=1024)).cycles >= choice.compiled.cycles
 
 
+def test_linear_layers_stream_their_weights_where_that_is_faster() -> None:
+    assert choose_array(network_of(NETWORKS["perceptron"](0)), UP5K, ICE40).compiled.config.array.weight_stream
+    assert not choose_array(network_of(NETWORKS["residual"](0)), UP5K, ICE40).compiled.config.array.weight_stream
+
+
 def test_memory_in_block_ram_is_as_large_as_the_program_needs() -> None:
     body = NETWORKS["joined"](0)
     budget = Budget(lc=20000, ebr=50, dsp=28)
