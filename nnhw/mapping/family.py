@@ -41,7 +41,8 @@ class Family:
     block_ram_bits: of a block RAM.
     slow_block_ram: a block RAM's output takes so much of a cycle that nothing but a register has time behind it.
     write_mask_bits: bits of a word that can be written apart from the others.
-    masked_bits: words of a block RAM whose parts are written apart have at most so many bits.
+    masked_bits: words of block RAMs whose parts are written apart have at most so many bits, where a memory is longer
+        than a block RAM.
     large_ram: (words, bits) of a large RAM with one port, or None.
     lut_inputs: of a logic cell's LUT.
     lut_rom_words: words of a ROM whose bit is one LUT.
@@ -124,7 +125,7 @@ class Family:
             banks, masks = -(-depth // words), parts * -(-bits // parts // mask)
             if parts == 1:
                 counts.append(banks * -(-bits // width))
-            if width % mask == 0 and (rom or width <= self.masked_bits):
+            if width % mask == 0 and (rom or width <= self.masked_bits or banks == 1):
                 counts.append(-(-banks * masks * mask // width))
         return min(counts)
 

@@ -52,7 +52,9 @@ def test_family_rom_banks_are_those_that_synthesis_puts_a_multiplexer_behind(dep
 
 def test_family_block_rams_of_words_that_are_written_in_parts_have_whole_write_masks() -> None:
     assert ECP5.block_rams(5632, 256, parts=2) == 90
-    assert ECP5.block_rams(512, 32, parts=4) == 2
+    assert ECP5.block_rams(512, 32, parts=4) == 1
+    assert ECP5.block_rams(512, 512, parts=2) == 15
+    assert ECP5.block_rams(1024, 512, parts=2) == 29
     assert ICE40.block_rams(512, 32, parts=4) == ICE40.block_rams(512, 32)
 
 

@@ -32,7 +32,7 @@ LARGE_WORD_BITS = 64
 WORD_BITS = (32, 64, 128, 256, 512)
 """Words of a memory in block RAM."""
 MOST_LOGIC_BITS = 4
-"""Products whose narrower factor has more bits are made in DSP blocks, where there are any."""
+"""Products whose narrower factor has more bits are made in DSP blocks, as many as there are."""
 MOST_NARROW_PRODUCTS = 512
 """Products of 2-bit numbers that an array makes in a cycle at most: rows of weights are no wider."""
 LEAST_SHARE = 8
@@ -105,7 +105,7 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
 def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
     """Return an array with as many lanes in DSP blocks as there are blocks beside those of its requantizers."""
     each = dsp_blocks(LaneArithmetic(array.activation, array.weight), array.simd, family.name)
-    if family.name != "ice40" or array.dsp or not each or not array.can_mix:
+    if array.dsp or not each or not array.can_mix:
         return array
     left = blocks - array.drains * (array.requantizing == Requantizing.DSP)
     return replace(array, dsp_lanes=max(0, min(array.lanes, left // each)))
@@ -194,6 +194,7 @@ def _arrays(network: Network, budget: Budget, family: Family) -> Iterator[ArrayC
     activations, weights = activation_bits(network), weight_bits(network)
     bits = {"activation_bits": activations, "weight_bits": weights}
     blocks = budget.dsp * family.dsp.products if min(activations, weights) > MOST_LOGIC_BITS else 0
+    least = activations * weights // 2
     large = family.large_ram[0] if budget.spram and family.large_ram else 0
     words = (min(LARGE_WORD_BITS, 16 * budget.spram),) if large else WORD_BITS
     for lanes in LANES:
@@ -201,7 +202,7 @@ def _arrays(network: Network, budget: Budget, family: Family) -> Iterator[ArrayC
             for word in words:
                 for drains in DRAINS:
                     dsp = lanes * simd <= blocks
-                    if blocks and (not dsp or LEAST_SHARE * lanes * simd < blocks):
+                    if LEAST_SHARE * lanes * simd < blocks or (lanes * simd - blocks) * least > budget.lc:
                         continue
                     own = {"lanes": lanes, "simd": simd, "word_bits": word, "drains": drains, "dsp": dsp}
                     try:

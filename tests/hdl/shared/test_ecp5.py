@@ -29,7 +29,8 @@ CHOICE = choose_array(network_of(BODY), Budget(lc=20000, ebr=50, dsp=28), ECP5)
 
 def test_an_array_of_the_ecp5_has_wide_words_and_several_requantizers() -> None:
     array = CHOICE.compiled.config.array
-    assert array.dsp
+    assert not array.dsp
+    assert array.dsp_lanes * array.simd == 28
     assert array.word_bits > 64
     assert array.drains > 1
     assert array.constant_lanes > 1
@@ -50,7 +51,8 @@ def test_an_array_of_the_ecp5_takes_the_blocks_of_the_cost_model(tmp_path: Path)
     assert BOARD.uart is not None
     device = make_uart_device(accelerator, 60_000_000, BOARD.uart.baud)
     netlist = synthesize(top_of(device, BOARD, 60e6).rtlil, BOARD, tmp_path, dsp=True)
-    assert netlist.resources.dsp == array.products == CHOICE.cost.dsp
+    assert netlist.resources.dsp == array.dsp_lanes * array.simd == CHOICE.cost.dsp
+    assert abs(netlist.resources.lc - CHOICE.cost.lc - LINK_COST["ecp5"].lc) < 0.1 * netlist.resources.lc
     assert netlist.resources.ebr == CHOICE.cost.ebr + LINK_COST["ecp5"].ebr
     in_luts = [memory for memory in netlist.memories if "constants" in memory.name]
     assert in_luts
