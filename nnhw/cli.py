@@ -105,6 +105,9 @@ def build(
     array: Annotated[
         Path | None, typer.Option(metavar="BUILD", help="Make a program for the shared engine of another build.")
     ] = None,
+    reusable: Annotated[
+        bool, typer.Option("--reusable", help="With --style shared: an engine for other networks, too, with --array.")
+    ] = False,
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores otherwise.")] = None,
@@ -129,7 +132,9 @@ def build(
     from nnhw.flow.pipeline import build_file
     from nnhw.flow.terminal import render_report
 
-    chosen = make_options(clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array)
+    chosen = make_options(
+        clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board
+    )
     calibration = make_calibration(calibrate, labels, weight_bits, act_bits)
     made = build_file(
         file,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnhw.accelerator import Accelerator
+from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import InputError
 
@@ -31,6 +32,7 @@ class Options:
     style: `streaming`: each layer has an engine of its own; `shared`: one engine runs a program of layers; `auto`: the
         faster that fits.
     array: of a shared engine that is there already: only a program is made for it.
+    reusable: the shared engine is for other networks, too: no layer has an engine of its own, and limits have room.
     """
 
     clock_hz: float | None = None
@@ -42,6 +44,7 @@ class Options:
     netlist_frames: int = 0
     style: str = "auto"
     array: ArrayConfig | None = None
+    reusable: bool = False
 
     def __post_init__(self) -> None:
         for name, unit in (("clock_hz", "Hz"), ("target_fps", "frames/s")):
@@ -52,6 +55,16 @@ class Options:
             raise InputError(f"--style is one of {', '.join(STYLES)}; given '{self.style}'")
         if self.array is not None and self.style == "streaming":
             raise InputError("--array is of a shared engine, and --style streaming has none; leave out one of them")
+        if self.overrides and (self.style == "shared" or self.array is not None):
+            raise InputError(
+                "--overrides fold the engines of single layers, and a shared engine (--style shared, --array) runs "
+                "them all; leave out one of them"
+            )
+        if self.reusable and (self.style != "shared" or self.array is not None):
+            raise InputError(
+                f"--reusable makes a shared engine for other networks, too; it needs --style shared without --array, "
+                f"given --style {self.style}{' and --array' if self.array else ''}"
+            )
 
 
 def load_overrides(path: Path) -> dict[str, dict[str, int]]:
@@ -74,25 +87,34 @@ def load_overrides(path: Path) -> dict[str, dict[str, int]]:
     return document
 
 
-def load_array(build: Path) -> ArrayConfig:
+def load_array(build: Path, board: str) -> ArrayConfig:
     """Return the array of the shared engine of a build.
+
+    Parameters
+    ----------
+    board: by name, on which another program is to run.
 
     Raises
     ------
-    InputError: it has none, or layers in front of it that are part of its bitstream.
+    InputError: it has none, or layers beside it that are part of its bitstream; it was built for another board.
     BuildError: no build folder that is mapped.
     """
     accelerator = Accelerator.load(build)
     if accelerator.shared is None:
         raise InputError(
             f"--array '{build}': its layers have engines of their own, so nothing else runs on its bitstream; give a "
-            "build made with --style shared"
+            "build made with --style shared --reusable"
         )
     if len(accelerator.stages) > 1:
         own = next(stage.layer for stage in accelerator.stages if stage.layer != "program")
         raise InputError(
             f"--array '{build}': its layer '{own}' has an engine of its own beside the shared one, so nothing else "
-            "runs on its bitstream; give a build in which all layers share one engine"
+            "runs on its bitstream; give a build made with --style shared --reusable"
+        )
+    if accelerator.board != board:
+        raise InputError(
+            f"--array '{build}': its bitstream is for the board '{accelerator.board}', and the program would be for "
+            f"'{board}'; give --board {accelerator.board}, or a build for '{board}'"
         )
     return accelerator.shared.array
 
@@ -107,8 +129,15 @@ def make_options(
     netlist_frames: int,
     style: str,
     array: Path | None,
+    reusable: bool,
+    board: str,
 ) -> Options:
-    """Return the options of a command line."""
+    """Return the options of a command line.
+
+    Parameters
+    ----------
+    array: build folder. board: name, alias or file.
+    """
     return Options(
         clock_hz=None if clock_mhz is None else clock_mhz * 1e6,
         target_fps=target_fps,
@@ -118,5 +147,6 @@ def make_options(
         frames=frames,
         netlist_frames=netlist_frames,
         style=style,
-        array=load_array(array) if array else None,
+        array=load_array(array, load_board(board).name) if array else None,
+        reusable=reusable,
     )

@@ -227,7 +227,7 @@ def netlist(job: Job, out: Path) -> None:
 STAGES = (
     Stage("capture", (), (), capture),
     Stage("lower", ("capture",), (), lower),
-    Stage("map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array"), map_stage),
+    Stage("map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array", "reusable"), map_stage),
     Stage("elaborate", ("map",), (), elaborate),
     Stage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
     Stage("build", ("map",), ("clock_hz", "seeds"), build),

@@ -58,10 +58,11 @@ def map_in_style(
     if options.array is not None:
         accelerator, compiled = map_program(body, board.name, options.array)
         return Mapped(accelerator, "shared", "the array of another build was asked for", compiled)
-    if options.style == "streaming":
-        return _streaming(body, board, budget, family, options, interval, "it was asked for")
+    if options.style == "streaming" or options.overrides:
+        why = "foldings were given" if options.overrides else "it was asked for"
+        return _streaming(body, board, budget, family, options, interval, why)
     if options.style == "shared":
-        return _shared(body, board, budget, family, "it was asked for")
+        return _shared(body, board, budget, family, "it was asked for", reusable=options.reusable)
     try:
         mapped = _streaming(body, board, budget, family, options, interval, "")
     except MappingError as error:
@@ -78,10 +79,18 @@ def _streaming(
     return Mapped(accelerator, "streaming", why)
 
 
-def _shared(body: Graph, board: Board, budget: Budget, family: Family, why: str, most: int | None = None) -> Mapped:
+def _shared(
+    body: Graph,
+    board: Board,
+    budget: Budget,
+    family: Family,
+    why: str,
+    most: int | None = None,
+    reusable: bool = False,
+) -> Mapped:
     reserved = board.resources.lc * (family.usable - family.usable_shared)
     left = replace(budget, lc=budget.lc - PROGRAM_LC - reserved)
-    found = map_shared(body, board.name, left, family, most)
+    found = map_shared(body, board.name, left, family, most, reusable)
     best, *others = found
     slower = "; ".join(f"{mapping.way.title}: {mapping.cycles:,}" for mapping in others)
     way = f"{best.way.title}: {best.cycles:,} cycles a frame{f' ({slower})' if slower else ''}"

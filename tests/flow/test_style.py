@@ -156,4 +156,31 @@ def test_unknown_styles_and_arrays_of_streaming_builds_are_refused(tmp_path: Pat
     accelerator, _ = mapped(NETWORKS["depthwise"](0), "streaming")
     accelerator.save(tmp_path)
     with pytest.raises(InputError, match="its layers have engines of their own"):
-        load_array(tmp_path)
+        load_array(tmp_path, "icebreaker")
+
+
+def test_reusable_array_runs_other_networks_of_its_kind_on_its_board(tmp_path: Path) -> None:
+    own, reusable = (
+        map_on_board(NETWORKS["depthwise"](0), BOARD, Options(style="shared", reusable=reusable))[0].accelerator
+        for reusable in (False, True)
+    )
+    assert own.shared is not None
+    assert reusable.shared is not None
+    assert len(reusable.stages) == 1
+    array = reusable.shared.array
+    for name in ("sum_bits", "factor_bits", "addend_bits"):
+        assert getattr(array, name) > getattr(own.shared.array, name)
+    with pytest.raises(MappingError, match="use an array with more"):
+        map_program(NETWORKS["depthwise"](5), "icebreaker", own.shared.array)
+    assert map_program(NETWORKS["depthwise"](5), "icebreaker", array)[0].device_hash == reusable.device_hash
+    reusable.save(tmp_path)
+    assert load_array(tmp_path, "icebreaker") == array
+    with pytest.raises(InputError, match=r"is for the board 'icebreaker', .* for 'ulx3s_25f'; give --board icebreaker"):
+        load_array(tmp_path, "ulx3s_25f")
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InputError, match=r"--overrides fold the engines of single layers, .*; leave out one of them"):
+        Options(style="shared", overrides={"0": {"pe": 2}})
+    with pytest.raises(InputError, match=r"--reusable .* needs --style shared without --array, given --style auto"):
+        Options(reusable=True)

@@ -99,9 +99,9 @@ class _Ways:
             if self._is_roomy:
                 ways.sort(key=lambda way: way.cycles)
             for way in ways:
-                self._try(way)
-                if self._is_roomy and self.found:
+                if self._is_roomy and self.found and way.cycles >= min(mapping.cycles for mapping in self.found):
                     break
+                self._try(way)
             if self._least and behind >= MOST_BEHIND:
                 break
 
@@ -179,13 +179,14 @@ class _Ways:
 
 
 def map_shared(
-    body: Graph, board: str, budget: Budget, family: Family, most: int | None = None
+    body: Graph, board: str, budget: Budget, family: Family, most: int | None = None, reusable: bool = False
 ) -> tuple[SharedMapping, ...]:
     """Map an integer graph on a shared engine, with engines in front of it and behind it where these help.
 
     Parameters
     ----------
     most: cycles a frame from which on nobody wants it; None: there is no such limit.
+    reusable: for other networks, too: no engines in front or behind, and an array with limits to spare.
 
     Returns
     -------
@@ -195,6 +196,9 @@ def map_shared(
     ------
     MappingError: no way of doing so fits, or takes few enough cycles; why the one without other engines does not.
     """
+    if reusable:
+        compiled = choose_array(network_of(body), budget, family, reusable=True).compiled
+        return (SharedMapping(_assembled(body, board, (), compiled), compiled, next(partitions(body, 0))),)
     ways = _Ways(body, board, budget, family, most)
     ways.try_all()
     if not ways.found:

@@ -191,7 +191,7 @@ def too_large(plan: Plan, program: int, array: ArrayConfig) -> ProgramTooLarge:
     message = (
         f"the program needs {need} words of {bits} bits, the memory has {array.words}: weights and descriptors "
         f"{program}, values {plan.words} (most at once: {names}); use fewer bits for weights or activations, smaller "
-        f"feature maps, a larger board, or {STREAMING} for the first layers"
+        f"feature maps, a larger board, or {STREAMING}"
     )
     return ProgramTooLarge(message, need)
 

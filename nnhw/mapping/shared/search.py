@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
 from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.shared import ArrayConfig
-from nnhw.engines.shared.array import MOST_STEP_BITS, Requantizing
+from nnhw.engines.shared.array import MOST_SHIFTS, MOST_STEP_BITS, Requantizing
 from nnhw.engines.shared.cycles import FETCH_LATENCY, POINT_CYCLES, tail_cycles
 from nnhw.errors import MappingError
 from nnhw.mapping.budget import Budget
@@ -46,6 +46,8 @@ SLOWER = 1.02
 """Cycles, as a multiple of the fewest, that an array may take if it is smaller."""
 ROOMY = {"rows": MOST_ROWS, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
 """Limits that do not bind."""
+SPARE_BITS, SPARE_SHIFT = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2
+"""What arrays that are made for other networks, too, have beyond what the first one needs."""
 WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing")
 """What does not depend on the shape of an array."""
 
@@ -64,12 +66,13 @@ class Choice:
     cost: Cost
 
 
-def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int = 1) -> Choice:
+def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False) -> Choice:
     """Return the smallest array of a board on which a network takes few more cycles than on any other.
 
     Parameters
     ----------
     i_lanes: elements of a beat of input.
+    reusable: its requantizers take more than this network needs, for others.
 
     Raises
     ------
@@ -78,7 +81,7 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
     reasons: list[tuple[Cost, ArrayConfig]] = []
     refused: list[ProgramTooLarge] = []
     found: list[Choice] = []
-    for _, plain in by_speed(network, budget, family, i_lanes):
+    for _, plain in by_speed(network, budget, family, i_lanes, reusable):
         array = with_blocks(plain, budget.dsp, family)
         cost = least_cost(array, budget, family)
         if not cost_fits(cost, budget):
@@ -131,29 +134,42 @@ def compiled_choice(
     return Choice(compile_network(network, small, bands), cost) if cost_fits(cost, budget) else None
 
 
-def by_speed(network: Network, budget: Budget, family: Family, i_lanes: int = 1) -> Iterator[tuple[int, ArrayConfig]]:
+def by_speed(
+    network: Network, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False
+) -> Iterator[tuple[int, ArrayConfig]]:
     """Yield about the cycles of arrays with just what a network needs, and the arrays, those with the fewest first.
 
     Those that stream weights are among them where that makes a difference.
+
+    Raises
+    ------
+    MappingError: no array runs the network, however large: what the last one had too little of.
     """
     found: list[tuple[int, ArrayConfig]] = []
     widths: list[ArrayConfig] = []
+    refusal = None
     for shape in _arrays(network, budget, family):
         try:
-            widths = widths or _all_widths(network, shape, budget, family)
-        except MappingError:
+            if not widths:
+                widths = _all_widths(network, shape, budget, family)
+                widths = with_spare(widths) if reusable else widths
+        except MappingError as error:
+            refusal = error
             continue
         arrays = [_with(shape, own, i_lanes) for own in widths]
         most = None
         for weight_stream in (False, True):
             try:
                 cycles, rows = _estimate(network, replace(arrays[0], weight_stream=weight_stream))
-            except MappingError:
+            except MappingError as error:
+                refusal = error
                 continue
             if most is None or cycles * SLOWER < most:
                 most = cycles
                 chosen = [replace(array, weight_stream=weight_stream) for array in arrays]
                 found += [(cycles, with_rows(array, rows, family)) for array in chosen]
+    if refusal is not None and not found:
+        raise refusal
     yield from sorted(found, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes))
 
 
@@ -187,6 +203,19 @@ def _all_widths(network: Network, array: ArrayConfig, budget: Budget, family: Fa
         except MappingError:
             pass  # an addend is too wide with a part of its factor
     return [logic]
+
+
+def with_spare(arrays: Iterable[ArrayConfig]) -> list[ArrayConfig]:
+    """Return arrays with wider limits, those that there are: DSP blocks set some."""
+    found = []
+    for array in arrays:
+        shifts = (*array.shifts[: MOST_SHIFTS - 1], array.shifts[-1] + SPARE_SHIFT)
+        wider = {name: getattr(array, name) + bits for name, bits in SPARE_BITS.items()}
+        with suppress(MappingError):
+            found.append(replace(array, shifts=shifts, **wider))  # type: ignore[arg-type]
+    if not found:
+        raise MappingError("no array has limits to spare; leave out --reusable")
+    return found
 
 
 def _arrays(network: Network, budget: Budget, family: Family) -> Iterator[ArrayConfig]:

@@ -313,6 +313,11 @@ class Tiler:
                 f"layer {task.where} needs {self.rows} rows of weights at once, the cache has {array.rows}; use a "
                 f"smaller kernel or fewer input channels, an array with more rows or a larger simd, or {STREAMING}"
             )
+        if (words := max(tile.words for tile in self.tiles)) > MOST_COUNT:
+            raise MappingError(
+                f"layer {task.where} reads {words:,} words of {array.codes_per_word} codes of a pixel, an array at "
+                f"most {MOST_COUNT:,}; use fewer input channels, or {STREAMING}"
+            )
         if self.sum_bits > array.sum_bits:
             raise MappingError(
                 f"layer {task.where} needs sums of {self.sum_bits} bits, the array has {array.sum_bits}; use an array "
