@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -92,6 +93,7 @@ class Device:
     program: of the accelerator, where its engine runs one. It is loaded if the device has another one, or none; no
         image is sent to a device that does not say that it has this one.
     progress: called with bytes of the program taken and bytes in all, if it has to be loaded.
+    notice: told when the device had refused the program that it started with.
 
     Raises
     ------
@@ -107,6 +109,7 @@ class Device:
         max_retries: int = 3,
         program: ProgramImage | None = None,
         progress: Progress = lambda finished, total: None,
+        notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.link = link
         self.accelerator = accelerator
@@ -118,7 +121,14 @@ class Device:
             check_identity(self.identity, accelerator, link.name)
             if program is not None:
                 self._session.guard = self._check_program
-                if not _has(self.program_status(), program):
+                status = self.program_status()
+                if status.state == ProgramState.REFUSED:
+                    notice(
+                        f"link '{link.name}': the device has refused the program that it had: "
+                        f"{REFUSAL_TEXT[status.reason]}; it gets that of this build now. Does it come from flash, "
+                        "'nnhw program' writes it anew"
+                    )
+                if not _has(status, program):
                     self.load_program(program, progress)
         except BaseException:
             link.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ def open(
     clock_hz: int = DEFAULT_CLOCK_HZ,
     max_retries: int = 3,
     progress: Progress = lambda finished, total: None,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> Device:
     """Open the device that runs a build.
 
@@ -40,6 +42,7 @@ def open(
     clock_hz: what the `model` device says its clock is.
     max_retries: attempts in a row without progress, after the first.
     progress: called with bytes of the program taken and bytes in all, if the build has one that the device has not.
+    notice: told when the device had refused the program that it started with.
 
     Raises
     ------
@@ -52,7 +55,7 @@ def open(
     head, tail = ir.load(folder / "head.ir"), ir.load(folder / "tail.ir")
     if isinstance(link, str):
         link = make_link(link, folder, accelerator, baud, clock_hz)
-    return Device(link, accelerator, head, tail, max_retries, program, progress)
+    return Device(link, accelerator, head, tail, max_retries, program, progress, notice)
 
 
 def read_program(folder: Path, accelerator: Accelerator) -> ProgramImage | None:

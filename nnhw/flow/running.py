@@ -44,7 +44,7 @@ def open(
         plugged in), the name of a serial port, or a link that is open already.
     baud: of a serial port; what the board was built for otherwise.
     max_retries: attempts in a row without progress, after the first.
-    notice: told what is slow and why.
+    notice: told what is slow and why, and when the device had refused the program that it started with.
     progress: called with bytes of the build's program taken and bytes in all, where the device has to be given it.
 
     Raises
@@ -59,7 +59,7 @@ def open(
         from nnhw.driver.links.hardware import HardwareLink
 
         link = HardwareLink(_virtual_board(folder, clock_hz, notice), clock_hz)
-    return open_link(folder.path, link, baud or board["uart"]["baud"], clock_hz, max_retries, progress)
+    return open_link(folder.path, link, baud or board["uart"]["baud"], clock_hz, max_retries, progress, notice)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.opening import make_model_link, read_program
 from nnhw.errors import InputError, LinkError
-from nnhw.protocol import Command, Frame, ProgramState, ProgramStatus, Reason, Refusal
+from nnhw.protocol import REFUSAL_TEXT, Command, Frame, ProgramState, ProgramStatus, Reason, Refusal
 from tests.driver.fakes import (
     ARRAY,
     FrameNoise,
@@ -36,8 +37,13 @@ PROGRAM = make_program(ACCELERATOR)
 OTHER = make_program(ACCELERATOR, b"another one!")
 
 
-def open_program(link: ModelLink, program: ProgramImage = PROGRAM, max_retries: int = 3) -> Device:
-    return Device(link, ACCELERATOR, max_retries=max_retries, program=program)
+def open_program(
+    link: ModelLink,
+    program: ProgramImage = PROGRAM,
+    max_retries: int = 3,
+    notice: Callable[[str], None] = lambda text: None,
+) -> Device:
+    return Device(link, ACCELERATOR, max_retries=max_retries, program=program, notice=notice)
 
 
 class Counting(TappedLink):
@@ -75,12 +81,18 @@ def test_device_loads_its_program_in_place_of_another() -> None:
     assert device.program_status().crc == PROGRAM.crc
 
 
-@pytest.mark.parametrize("rest", [b"", PROGRAM.data[:100], b"garbage"], ids=["empty", "cut", "refused"])
+@pytest.mark.parametrize("rest", [b"", PROGRAM.data[:100], b"garbage" * 3], ids=["empty", "cut", "refused"])
 def test_device_loads_behind_a_load_that_failed(rest: bytes) -> None:
     board = make_board(ACCELERATOR)
     board.exchange(encode_frame(Frame(Command.LOAD, 0, rest)))
     codes = make_codes(3)
-    assert np.array_equal(open_program(ModelLink(board)).infer_codes(codes), golden(codes, 5))
+    notices: list[str] = []
+    device = open_program(ModelLink(board), notice=notices.append)
+    assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
+    refused = rest.startswith(b"garbage")
+    assert [f"refused the program that it had: {REFUSAL_TEXT[Refusal.NO_IMAGE]}" in text for text in notices] == (
+        [True] if refused else []
+    )
 
 
 @pytest.mark.parametrize("size", [1, 219, 220, 221, 240, 3000, 4096])
