@@ -110,7 +110,11 @@ class Translator:
         if isinstance(value, Float):
             return value.name
         if not isinstance(value, Codes):
-            raise CaptureError(f"floating-point values are needed at {location}, got {type(value).__name__.lower()}")
+            indices = isinstance(value, Integers)
+            remedy = "let argmax be the model's end" if indices else "compute it from the model's input"
+            raise CaptureError(
+                f"floating-point values are needed at {location}, got {type(value).__name__.lower()}; {remedy}"
+            )
         if value.name not in self._dequantized:
             made = self.builder.location_of(value.name)
             scale = self.array(f"{value.name}.scale", value.scale, made)
