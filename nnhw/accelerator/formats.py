@@ -18,15 +18,22 @@ class InputFormat:
     Parameters
     ----------
     shape: of one frame, (channels, height, width) or (elements,).
-    element: type of the codes; at most 8 bits.
+    element: type of what travels; at most 8 bits.
     per_byte: elements in one byte, the first in the lowest bits; divides the elements of a frame.
     beat_bytes: bytes that the engine takes at once, the first in the lowest bits; divides the bytes of a frame.
+    offset: code = element + offset.
     """
 
     shape: tuple[int, ...]
     element: IntType
     per_byte: int
     beat_bytes: int = 1
+    offset: int = 0
+
+    @property
+    def codes(self) -> IntType:
+        """Type of the codes."""
+        return IntType(self.element.low + self.offset, self.element.high + self.offset, self.element.bipolar)
 
     @property
     def elements(self) -> int:
@@ -46,11 +53,12 @@ class InputFormat:
     @property
     def stream(self) -> Stream:
         """What the elements are in the engine."""
-        return Stream(self.per_byte * self.beat_bytes, self.elements, self.element)
+        offsets = np.array([self.offset]) if self.offset else None
+        return Stream(self.per_byte * self.beat_bytes, self.elements, self.element, offsets=offsets)
 
     def pack(self, codes: np.ndarray) -> np.ndarray:
         """Return uint8 [N, frame_bytes] of int codes [N, *shape]."""
-        patterns = encode(stream_order(codes), self.element).reshape(len(codes), -1, self.per_byte)
+        patterns = encode(stream_order(codes) - self.offset, self.element).reshape(len(codes), -1, self.per_byte)
         weights = 1 << (np.arange(self.per_byte) * self.element.bits)
         return (patterns * weights).sum(axis=2).astype(np.uint8)
 
@@ -58,7 +66,7 @@ class InputFormat:
         """Return int64 codes [N, *shape] of uint8 [N, frame_bytes]."""
         shifts = np.arange(self.per_byte) * self.element.bits
         patterns = (frames.astype(np.int64)[:, :, None] >> shifts) & ((1 << self.element.bits) - 1)
-        return tensor_order(decode(patterns, self.element).reshape(len(frames), -1), self.shape)
+        return tensor_order(decode(patterns, self.element).reshape(len(frames), -1) + self.offset, self.shape)
 
 
 @dataclass(frozen=True)

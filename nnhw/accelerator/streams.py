@@ -38,7 +38,8 @@ class Stream:
     lanes: elements of a beat.
     elements: of a frame.
     element: type of the elements: a code, or a raw sum.
-    multiplier, offsets: from elements to values, see `nnhw.engines.arithmetic`; offsets int64 [channels], None: zeros.
+    multiplier, offsets: from elements to values, see `nnhw.engines.arithmetic`; offsets int64 [channels], or [1] of
+        all of them, None: zeros.
     """
 
     lanes: int

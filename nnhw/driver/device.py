@@ -350,7 +350,7 @@ def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
 
 
 def _check_codes(codes: np.ndarray, accelerator: Accelerator) -> np.ndarray:
-    given, element = accelerator.input_format, accelerator.input_format.element
+    given, element = accelerator.input_format, accelerator.input_format.codes
     if codes.ndim == 0 or codes.shape[1:] != given.shape:
         shape = ", ".join(map(str, ("N", *given.shape)))
         raise InputError(

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -54,7 +55,14 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
     images = _load(calibration.data, "calibration data")
     labels = None if calibration.labels is None else _load(calibration.labels, "labels")
     evaluate = None if labels is None else (images, labels)
-    model = quantize(source.model, images, calibration.weight_bits, calibration.act_bits, evaluate=evaluate)
+    model = quantize(
+        source.model,
+        images,
+        calibration.weight_bits,
+        calibration.act_bits,
+        evaluate=evaluate,
+        example_input=source.example_input,
+    )
     if model.accuracy is not None:
         progress.note(str(model.accuracy))
     return dataclasses.replace(source, model=model)
@@ -63,7 +71,9 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
 def _load(file: Path, what: str) -> np.ndarray:
     try:
         array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except OSError as error:
+        raise InputError(f"{what} '{file}' cannot be read: {error.strerror or error}; check the path") from None
+    except (ValueError, EOFError, BadZipFile) as error:
         raise InputError(f"{what} '{file}' cannot be read as .npy: {error}; save it with numpy.save") from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{what} '{file}' is an archive of several arrays; save one array with numpy.save")

@@ -153,7 +153,7 @@ def _time(device: Device, config: SharedConfig) -> int:
     other = Device(device.link, accelerator, program=ProgramImage(config.image))
     form = accelerator.input_format
     before = other.idle_status()
-    other.infer_codes(np.full((1, *form.shape), form.element.low))
+    other.infer_codes(np.full((1, *form.shape), form.codes.low))
     work = other.idle_status().since(before)
     # A fault in between is rare; behind it, the image is sent again.
     return _time(device, config) if work is None else work.cycles

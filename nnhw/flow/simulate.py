@@ -194,7 +194,7 @@ def boundary_values(body: ir.Graph, codes: np.ndarray) -> dict[str, np.ndarray]:
 
 def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> np.ndarray:
     """Return input codes [frames, *shape]: the build's samples through the float head, then random codes."""
-    element, shape = accelerator.input_format.element, accelerator.input_format.shape
+    element, shape = accelerator.input_format.codes, accelerator.input_format.shape
     with np.load(folder / "samples.npz", allow_pickle=False) as stored:
         samples = stored["inputs"][:frames]
     codes = ir.run(ir.load(folder / "head.ir"), samples)[0].reshape(-1, *shape)

@@ -36,7 +36,10 @@ def permute(translator: Translator, call: Call) -> Value:
 def pad(translator: Translator, call: Call) -> Value:
     """A border of one value around height and width."""
     if call.arguments.get("mode", "constant") != "constant":
-        raise CaptureError(f"{call} has mode='{call['mode']}'; only mode='constant' is supported")
+        raise CaptureError(
+            f"{call} has mode='{call['mode']}'; only mode='constant' is supported; use nn.ZeroPad2d, or "
+            f"padding_mode='zeros' of a convolution"
+        )
     value, widths = call["self"], [int(width) for width in call["pad"]]
     if not any(widths):
         return value  # type: ignore[no-any-return]

@@ -25,7 +25,10 @@ def max_pool(translator: Translator, call: Call) -> Value:
     value = call["self"]
     rank = len(translator.shape(value))
     if _pair(call["dilation"], rank, 1) != (1, 1):
-        raise CaptureError(f"{call} has dilation={call['dilation']}; only dilation=1 is supported")
+        raise CaptureError(
+            f"{call} has dilation={call['dilation']}; only dilation=1 is supported; use a larger kernel "
+            "without dilation"
+        )
     kernel, stride, padding = _window(call, rank)
     image = as_image(translator, call, value)
     counts = _counts(translator.shape(image), kernel, stride, padding, call["ceil_mode"])

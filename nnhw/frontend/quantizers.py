@@ -34,8 +34,11 @@ def quantize(translator: Translator, call: Call) -> Value:
         raise CaptureError(f"{call} has one scale per image; use one scale, or axis=1 for one per channel")
     spread = spread[0] if spread.ndim else spread
     op = Quantize(dtype.low, dtype.high, dtype.bipolar)
-    name = translator.emit(call, op, floats, translator.array(f"{translator.label(call)}.scale", spread, call.location))
-    return Codes(name, spread, quantized=True)
+    key = floats, op, spread.shape, spread.tobytes()
+    if key not in translator.quantized:
+        constant = translator.array(f"{translator.label(call)}.scale", spread, call.location)
+        translator.quantized[key] = Codes(translator.emit(call, op, floats, constant), spread, quantized=True)
+    return translator.quantized[key]
 
 
 def observed_scale(translator: Translator, call: Call) -> Value:

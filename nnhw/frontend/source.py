@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from nnhw.errors import CaptureError, InputError
+from nnhw.errors import CaptureError, InputError, NnhwError
 from nnhw.ir import Graph
 
 from .archive import load_archive, random_input
@@ -132,6 +132,8 @@ def _execute(path: Path) -> ModuleType:
         except (Exception, SystemExit) as error:
             place = error_location(error)
             where = f"{place.file}:{place.line}" if place.file else path.name
+            if isinstance(error, NnhwError):
+                raise CaptureError(f"{where}: {error}") from error
             raise CaptureError(
                 f"{path} fails at {where}: {type(error).__name__}: {error}; it must run by itself: try 'python {path}'"
             ) from error

@@ -45,6 +45,7 @@ class Translator:
     problems: what could not be translated.
     permuted: by the name of each value that was permuted: what it was before, and the axes.
     reshaped: by the name of each value that was reshaped: what it was before.
+    quantized: codes, by the value that they are of, its quantizer and its scale: equal ones are computed once.
     """
 
     def __init__(self, name: str, handlers: Mapping[str, Handler], lines: Lines) -> None:
@@ -52,6 +53,7 @@ class Translator:
         self.problems: list[NnhwError] = []
         self.reshaped: dict[str, Codes | Float] = {}
         self.permuted: dict[str, tuple[Codes | Float, tuple[int, ...]]] = {}
+        self.quantized: dict[tuple[str, Op, tuple[int, ...], bytes], Codes] = {}
         self._handlers, self._lines = handlers, lines
         self._values: dict[fx.Node, Any] = {}
         self._dequantized: dict[str, str] = {}
@@ -110,7 +112,11 @@ class Translator:
         if isinstance(value, Float):
             return value.name
         if not isinstance(value, Codes):
-            raise CaptureError(f"floating-point values are needed at {location}, got {type(value).__name__.lower()}")
+            indices = isinstance(value, Integers)
+            remedy = "let argmax be the model's end" if indices else "compute it from the model's input"
+            raise CaptureError(
+                f"floating-point values are needed at {location}, got {type(value).__name__.lower()}; {remedy}"
+            )
         if value.name not in self._dequantized:
             made = self.builder.location_of(value.name)
             scale = self.array(f"{value.name}.scale", value.scale, made)

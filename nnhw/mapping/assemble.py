@@ -20,6 +20,7 @@ from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, graph_hash
 from nnhw.mapping.family import ICE40, Family
+from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import Plan
 from nnhw.mapping.schedule import FIFO_MIN_DEPTH, cycle_bound, schedule_stages
@@ -228,17 +229,18 @@ def _stages(
 def least_interval(body: Graph) -> int:
     """Return the cycles in which the input of a frame can come in and its output leave, at the most bytes a beat."""
     source, result = body.inputs[0].type, body.output_nodes[0].type
-    i_bytes = source.size * source.int_dtype.bits / LINK_BITS
+    i_bytes = source.size * as_byte(source.int_dtype)[0].bits / LINK_BITS
     return max(math.ceil(i_bytes / BEAT_BYTES), result.size * -(-result.int_dtype.bits // LINK_BITS))
 
 
-def input_format(element: IntType, lanes: int, shape: tuple[int, ...], slowest: int) -> InputFormat:
+def input_format(codes: IntType, lanes: int, shape: tuple[int, ...], slowest: int) -> InputFormat:
     """Return how codes travel in bytes: as many in a byte as fit, divide a frame, and go well with `lanes`.
 
     Parameters
     ----------
     slowest: cycles of a frame on the slowest engine: the input takes no more, if that is possible.
     """
+    element, offset = as_byte(codes)
     if element.bits > LINK_BITS:
         raise MappingError(
             f"the model's input has {element.bits} bits; the link carries at most {LINK_BITS} bits an element; "
@@ -250,7 +252,7 @@ def input_format(element: IntType, lanes: int, shape: tuple[int, ...], slowest: 
         for count in range(1, LINK_BITS // element.bits + 1)
         if elements % count == 0 and (lanes % count == 0 or count % lanes == 0)
     ]
-    form = InputFormat(shape, element, max(choices))
+    form = InputFormat(shape, element, max(choices), offset=offset)
     wider = [count for count in range(1, BEAT_BYTES + 1) if form.frame_bytes % count == 0]
     enough = [count for count in wider if form.frame_bytes // count <= slowest]
     return replace(form, beat_bytes=min(enough, default=wider[-1]))

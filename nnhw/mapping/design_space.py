@@ -12,6 +12,7 @@ from nnhw.ir import Graph
 from nnhw.mapping.assemble import assemble
 from nnhw.mapping.family import Family
 from nnhw.mapping.folding import Folding, foldings
+from nnhw.mapping.inputs import read_bytes
 from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.resources import Cost
@@ -46,10 +47,10 @@ class DesignSpace:
 
     def __init__(self, body: Graph, layers: Sequence[Layer], family: Family) -> None:
         self.body = body
-        self.layers = layers
         self.family = family
-        source = body.inputs[0]
-        self._planner = Planner(layers, (source.name, source.type.int_dtype), family)
+        source, codes = body.inputs[0], body.inputs[0].type.int_dtype
+        self.layers = read_bytes(layers, source.name, codes, source.type.shape)
+        self._planner = Planner(self.layers, (source.name, codes), family)
 
     def candidate(self, layer: Layer, folding: Folding) -> Candidate:
         """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""

@@ -11,6 +11,7 @@ from nnhw.accelerator import Stream
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
+from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, SumLayer
 
 
@@ -37,12 +38,14 @@ class Encodings:
 
     Parameters
     ----------
-    layers: all of them, each behind those that it reads.
+    layers: all of them, each behind those that it reads, as `read_bytes` returns them.
     source: name and type of the value that comes into the first.
     """
 
     def __init__(self, layers: Sequence[Layer], source: tuple[str, IntType]) -> None:
-        self._of = {source[0]: Encoding(source[1])}
+        self._source = source[0]
+        element, offset = as_byte(source[1])
+        self._of = {self._source: Encoding(element, 1, np.array([offset]) if offset else None)}
         for layer in layers:
             self._of[layer.node] = Encoding(layer.element) if layer.function is not None else self.raw_of(layer)
 
@@ -68,7 +71,12 @@ class Encodings:
         else:
             return Encoding(layer.activation if isinstance(layer, ChannelLayer) else layer.element)
         element = IntType(*arithmetic.raw_range(factors))
-        return Encoding(element, arithmetic.multiplier, arithmetic.offsets(factors))
+        return Encoding(element, arithmetic.multiplier, arithmetic.offsets(factors) + self._lacking(layer, factors))
+
+    def _lacking(self, layer: Layer, factors: np.ndarray) -> np.ndarray:
+        """Return what sums of the elements lack to sums of the values: factors [channels, n], int64 [channels]."""
+        offsets = self._of[layer.inputs[0]].offsets if self._source in layer.inputs else None
+        return factors.sum(axis=1) * (0 if offsets is None else offsets)
 
     def elements(self, layer: SumLayer) -> tuple[IntType, ...]:
         """Return the types of the elements that a sum reads."""
@@ -88,9 +96,9 @@ class Encodings:
         return total
 
     def check_plain(self, layer: Layer) -> None:
-        """Refuse a layer that reads raw sums and cannot. Raises: MappingError."""
+        """Refuse a layer that reads raw sums and cannot; the input is none. Raises: MappingError."""
         for name in layer.inputs:
-            if not self._of[name].is_plain:
+            if name != self._source and not self._of[name].is_plain:
                 raise MappingError(
                     f"layer {layer.where} reads the sums of '{name}', which no quantizer follows; put a quantizer "
                     "between the two"

@@ -92,6 +92,7 @@ class Planner:
 
     @plan.register
     def _(self, layer: MatrixLayer, folding: Folding) -> Plan:
+        self.encodings.check_plain(layer)
         outputs = len(layer.weights)
         lanes = folding.channel_lanes
         repeats = outputs // layer.groups // folding.pe

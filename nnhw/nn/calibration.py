@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,31 +19,48 @@ BINS = 2048
 CANDIDATES = 80  # clipping points that are tried, from the peak down to a fifth of it
 
 
-def batches_of(data: Any, what: str, problems: list[NnhwError]) -> list[Tensor]:
+def batches_of(data: Any, what: str, problems: list[NnhwError], shape: Sequence[int] | None = None) -> list[Tensor]:
     """Return batches [N, ..] of finite floats; note all that is wrong with them.
 
     Parameters
     ----------
     data: one tensor or array [N, ..], or an iterable of such batches, or of tuples that begin with one.
+    shape: of an image of the model's example; None: that is not known.
     """
-    batches = []
+    batches: list[Tensor] = []
+    shapes: set[tuple[int, ...]] = set()
     for number, batch in enumerate(_parts(data, what, problems)):
-        name = f"{what}, batch {number}" if number or not isinstance(data, Tensor | np.ndarray) else what
-        found = list(_wrong(batch, name))
+        found = list(_wrong(batch, what if isinstance(data, Tensor | np.ndarray) else f"{what}, batch {number}"))
         problems += found
-        if batch is not None and not found:
-            batches.append(batch)
-    shapes = {tuple(batch.shape[1:]) for batch in batches}
-    if len(shapes) > 1:
-        listed = " and ".join(str(list(shape)) for shape in sorted(shapes))
-        problems.append(InputError(f"{what} needs images of one shape, got {listed}; use batches of equal images"))
+        if batch is None or batch.ndim < 2 or 0 in batch.shape:
+            continue
+        shapes.add(tuple(batch.shape[1:]))
+        if not found and (shape is None or tuple(shape) == tuple(batch.shape[1:])):
+            batches += batch.split(BATCH)
+    problems += _wrong_shapes(shapes, what, shape)
     return batches
+
+
+def _wrong_shapes(shapes: set[tuple[int, ...]], what: str, shape: Sequence[int] | None) -> Iterator[InputError]:
+    """Yield a problem where images differ in shape, or are not of the one that is needed."""
+    listed = " and ".join(str(list(one)) for one in sorted(shapes))
+    if shape is not None and shapes - {tuple(shape)}:
+        yield InputError(
+            f"{what} needs images of the shape {list(shape)}, which example_input has, got {listed}; give "
+            f"[N, {', '.join(map(str, shape))}], or an example_input of the other shape"
+        )
+    elif len(shapes) > 1:
+        yield InputError(f"{what} needs images of one shape, got {listed}; use batches of equal images")
+
+
+def all_zero(batches: Sequence[Tensor]) -> bool:
+    """Return whether there is data, and nothing in it that says how large values become."""
+    return bool(batches) and not any(bool(batch.any()) for batch in batches)
 
 
 def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[Tensor | None]:
     if isinstance(data, Tensor | np.ndarray):
-        tensor = _tensor(data)
-        yield from tensor.split(BATCH) if tensor is not None and tensor.ndim > 1 and len(tensor) else [tensor]
+        yield _tensor(data)
         return
     count = 0
     for batch in data if isinstance(data, Iterable) and not isinstance(data, str) else ():
@@ -79,9 +96,12 @@ def _wrong(batch: Tensor | None, name: str) -> Iterator[InputError]:
     if batch.ndim < 2 or 0 in batch.shape:
         yield InputError(f"{name} needs the shape [N, ..] with at least one image, got {list(batch.shape)}")
     elif batch.is_floating_point():
-        bad = int((~torch.isfinite(batch)).sum())
-        if bad:
-            yield InputError(f"{name} holds NaN or infinity in {bad} of {batch.numel()} places; give finite numbers")
+        bad = (~torch.isfinite(batch)).nonzero()
+        if len(bad):
+            yield InputError(
+                f"{name} holds NaN or infinity in {len(bad)} of {batch.numel()} places, first at {bad[0].tolist()}; "
+                f"give finite numbers"
+            )
 
 
 class Observed:

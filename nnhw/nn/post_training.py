@@ -7,19 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, NnhwError, raise_all
 
-from .calibration import batches_of
+from .calibration import all_zero, batches_of
 from .kinds import KNOWN, operation
 from .placement import Plan, values
 from .quantizers import Quantizer
 
 WIDTH_MIN, WIDTH_MAX = 1, 8
 INPUT_BITS = 8
+ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def quantize(
     *,
     input_bits: int = INPUT_BITS,
     evaluate: tuple[Any, Any] | None = None,
+    example_input: Tensor | None = None,
 ) -> fx.GraphModule:
     """Return a quantized copy of a float model, in eval mode; the model itself is not changed.
 
@@ -59,19 +62,23 @@ def quantize(
     input_bits: of the model's input, 1 to 8.
     evaluate: images [N, ..] and labels [N] for the accuracy before and after, which becomes the attribute `accuracy`
         of the result (None without them); computed by PyTorch in the model's own dtype.
+    example_input: [batch, ..], whose images the data must be like; an exported program has its own.
 
     Raises
     ------
     InputError, or ProblemList with all of them at once: widths, data, or layers that have no quantized form.
     """
     problems: list[NnhwError] = list(_wrong_widths(weight_bits=weight_bits, act_bits=act_bits, input_bits=input_bits))
-    batches = batches_of(calibration_batches, "calibration data", problems)
+    shape = _image_shape(model, example_input)
+    images = _images(calibration_batches, "calibration data", shape, problems)
+    if images.sound and all_zero(images.batches):
+        problems.append(InputError(ALL_ZERO))
     graph_module = _traced(model, problems)
     modules = dict(graph_module.named_modules())
     problems += _unsupported(graph_module, modules)
-    labelled = _labelled(evaluate, problems)
+    labelled = _labelled(evaluate, images, shape, problems)
     dtype = next((value.dtype for value in graph_module.parameters()), torch.float32)
-    batches = [batch.to(dtype) for batch in batches]
+    batches = [batch.to(dtype) for batch in images.batches]
     plan = _plan(graph_module, modules, batches, problems)
     raise_all(problems)
     assert plan is not None
@@ -170,23 +177,62 @@ def _plan(
     return plan
 
 
-def _labelled(evaluate: tuple[Any, Any] | None, problems: list[NnhwError]) -> tuple[list[Tensor], Tensor] | None:
-    """Return batches and labels; note what is wrong with them."""
+def _image_shape(model: nn.Module | ExportedProgram, example_input: Tensor | None) -> list[int] | None:
+    """Return the shape of an image by the example, or by what a program was exported with; None if none is known."""
+    if example_input is None and isinstance(model, ExportedProgram):
+        names = model.graph_signature.user_inputs
+        example_input = next((node.meta["val"] for node in model.graph.nodes if node.name in names), None)
+    shape = None if example_input is None else list(example_input.shape[1:])
+    return shape if shape and all(isinstance(size, int) for size in shape) else None
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Data as it was given, and the batches of it that nothing is wrong with.
+
+    Parameters
+    ----------
+    sound: whether these are all.
+    count: of all images; None where it cannot be told.
+    """
+
+    data: Any
+    batches: list[Tensor]
+    sound: bool
+    count: int | None
+
+
+def _images(data: Any, what: str, shape: list[int] | None, problems: list[NnhwError]) -> _Images:
+    """Return data in batches; note what is wrong with it."""
+    known = len(problems)
+    batches = batches_of(data, what, problems, shape)
+    sound = len(problems) == known
+    count = sum(len(batch) for batch in batches) if sound else None
+    if isinstance(data, Tensor | np.ndarray) and shape is not None and data.ndim == len(shape) + 1:
+        count = len(data) or None
+    return _Images(data, batches, sound, count)
+
+
+def _labelled(
+    evaluate: tuple[Any, Any] | None, calibration: _Images, shape: list[int] | None, problems: list[NnhwError]
+) -> tuple[list[Tensor], Tensor] | None:
+    """Return batches and labels; note what is wrong with them, but not again what is with the calibration data."""
     if evaluate is None:
         return None
     if not isinstance(evaluate, tuple | list) or len(evaluate) != 2:
         problems.append(InputError("evaluate needs a pair: images [N, ..] and labels [N]"))
         return None
-    images = batches_of(evaluate[0], "evaluation data", problems)
+    same = evaluate[0] is calibration.data
+    images = calibration if same else _images(evaluate[0], "evaluation data", shape, problems)
     try:
         labels = torch.as_tensor(evaluate[1])
     except (TypeError, ValueError, RuntimeError):
         labels = torch.empty(0)
-    count = sum(len(batch) for batch in images)
-    if labels.is_floating_point() or labels.ndim != 1 or len(labels) != count:
-        shape = f"{str(labels.dtype).removeprefix('torch.')} {list(labels.shape)}"
-        problems.append(InputError(f"labels need the shape [{count}], whole numbers, one per image, got {shape}"))
-    return images, labels
+    count = "N" if images.count is None else images.count
+    if labels.is_floating_point() or labels.ndim != 1 or count not in ("N", len(labels)):
+        given = f"{str(labels.dtype).removeprefix('torch.')} {list(labels.shape)}"
+        problems.append(InputError(f"labels need the shape [{count}], whole numbers, one per image, got {given}"))
+    return images.batches, labels
 
 
 def _accuracy(model: nn.Module, labelled: tuple[list[Tensor], Tensor] | None, dtype: torch.dtype) -> float:

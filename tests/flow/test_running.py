@@ -24,7 +24,8 @@ from nnhw.flow.progress import SilentProgress
 from nnhw.flow.running import load_images, run_file, simulate_build
 from nnhw.flow.toolchain import find_tool
 from nnhw.frontend import Source, load_source
-from nnhw.nn import Int, QuantLinear, UInt
+from nnhw.ir import IntType
+from nnhw.nn import Int, QuantConv2d, Quantizer, QuantLinear, UInt
 from tests.conftest import SMALL_NET
 
 
@@ -79,6 +80,30 @@ def test_running_file_saves_what_it_prints(
     assert result.exit_code == 0, result.output
     assert "Results: 9 of shape [4]" in result.output
     assert (np.load(tmp_path / "y.npy") == nnhw.reference(source.model)(images)).all()
+
+
+@pytest.mark.parametrize("style", ["streaming", "shared"])
+@pytest.mark.parametrize("first", [Int(8, 2**-6, zero_point=-1), UInt(8, 2**-6, zero_point=100)])
+def test_running_device_takes_an_input_with_a_zero_point_as_bytes(first: Quantizer, style: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    model = torch.nn.Sequential(
+        first,
+        QuantConv2d(2, 3, 3, padding=1, weight_quant=Int(4)),
+        UInt(4, scale=2**-3),
+        torch.nn.Flatten(),
+        QuantLinear(48, 4, bias=False, weight_quant=Int(4)),
+    )
+    images = (4 * np.random.default_rng(3).standard_normal((7, 2, 4, 4))).astype(np.float32)
+    build = nnhw.build(model, torch.from_numpy(images), name="z", out=tmp_path / "b", style=style, stop_at="elaborate")
+    form = build.accelerator.input_format
+    zero_point = int(first.zero_point)
+    assert (form.codes.low, form.codes.high) == (first.qmin - zero_point, first.qmax - zero_point)
+    assert (form.element, form.frame_bytes) == (IntType(-128, 127), 32)
+    for link in ("model", "sim"):
+        with nnhw.open(build, link=link) as device:
+            assert (device(images) == nnhw.reference(model)(images)).all()
+            with pytest.raises(InputError, match=f"needs codes of {form.codes.low} to {form.codes.high}, but"):
+                device.infer_codes(np.full((1, 2, 4, 4), form.codes.high + 1))
 
 
 def test_running_a_program_measures_its_layers(tmp_path: Path) -> None:

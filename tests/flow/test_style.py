@@ -97,6 +97,15 @@ def test_layers_that_no_array_runs_have_engines_behind_the_shared_one(code: IntT
         check_hardware(accelerator, body, compiled_cache, pattern)
 
 
+def test_codes_of_a_zero_point_come_to_the_shared_engine_as_bytes(compiled_cache: Path) -> None:
+    body = NETWORKS["zero_point"](0)
+    accelerator, _ = mapped(body, "shared")
+    form = accelerator.input_format
+    assert (form.element, form.offset, form.codes) == (IntType(-128, 127), 1, IntType(-127, 128))
+    for pattern in ("none", "random"):
+        check_hardware(accelerator, body, compiled_cache, pattern)
+
+
 def test_partitions_compute_what_the_whole_does() -> None:
     body = NETWORKS["depthwise"](0)
     codes = codes_of(body.inputs[0].type.int_dtype, (1, *body.inputs[0].type.shape), np.random.default_rng(2))

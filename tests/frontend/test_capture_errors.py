@@ -129,6 +129,10 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
         Function(lambda m, x: m.fc(m.sign(x.flatten(1))).argmax()),
         "argmax of the model (HERE) works along the batch, got dim=None; use dim=1 or dim=-1",
     ),
+    "indices_go_on": (
+        Function(lambda m, x: m.sign(m.fc(m.sign(x.flatten(1))).argmax(1).to(torch.float32))),
+        "floating-point values are needed at 'sign' (HERE), got integers; let argmax be the model's end",
+    ),
     "softmax_along_the_batch": (
         Function(lambda m, x: m.fc(m.sign(x.flatten(1))).softmax(0)),
         "softmax of the model (HERE) works along the batch, got dim=0; use dim=1 or dim=-1",

@@ -23,6 +23,8 @@ UNQUANTIZED = (
     "or nnhw.nn.QuantIdentity(8)"
 )
 REFUSED = "is not supported;"
+DILATED = "has dilation=[2, 2]; only dilation=1 is supported; use a larger kernel without dilation"
+ZEROS = "only mode='constant' is supported; use nn.ZeroPad2d, or padding_mode='zeros' of a convolution"
 
 ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     "where": (
@@ -66,7 +68,7 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     ),
     "dilated_pool": (
         lambda m, x: functional.max_pool2d(x, 3, dilation=2),
-        f"max_pool2d {HERE} has dilation=[2, 2]; only dilation=1 is supported",
+        f"max_pool2d {HERE} {DILATED}",
     ),
     "mean_of_channels": (
         lambda m, x: x.mean(1),
@@ -83,7 +85,7 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     ),
     "reflect": (
         lambda m, x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
-        f"pad {HERE} has mode='reflect'; only mode='constant' is supported",
+        f"pad {HERE} has mode='reflect'; {ZEROS}",
     ),
     "pad_channels": (
         lambda m, x: functional.pad(x, (0, 0, 0, 0, 1, 1)),
@@ -180,9 +182,7 @@ def test_capture_lists_refused_operators_together() -> None:
     with pytest.raises(NnhwError) as caught:
         capture(settled(Net(forward)), images(2, (3, 8, 8)))
     assert re.sub(r"test_oper\w+\.py:\d+", "HERE", str(caught.value)) == (
-        "2 problems:\n"
-        f"  1. pad {HERE} has mode='circular'; only mode='constant' is supported\n"
-        f"  2. max_pool2d {HERE} has dilation=[2, 2]; only dilation=1 is supported"
+        f"2 problems:\n  1. pad {HERE} has mode='circular'; {ZEROS}\n  2. max_pool2d {HERE} {DILATED}"
     )
 
 

@@ -13,7 +13,9 @@ from torch.nn import functional
 
 from nnhw.frontend import capture
 from nnhw.ir import BIPOLAR, Graph, IntType, run
+from nnhw.ir.ops import Quantize
 from nnhw.nn import Int, QuantConv1d, QuantConv2d, QuantIdentity, QuantLinear, Sign
+from nnhw.passes import lower, split
 from tests.frontend.models import images, settled
 
 Forward = Callable[["Net", torch.Tensor], torch.Tensor]
@@ -220,6 +222,28 @@ def test_capture_takes_every_width_of_weights(bits: int, axis: int) -> None:
     graph = capture(model, x)
     np.testing.assert_array_equal(run(graph, x.numpy())[0], expected)
     assert graph.node("1.weight").type.dtype == IntType(-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def test_capture_computes_equal_codes_of_a_value_once() -> None:
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        pixels = x.flatten(2)
+        return m.other(m.line(m.finer(pixels)) + m.line(Int(8, 2**-5)(pixels)) + m.line(m.quant(pixels)))
+
+    graph, result, expected = captured(forward, nn.Identity())
+    np.testing.assert_array_equal(result, expected)
+    kinds = [(node.op.low, node.op.high) for node in graph.nodes if isinstance(node.op, Quantize)]
+    assert kinds == [(-128, 127), (-8, 7), (-16, 15)]
+
+
+def test_capture_of_an_input_quantized_twice_alike_lowers() -> None:
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        return m.other(m.quant(m.plane(m.finer(x))) + m.sign(m.plane(m.finer(x))))
+
+    model = settled(Net(forward, nn.Identity()))
+    graph = capture(model, images(2, (3, 8, 8)))
+    parts = split(lower(graph))
+    x = images(5, (3, 8, 8), 1).numpy()
+    np.testing.assert_array_equal(parts.run(x)[0], run(graph, x)[0])
 
 
 def test_capture_tells_a_parameter_from_its_quantized_self() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnhw.accelerator import INPUT, Accelerator, Stage, stream_order
+from nnhw.accelerator import INPUT, Accelerator, Stage
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import decode, encode
 from nnhw.engines.fork import ForkConfig
@@ -16,7 +16,9 @@ from nnhw.ir import BIPOLAR
 
 def golden_run(accelerator: Accelerator, codes: np.ndarray) -> dict[str, np.ndarray]:
     """Send one frame [*shape] through all stages; return the elements that pass each boundary, in stream order."""
-    streams: dict[tuple[int, int], np.ndarray] = {INPUT: stream_order(codes[None])[0]}
+    source = accelerator.input_format.stream
+    streams: dict[tuple[int, int], np.ndarray] = {INPUT: source.elements_of(codes[None])[0]}
+    assert source.element.holds(streams[INPUT])
     seen = {}
     for index, stage in enumerate(accelerator.stages):
         if stage.layer == "output":

@@ -183,6 +183,26 @@ def wide_input() -> Graph:
     return net.body(net.linear(net.code(net.linear(net.input, 8)), 2))
 
 
+def zero_point() -> Graph:
+    """An input of 256 codes that are no bytes, read with borders by sums of products and by a sum with what follows."""
+    net = Network((3, 6, 5), IntType(-127, 128))
+    a = net.code(net.conv(net.add(Pad((1, 1), (1, 1)), net.input), 3, (3, 3)), I4)
+    b = net.code(net.conv(net.add(Pad((1, 1), (1, 1)), net.input), 3, (3, 3), groups=3), I4)
+    c = net.code(net.add(WeightedSum((1, 9)), net.input, net.code(net.add(WeightedSum((1, 1)), a, b), U2)))
+    return net.body(net.linear(net.add(SumPool2d((2, 5), (2, 1)), c), 4))
+
+
+def zero_point_moved() -> Graph:
+    """Such an input of elements that are moved, picked and joined."""
+    net = Network((2, 4, 4), IntType(-100, 155))
+    a = net.add(MaxPool2d((3, 3), (2, 2), (1, 1), (1, 1)), net.input)
+    b = net.code(net.conv(net.code(net.add(SumPool2d((2, 2), (2, 2)), net.input)), 3, (1, 1)))
+    c = net.conv(net.add(Concat(0), net.add(Upsample((2, 2)), a), net.input), 2, (2, 2))
+    return net.body(
+        net.add(WeightedSum((1, 2)), net.code(c), net.code(net.conv(net.add(Upsample((2, 2)), b), 2, (2, 2))))
+    )
+
+
 NETWORKS: dict[str, Callable[[], Graph]] = {
     make.__name__: make
     for make in (
@@ -198,5 +218,7 @@ NETWORKS: dict[str, Callable[[], Graph]] = {
         upsampled,
         series,
         wide_input,
+        zero_point,
+        zero_point_moved,
     )
 }

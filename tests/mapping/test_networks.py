@@ -60,6 +60,13 @@ def test_input_is_as_wide_as_the_fastest_engines_need() -> None:
     assert fast.schedule.interval_cycles == 10
 
 
+def test_input_of_more_codes_than_a_byte_has_is_refused() -> None:
+    net = Network((4,), IntType(-127, 129))
+    message = "the model's input has 9 bits; the link carries at most 8 bits an element; quantize the input to 8 bits"
+    with pytest.raises(MappingError, match=message):
+        map_body(net.body(net.linear(net.input, 2)), "test", LARGE)
+
+
 def test_burst_of_results_does_not_hold_up_its_engine() -> None:
     net = Network((16,), I4)
     body = net.body(net.add(Linear(), net.input, net.constant(net.rng.integers(-8, 8, (20, 16)), I4)))

@@ -242,7 +242,7 @@ def test_quantize_rejects_everything_at_once() -> None:
         "weight_bits must be a whole number from 1 to 8, got 9",
         "act_bits must be a whole number from 1 to 8, got 0",
         "input_bits must be a whole number from 1 to 8, got True",
-        "calibration data, batch 1 holds NaN or infinity in 1 of 96 places; give finite numbers",
+        "calibration data, batch 1 holds NaN or infinity in 1 of 96 places, first at [1, 0, 2, 2]; give finite numbers",
         "layer 'up' (ConvTranspose2d) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
         "layer 'norm' (GroupNorm) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
         "layer 'conv' (Conv2d) has padding_mode='reflect'; use padding_mode='zeros'",
@@ -251,6 +251,7 @@ def test_quantize_rejects_everything_at_once() -> None:
 
 
 EMPTY = "calibration data is empty; give at least one batch [N, ..] of what the model will see"
+ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
 UINT8 = (
     "calibration data needs floating-point images, got uint8; convert them as for training, such as "
     "x.astype(np.float32) / 255"
@@ -272,6 +273,7 @@ UINT8 = (
             [torch.ones(2, 2, 8), torch.ones(2, 2, 9)],
             "calibration data needs images of one shape, got [2, 8] and [2, 9]; use batches of equal images",
         ),
+        (torch.zeros(3, 2, 8), ALL_ZERO),
         (["images"], "calibration data needs tensors [N, ..], got str as batch 0"),
         (
             np.array([["a"]]),
@@ -284,14 +286,45 @@ def test_quantize_rejects_calibration_data(data: Any, problem: str) -> None:
 
 
 def test_quantize_rejects_data_that_the_model_does_not_take() -> None:
-    (problem,) = problems_of(branches()[0], torch.zeros(4, 3, 8))
+    (problem,) = problems_of(branches()[0], torch.ones(4, 3, 8))
     assert problem.startswith("calibration data of shape [4, 3, 8] does not go through the model: ")
     assert problem.endswith("; give the shape that the model takes, with the batch as first axis")
 
 
+def test_quantize_rejects_images_of_another_shape_than_the_example() -> None:
+    model, images = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 3)), torch.ones(70, 1, 8, 8)
+    wrong = (
+        "calibration data needs images of the shape [1, 16, 16], which example_input has, got [1, 8, 8]; give "
+        "[N, 1, 16, 16], or an example_input of the other shape"
+    )
+    example = torch.ones(2, 1, 16, 16)
+    assert problems_of(model, images, example_input=example) == [wrong]
+    program = torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
+    assert problems_of(program, list(images.split(20))) == [wrong]
+    assert nnhw.quantize(model, images, example_input=images[:1]) is not None
+    images[69, 0, 7, 7] = torch.inf
+    nan = "calibration data holds NaN or infinity in 1 of 4480 places, first at [69, 0, 7, 7]; give finite numbers"
+    assert problems_of(model, images, example_input=example) == [nan, wrong]
+
+
+def test_quantize_says_once_what_is_wrong_with_images_of_both_uses() -> None:
+    model, images, example = nn.Sequential(nn.Linear(4, 2)), torch.full((5, 4), torch.nan), torch.ones(1, 4)
+    nan = "calibration data holds NaN or infinity in 20 of 20 places, first at [0, 0]; give finite numbers"
+    labels = torch.zeros(5, dtype=torch.int64)
+    assert problems_of(model, images, evaluate=(images, labels)) == [nan]
+    assert problems_of(model, images, evaluate=(images, labels[1:]), example_input=example) == [
+        nan,
+        "labels need the shape [5], whole numbers, one per image, got int64 [4]",
+    ]
+    assert problems_of(model, images, evaluate=(images, labels.float())) == [
+        nan,
+        "labels need the shape [N], whole numbers, one per image, got float32 [5]",
+    ]
+
+
 def test_quantize_rejects_a_quantized_model() -> None:
     model = nn.Sequential(Sign(), QuantLinear(4, 2), UInt(8, 1.0))
-    (problem,) = problems_of(model, torch.zeros(2, 4))
+    (problem,) = problems_of(model, torch.ones(2, 4))
     assert problem == (
         "the model is quantized already: it has quantizers at 0, 1.weight_quant, 2; give a float model, or build this "
         "one as it is"
@@ -303,7 +336,7 @@ def test_quantize_rejects_a_model_that_cannot_be_traced() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x if x.sum() > 0 else -x
 
-    (problem,) = problems_of(Branching(), torch.zeros(2, 4))
+    (problem,) = problems_of(Branching(), torch.ones(2, 4))
     assert problem.startswith("the model cannot be traced for quantization: TraceError: ")
     assert problem.endswith("; branches and loops must not depend on tensors, and copy.deepcopy(model) has to work")
 
@@ -312,7 +345,7 @@ def test_quantize_rejects_weights_with_nan() -> None:
     model = nn.Sequential(nn.Linear(4, 2))
     with torch.no_grad():
         model[0].bias[1] = torch.inf
-    assert problems_of(model, torch.zeros(2, 4)) == [
+    assert problems_of(model, torch.ones(2, 4)) == [
         "the model holds NaN or infinity in '0.bias'; train again, or load another file"
     ]
 
@@ -357,8 +390,22 @@ def test_build_calibrates_a_float_model(tmp_path: Path) -> None:
     assert read_json(out / "capture.json")["accuracy"]["samples"] == 20
     assert "after quantization, on 20 images" in result.output
     assert read_json(out / "lower.json")["weight_bits"] == 4 * (16 * 8 + 8 * 3)
+    np.save(data, np.ones((20, 1, 4, 5), np.float32))
+    refused = CliRunner().invoke(app, [*command, "--calibrate", str(data)])
+    assert "needs images of the shape [1, 4, 4], which example_input has, got [1, 4, 5]" in " ".join(
+        refused.output.split()
+    )
     refused = CliRunner().invoke(app, [*command, "--weight-bits", "4"])
     assert refused.exit_code == 1
     assert (
         "--labels, --weight-bits and --act-bits need --calibrate DATA.npy, images for a float model" in refused.output
     )
+
+
+def test_calibration_file_that_cannot_be_read_is_refused_by_what_is_wrong_with_it(tmp_path: Path) -> None:
+    from nnhw.flow.calibrate import _load
+
+    (tmp_path / "text.npy").write_text("1, 2", encoding="utf-8")
+    for name, problem in (("none.npy", ": No such file or directory; check the path"), ("text.npy", "numpy.save")):
+        with pytest.raises(InputError, match=rf"^calibration data '.*{name}' cannot be read.*{problem}$"):
+            _load(tmp_path / name, "calibration data")

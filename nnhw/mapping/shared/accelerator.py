@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
-from nnhw.ir import Graph, IntType, graph_hash
+from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost
@@ -113,7 +113,7 @@ class _Ways:
         """Yield ways with so many layers behind that an array runs and that may be faster than those with fewer."""
         for partition in partitions(self.body, MOST_IN_FRONT_ROOMY if self._is_roomy else MOST_IN_FRONT, behind):
             try:
-                network = network_of(partition.shared)
+                network = replace(network_of(partition.shared), loaded=partition.front is None)
                 self.products = max(self.products, network.products)
                 if self._is_roomy and network.products < LEAST_SHARED * self.products:
                     return
@@ -237,7 +237,7 @@ def _assembled(
         output=Stream(1, config.o_beats, BYTE) if behind is None else behind.source,
         products=compiled.network.products,
     )
-    i_format = i_format or InputFormat(source.type.shape, source.type.int_dtype, 1)
+    i_format = i_format or _input_format(compiled, source.type)
     every = (*stages, program, *(behind.stages(len(stages)) if behind else ()))
     if behind is None:
         o_format = _output_format(compiled, body.node(compiled.network.output).type.shape, output.type.shape)
@@ -245,6 +245,14 @@ def _assembled(
         o_format = behind.accelerator.output_format
     schedule = Network(every, i_format.frame_beats, o_format.frame_bytes).schedule()
     return Accelerator(body.name, graph_hash(body), board, every, i_format, o_format, schedule)
+
+
+def _input_format(compiled: Compiled, source: TensorType) -> InputFormat:
+    """Return what the bytes that come in mean: a code each; shifted where it is neither stored so, nor without sign."""
+    codes, zero = source.int_dtype, compiled.tensors[compiled.network.source].zero
+    if zero in (0, 1 << (compiled.config.array.activation_bits - 1)):
+        return InputFormat(source.shape, codes, 1)
+    return InputFormat(source.shape, IntType(codes.low - zero, codes.high - zero), 1, offset=zero)
 
 
 def _output_format(compiled: Compiled, streamed: tuple[int, ...], shape: tuple[int, ...]) -> OutputFormat:

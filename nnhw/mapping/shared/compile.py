@@ -122,7 +122,7 @@ def _records(
     network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], bands: Bands, places: Mapping[str, int]
 ) -> tuple[Record, ...]:
     """Return the records of a program."""
-    fill = _fill(network, tensors, places)
+    fill = _fill(network, tensors, places, tilers[0].array)
     records: list[Record] = [*banded(fill, tilers, bands, places)] if bands.tasks else [fill]
     for tiler in tilers[bands.tasks :]:
         records += tiler.records(places)
@@ -151,14 +151,16 @@ def _program_words(network: Network, tensors: Mapping[str, Tensor], tilers: Sequ
     if not bands.tasks:
         return head + sum(words) + end
     nowhere = dict.fromkeys(tensors, 0)
-    start = banded(_fill(network, tensors, nowhere), tilers, bands, nowhere)
+    start = banded(_fill(network, tensors, nowhere, tilers[0].array), tilers, bands, nowhere)
     return sum(record_words(record, tilers[0].array) for record in start) + sum(words[bands.tasks :]) + end
 
 
-def _fill(network: Network, tensors: Mapping[str, Tensor], places: Mapping[str, int]) -> Fill:
+def _fill(network: Network, tensors: Mapping[str, Tensor], places: Mapping[str, int], array: ArrayConfig) -> Fill:
     tensor = tensors[network.source]
     channels = tensor.value.shape[0]
-    return Fill(places[network.source], tensor.pixels, channels, tensor.zero != 0, network.source)
+    # Codes without sign come as they are; what else is not stored as it is has been shifted by the host.
+    unsigned = tensor.zero == 1 << (array.activation_bits - 1)
+    return Fill(places[network.source], tensor.pixels, channels, unsigned, network.source)
 
 
 def _emit(network: Network, tensors: Mapping[str, Tensor], places: Mapping[str, int]) -> Emit:

@@ -47,6 +47,7 @@ class Network:
     tasks: each behind those that it reads.
     concats: values that are others side by side, channel after channel.
     values: all that lie in memory.
+    loaded: whether the value that comes in does so over the link, on which its codes may be shifted.
     """
 
     source: str
@@ -54,6 +55,7 @@ class Network:
     tasks: tuple[Task, ...]
     concats: tuple[ConcatLayer, ...]
     values: dict[str, Value]
+    loaded: bool = True
 
     @property
     def products(self) -> int:

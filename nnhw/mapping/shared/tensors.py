@@ -71,11 +71,12 @@ def lay_out(network: Network, array: ArrayConfig) -> dict[str, Tensor]:
     """
     homes = _homes(network, array)
     outside = {network.source, network.output}
+    fixed = {network.output} if network.loaded else outside
     planar = _planar(network, array, outside | set(homes) | {storage for storage, _ in homes.values()})
     tensors = {}
     for name, value in network.values.items():
         storage, first = homes.get(name, (name, 0))
-        zero = _zero(name, network.values[storage], array, outside)
+        zero = _zero(name, network.values[storage], array, fixed)
         chunks = array.chunks(network.values[storage].shape[0])
         layout = (1, value.shape[1] * value.shape[2]) if name in planar else (chunks, 1)
         tensors[name] = Tensor(value, zero, storage, first, *layout)
@@ -105,11 +106,16 @@ def _planar(network: Network, array: ArrayConfig, others: set[str]) -> set[str]:
     return found
 
 
-def _zero(name: str, value: Value, array: ArrayConfig, outside: set[str]) -> int:
-    """Return the code that is stored as zero."""
+def _zero(name: str, value: Value, array: ArrayConfig, fixed: set[str]) -> int:
+    """Return the code that is stored as zero.
+
+    Parameters
+    ----------
+    fixed: values that other engines or the host take or give as they are.
+    """
     low, high = value.range
     half = 1 << (array.activation_bits - 1)
-    choices = (0, half) if name in outside else (0, half, low + half)
+    choices = (0, half) if name in fixed else (0, half, low + half)
     for zero in choices:
         if -half <= low - zero and high - zero < half:
             return zero

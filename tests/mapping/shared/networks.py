@@ -131,6 +131,14 @@ def alike(seed: int) -> Graph:
     return net.body(net.linear(e, 5))
 
 
+def zero_point(seed: int) -> Graph:
+    """An input of 256 codes that are no bytes, read with borders and by a sum."""
+    net = Lined((4, 6, 5), IntType(-127, 128), seed)
+    x = net.line(net.conv(net.pad(net.input), 4, (3, 3), I8), I8)
+    y = net.line(net.add(WeightedSum((2, -3)), net.input, x), U8)
+    return net.body(net.linear(y, 5))
+
+
 def perceptron(seed: int) -> Graph:
     """Linear layers only, the first of a map, with many inputs and more than one tile of outputs."""
     net = Lined((13, 4, 5), U4, seed)
@@ -141,7 +149,10 @@ def perceptron(seed: int) -> Graph:
 
 NETWORKS: dict[str, Make] = {
     make.__name__: make
-    for make in (plain, depthwise, shallow, residual, pooled, bipolar, grouped, wide, joined, alike, perceptron)
+    for make in (
+        *(plain, depthwise, shallow, residual, pooled, bipolar, grouped, wide, joined, alike, perceptron),
+        zero_point,
+    )
 }
 
 

@@ -36,6 +36,7 @@ BITS = {
     "joined": 4,
     "alike": 4,
     "perceptron": 4,
+    "zero_point": 8,
 }
 
 

@@ -1,0 +1,62 @@
+"""Codes that come in: those of a quantizer with a zero point, which reach too far for a byte, travel shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nnhw.ir import IntType, Location
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, StepFunction, SumLayer, as_map
+
+BYTE_BITS = 8
+
+
+def as_byte(codes: IntType) -> tuple[IntType, int]:
+    """Return the elements in which codes travel, and the offset: code = element + offset.
+
+    Codes that fit into a byte travel as they are. Others that are no more than a byte tells apart travel as signed
+    bytes: of `Int(8, zero_point=z)`, whose codes are -128 - z to 127 - z, what the quantizer itself calls its codes.
+    """
+    if codes.bits <= BYTE_BITS or codes.high - codes.low >= 1 << BYTE_BITS:
+        return codes, 0
+    offset = codes.low + (1 << (BYTE_BITS - 1))
+    return IntType(codes.low - offset, codes.high - offset), offset
+
+
+def read_bytes(layers: Sequence[Layer], source: str, codes: IntType, shape: tuple[int, ...]) -> tuple[Layer, ...]:
+    """Return layers that read the input as it travels.
+
+    Sums of products take the elements themselves: what is lacking is a constant, which `Encodings` knows, and the
+    border is the element of 0. In front of all others, the offset is added.
+
+    Parameters
+    ----------
+    source, codes, shape: name, type and shape of the input.
+    """
+    _, offset = as_byte(codes)
+    if not offset:
+        return tuple(layers)
+    whole = f"{source}.whole"
+    found = [_shifted(layer, source, whole, offset) for layer in layers]
+    extent = as_map(shape)
+    if extent is None or not any(whole in layer.inputs for layer in found):
+        return tuple(found)
+    steps = np.arange(codes.low, codes.high + 1)[None].repeat(extent[0], axis=0)
+    identity = StepFunction(steps[:, 1:], steps, codes)
+    return SumLayer("input", whole, Location(), (source,), identity, codes, (1,), extent), *found
+
+
+def _shifted(layer: Layer, source: str, whole: str, offset: int) -> Layer:
+    """Return a layer that reads the elements where it can, else the codes, which have the name `whole`."""
+    if source not in layer.inputs or isinstance(layer, SumLayer):
+        return layer
+    if not isinstance(layer, MatrixLayer | ChannelLayer) or (isinstance(layer, ChannelLayer) and layer.op == "max"):
+        return replace(layer, inputs=tuple(whole if name == source else name for name in layer.inputs))
+    codes, padding = layer.activation, layer.padding
+    return replace(
+        layer,
+        activation=IntType(codes.low - offset, codes.high - offset),
+        padding=replace(padding, value=padding.value - offset) if padding else None,
+    )
