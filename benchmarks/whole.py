@@ -82,7 +82,7 @@ CASES: dict[str, Case] = {
     "resnet8_all4_shared": Case("icebreaker", "resnet8_all4", "shared", frames=2, seeds=4, clock_hz=47.25e6),
     "resnet8_all2_shared": Case("icebreaker", "resnet8_all2", "shared", frames=2, seeds=4, clock_hz=42e6),
     "mobilenet_w2a4_shared": Case("icebreaker", "mobilenet_w2a4", "shared", frames=2, seeds=4, clock_hz=42e6),
-    "autoencoder_w2a8_shared": Case("icebreaker", "autoencoder_w2a8", "shared", frames=4, seeds=4, clock_hz=42e6),
+    "autoencoder_w2a8_shared": Case("icebreaker", "autoencoder_w2a8", "shared", frames=4, seeds=4, clock_hz=48e6),
     "cnv_half_w2a2_shared": Case("icebreaker", "cnv_half_w2a2", "shared", frames=2, seeds=4, clock_hz=42e6),
     "resnet8_w8a8_shared_85f": Case("ulx3s_85f", "resnet8_w8a8", "shared", frames=2, placed=False),
     "mobilenet_w8a8_shared_85f": Case("ulx3s_85f", "mobilenet_w8a8", "shared", frames=2, placed=False),
