@@ -129,7 +129,8 @@ class _Ways:
     def _estimate(self, partition: Partition, network: Tasks) -> int:
         """Return about the cycles of the largest arrays; 0 where only smaller ones run the network."""
         try:
-            return least_estimate(network, self.budget, self.family, self._beat(partition, network))
+            beat = self._beat(partition, network)
+            return least_estimate(network, self.budget, self.family, beat, fitting=self._is_roomy)
         except MappingError:
             return 0
 

@@ -173,19 +173,27 @@ def by_speed(
     yield from sorted(found, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes))
 
 
-def least_estimate(network: Network, budget: Budget, family: Family, i_lanes: int) -> int:
-    """Return about the cycles of the largest and widest arrays, whatever they take; quick. Raises: MappingError."""
-    shapes = list(_arrays(network, budget, family))
-    most = max((shape.products, shape.drains) for shape in shapes)
-    widths, found = None, list[int]()
-    for shape in shapes:
-        if (shape.products, shape.drains) == most:
+def least_estimate(network: Network, budget: Budget, family: Family, i_lanes: int, fitting: bool = False) -> int:
+    """Return about the cycles of the largest and widest arrays; quick. Raises: MappingError.
+
+    Parameters
+    ----------
+    fitting: of those that may fit the board; else whatever they take.
+    """
+    shapes, found, widths = list(_arrays(network, budget, family)), list[int](), None
+    for most in sorted({(shape.products, shape.drains) for shape in shapes}, reverse=True):
+        for shape in (shape for shape in shapes if (shape.products, shape.drains) == most):
             with suppress(MappingError):
                 widths = widths or with_widths(network, shape, Requantizing.LOGIC)
-                found.append(_estimate(network, _with(shape, widths, i_lanes))[0])
-    if not found:
-        raise MappingError("no array runs these layers")
-    return min(found)
+                array = _with(shape, widths, i_lanes)
+                least = least_cost(with_blocks(replace(array, rows=1), budget.dsp, family), budget, family)
+                if not fitting or cost_fits(least, budget):
+                    found.append(_estimate(network, array)[0])
+        if found:
+            return min(found)
+        if not fitting:
+            break
+    raise MappingError("no array runs these layers")
 
 
 def _with(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int) -> ArrayConfig:
