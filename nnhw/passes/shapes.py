@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import BatchNorm, Concat, Flatten, MaxPool2d, Pad, Permute, Reshape
+from nnhw.ir.ops import BatchNorm, Concat, MaxPool2d, Op, Pad
 
-from .edit import Edit, is_channel_list
+from .edit import ORDER_OPS, Edit, is_channel_list
 
 Shape = tuple[int, ...]
 
@@ -27,6 +28,14 @@ def never_falls(graph: Graph, node: Node) -> bool:
         return False
     falling = falls(graph, node)
     return falling is not None and not falling.any()
+
+
+def order_of(ops: Sequence[Op], shape: Shape) -> np.ndarray:
+    """Return which element of a value of `shape`, in C order, stands at each place behind ops that keep every one."""
+    order = np.arange(math.prod(shape)).reshape(1, *shape)
+    for op in ops:
+        order = op.evaluate(order)
+    return order[0]
 
 
 def constants_before(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] | None:
@@ -48,13 +57,15 @@ def constants_before(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] 
 def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, after: Shape) -> np.ndarray | None:
     if array.size == 1:
         return _shared(array, node, before[0])
-    if not _per_channel(array, node, after):
+    if not isinstance(shape.op, ORDER_OPS):
+        return _spread(array.reshape(-1), node, before) if _per_channel(array, node, after) else None
+    wide = _spread(array, node, after, listed=False) if is_channel_list(node.op) else array
+    moved = np.empty(before)
+    moved.reshape(-1)[order_of([shape.op], before).reshape(-1)] = np.broadcast_to(wide, after).reshape(-1)
+    rows = moved.reshape(before[0], -1)
+    if not np.array_equal(rows, np.broadcast_to(rows[:, :1], rows.shape), equal_nan=True):
         return None
-    if isinstance(shape.op, Flatten | Reshape) and before[0] != after[0]:
-        return None
-    if isinstance(shape.op, Permute) and shape.op.axes[0] != 0:
-        return None
-    return _spread(array.reshape(-1), node, before)
+    return _spread(rows[:, 0], node, before)
 
 
 def split_constants(graph: Graph, shape: Node, node: Node) -> list[list[np.ndarray]] | None:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import Concat, MaxPool2d, Op, Pad
+from nnhw.ir.ops import Concat, Dequantize, MaxPool2d, Op, Pad
 
-from .edit import SHAPE_OPS, Edit, sole_names
+from .edit import ORDER_OPS, SHAPE_OPS, Edit, sole_names
 from .regions import find_region, quantizers
 from .shapes import constants_before, moved_inputs, never_falls, split_constants
 
@@ -28,6 +28,10 @@ def sink_shapes(graph: Graph) -> Graph:
 
 
 def _next(graph: Graph) -> Graph | None:
+    for node in graph.nodes:
+        moved = _sunk(graph, node) if isinstance(node.op, Dequantize) else None
+        if moved is not None:
+            return moved
     for quantizer in quantizers(graph):
         region = find_region(graph, quantizer)
         for node in region.nodes if region else ():
@@ -40,7 +44,8 @@ def _next(graph: Graph) -> Graph | None:
 def _sunk(graph: Graph, node: Node) -> Graph | None:
     """Return the graph with the shape ops in front of `node` behind it; None if they cannot be."""
     shapes = graph.data_inputs(node)
-    if not shapes or not all(isinstance(shape.op, SHAPE_OPS) and not shape.type.is_int for shape in shapes):
+    ops = ORDER_OPS if isinstance(node.op, Dequantize) else SHAPE_OPS
+    if not shapes or not all(isinstance(shape.op, ops) for shape in shapes):
         return None
     if isinstance(shapes[0].op, Concat):
         return _sunk_concat(graph, shapes, node)
