@@ -1,4 +1,4 @@
-"""Pass: reorderings of integers that undo each other go away, or become one reshape.
+"""Pass: reorderings that undo each other go away, or become one reshape.
 
 permute(permute(x; 1, 0); 1, 0) --> x
 reshape(permute(reshape(x)))    --> reshape(x), where all elements are back in their order
@@ -16,9 +16,9 @@ from .shapes import order_of
 
 
 def cancel_permutes(graph: Graph) -> Graph:
-    """Let each reordering of integers read the farthest value whose elements it has in the same order."""
+    """Let each reordering read the farthest value whose elements it has in the same order."""
     for node in graph.nodes:
-        if isinstance(node.op, ORDER_OPS) and node.type.is_int and node.name in graph:
+        if isinstance(node.op, ORDER_OPS) and node.name in graph:
             graph = _cancelled(graph, graph.node(node.name))
     return graph
 

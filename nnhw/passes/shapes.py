@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import BatchNorm, Concat, MaxPool2d, Op, Pad
+from nnhw.ir.ops import BatchNorm, Concat, MaxPool2d, Op, Pad, Permute
 
 from .edit import ORDER_OPS, Edit, is_channel_list
 
@@ -63,9 +63,19 @@ def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, 
     moved = np.empty(before)
     moved.reshape(-1)[order_of([shape.op], before).reshape(-1)] = np.broadcast_to(wide, after).reshape(-1)
     rows = moved.reshape(before[0], -1)
-    if not np.array_equal(rows, np.broadcast_to(rows[:, :1], rows.shape), equal_nan=True):
-        return None
-    return _spread(rows[:, 0], node, before)
+    if np.array_equal(rows, np.broadcast_to(rows[:, :1], rows.shape), equal_nan=True):
+        return _spread(rows[:, 0], node, before)
+    # Other channels: nothing has a form in front, and the constant is what is refused.
+    positional = isinstance(shape.op, Permute) and shape.op.axes[0] != 0 and not is_channel_list(node.op)
+    return _without_repeats(moved) if positional else None
+
+
+def _without_repeats(array: np.ndarray) -> np.ndarray:
+    """Return an array that broadcasts to the one given, with size 1 along the axes along which nothing changes."""
+    for axis in range(array.ndim):
+        first = array.take([0], axis=axis)
+        array = first if (array == first).all() else array
+    return array
 
 
 def split_constants(graph: Graph, shape: Node, node: Node) -> list[list[np.ndarray]] | None:
