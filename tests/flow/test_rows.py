@@ -19,8 +19,10 @@ from nnhw.errors import MappingError, NnhwError, ProblemList
 from nnhw.flow.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.mapping.mapper import map_body
+from nnhw.mapping.shared import compile_body
 from nnhw.nn import Int, QuantConv1d, QuantConv2d, QuantLinear, UInt
 from nnhw.passes import Parts
+from tests.mapping.shared.programs import array_of
 from tests.mapping.test_mapper import LARGE, check_equal
 from tests.sim.test_benches import pytestmark as needs_simulator
 
@@ -220,3 +222,9 @@ def test_rows_reject_what_changes_the_order_of_a_stream(name: str) -> None:
     problems = caught.value.problems if isinstance(caught.value, ProblemList) else [caught.value]
     assert all(isinstance(problem, MappingError) for problem in problems)
     assert {re.sub(r"test_rows.py:\d+", "PLACE", str(problem)) for problem in problems} == {message}
+
+
+def test_rows_reject_a_shared_engine_whose_layer_reads_another_shape_than_was_made() -> None:
+    function, shape = NETWORKS["behind_vector"]
+    with pytest.raises(MappingError, match=r"layer 'last' .* reads \[8, 1, 5\] where the layer in front makes"):
+        compile_body(lowered(Net(function), shape).body, array_of(8, 2, 8))
