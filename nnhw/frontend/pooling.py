@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from nnhw.ir import FLOAT, TensorType
 from nnhw.ir.ops import Divide, MaxPool2d, Pad, SumPool2d
 
 from .calls import Call
-from .layout import as_image, like, placed, reshaped
+from .layout import as_image, like, permuted, placed, reshaped
 from .scales import moved
 from .translator import Handler, KnownResult, Translator
 from .values import Codes, Float, Value
@@ -80,29 +81,25 @@ def adaptive_average_pool(translator: Translator, call: Call) -> Value:
 
 
 def mean(translator: Translator, call: Call) -> Value:
-    """The mean over height, width or both."""
+    """The mean over height, width or both, or over the rows of [batch, rows, features]."""
     return _over_axes(translator, call, divide=True)
 
 
 def total(translator: Translator, call: Call) -> Value:
-    """The sum over height, width or both."""
+    """The sum over height, width or both, or over the rows of [batch, rows, features]."""
     return _over_axes(translator, call, divide=False)
 
 
 def greatest(translator: Translator, call: Call) -> Value:
-    """The greatest value over height, width or both."""
-    value = call["self"]
-    kernel = _reduced(call, translator.shape(value))
-    image = as_image(translator, call, value)
+    """The greatest value over height, width or both, or over the rows of [batch, rows, features]."""
+    image, kernel = _reduced(translator, call, call["self"])
     return _kept(translator, call, placed(translator, call, image, MaxPool2d(kernel, kernel)))
 
 
 def _over_axes(translator: Translator, call: Call, divide: bool) -> Value:
     if call["dtype"] not in (None, torch.float32, torch.float64):
         raise CaptureError(f"{call} computes in {call['dtype']}; only float32 and float64 are supported")
-    codes = _codes(call)
-    kernel = _reduced(call, translator.shape(codes))
-    image = as_image(translator, call, codes)
+    image, kernel = _reduced(translator, call, _codes(call))
     divisor = kernel[0] * kernel[1] if divide else 1
     return _kept(translator, call, _average(translator, call, image, kernel, kernel, divisor, rank=3))
 
@@ -196,18 +193,24 @@ def _equal_windows(call: Call, shape: tuple[int, ...], counts: Pair) -> Pair:
     return shape[1] // counts[0], shape[2] // counts[1]
 
 
-def _reduced(call: Call, shape: tuple[int, ...]) -> Pair:
-    """Return the window that covers the axes to be reduced."""
+def _reduced(translator: Translator, call: Call, value: Any) -> tuple[Codes | Float, Pair]:
+    """Return an image, and the window over it that covers the axes to be reduced."""
+    shape = translator.shape(value)
     rank = len(shape) + 1
     given = call["dim"] if call["dim"] is not None else []
     axes = {axis % rank for axis in ([given] if isinstance(given, int) else given)}
-    if rank not in (3, 4) or not axes or min(axes) < 2:
+    if rank < 3 or not axes or 0 in axes or len(axes) == rank - 1:
         raise CaptureError(
-            f"{call} goes over the axes {sorted(axes) or 'of the whole tensor'}; only height and width are supported: "
-            f"use dim=(2, 3), or dim=2 for [batch, channels, length]"
+            f"{call} goes over the axes {sorted(axes) or 'of the whole tensor'}; only height and width, or rows, are "
+            f"supported: use dim=(2, 3), dim=2 for [batch, channels, length], or dim=1 for [batch, rows, features]"
         )
+    if 1 in axes or rank > 4:
+        kept, gone = ([axis - 1 for axis in range(1, rank) if (axis in axes) == side] for side in (False, True))
+        rows = math.prod(shape[axis] for axis in gone)
+        last = permuted(translator, call, value, (*kept, *gone), "columns")
+        return reshaped(translator, call, last, (math.prod(shape) // rows, 1, rows), "as_2d"), (1, rows)
     sides = [size if axis in axes else 1 for axis, size in enumerate(shape[1:], start=2)]
-    return (sides[0] if rank == 4 else 1), sides[-1]
+    return as_image(translator, call, value), ((sides[0] if rank == 4 else 1), sides[-1])
 
 
 HANDLERS: dict[str, Handler] = {

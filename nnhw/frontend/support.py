@@ -27,6 +27,30 @@ This file is generated from the tables that the program itself uses: run `python
 A model is captured with `torch.export` in eval mode. Operators that are not in the first table are refused, all at
 once, each with its place in the model and what to use instead. Forms in place (`relu_`) count as the operator itself.
 """
+_LIMITS = """\
+## Rows, permutations and joins
+
+Values stream pixel by pixel, the channels of a pixel together. A linear layer, or `x @ weight`, on [batch, rows,
+features] is a 1x1 convolution whose channels are the features, and any number of axes may stand for the rows.
+Permutations around it cost nothing where they
+
+- undo each other, with quantizers, activations and sums of branches between;
+- stand at the model's ends, where the host permutes: between the input's quantizer and its first layers, if all of them
+  want the same order, or behind the last layer or quantizer;
+- are followed by flatten and a linear layer, whose weights are reordered;
+- leave the order in the stream as it is, such as `view(-1, rows, features)` behind a linear layer.
+
+What is refused, with its place in the model:
+
+- any other permutation, such as a transposed image in front of a convolution, a shuffle of channels, or a linear layer
+  along the rows between two along the features;
+- sums, means and maxima over the channels of an image or the features of a row;
+- constants that differ from row to row or from pixel to pixel, such as embeddings of positions: one number, or one for
+  each channel or feature, can be added or multiplied;
+- concatenation along height, width or rows, and of flattened images: join channels or features, and flatten behind;
+- sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
+  two, quantize, and add the third, or use scales that are powers of two.
+"""
 _OPS_INTRODUCTION = """\
 ## Operators of the IR
 
@@ -40,7 +64,7 @@ def support_matrix() -> str:
     parts = [_INTRODUCTION, "## Operators of PyTorch\n"]
     for title, module in _SECTIONS:
         parts.append(f"### {title}\n\n{_table(('operators', 'meaning'), _rows(module.HANDLERS))}")
-    parts.append(_OPS_INTRODUCTION)
+    parts += [_LIMITS, _OPS_INTRODUCTION]
     parts.append(_table(("op", "inputs", "meaning"), (_op_row(op) for op in OPS.values())))
     return "\n".join(parts)
 

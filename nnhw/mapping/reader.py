@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from nnhw.accelerator import stream_order
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
 from nnhw.ir.ops import (
@@ -20,6 +22,7 @@ from nnhw.ir.ops import (
     MaxPool2d,
     Op,
     Pad,
+    Permute,
     Rescale,
     Reshape,
     StepTable,
@@ -90,7 +93,7 @@ class _Reader:
         if any(op.padding):
             self._refuse(node, "has padding of its own; lower the graph first (pass 'separate_padding')")
             return
-        shape = self._map(source)
+        shape = self._unpadded_map(node.inputs[0])
         if isinstance(node.op, Linear):
             shape, weights = self._whole_map(source, weights)
         elif op.groups == shape[0] == len(weights) and op.groups > 1:
@@ -146,7 +149,7 @@ class _Reader:
         """Read a concatenation of channels."""
         assert isinstance(node.op, Concat)
         if node.op.axis != 0:
-            self._refuse(node, "joins rows or columns; only channels (dim=1) can be joined on the device")
+            self._refuse(node, "joins rows or columns; only channels, or features of rows, can be joined on the device")
             return
         wanted = node.type.int_dtype
         inputs = tuple(self._cast(name, wanted, node) for name in node.inputs)
@@ -159,7 +162,7 @@ class _Reader:
         assert isinstance(node.op, Upsample)
         source = self._stream(node.inputs[0])
         common = self._common(node, [node.name], (source,), None)
-        self._add(UpsampleLayer(**common, source=self._map(source), factor=node.op.factor), [node.name])
+        self._add(UpsampleLayer(**common, source=self._map(node.inputs[0]), factor=node.op.factor), [node.name])
 
     def pad(self, node: Node) -> None:
         """Leave a border to the window layers that read it; a layer of its own for others."""
@@ -171,14 +174,22 @@ class _Reader:
         common = self._common(node, [node.name], (source,), None)
         self._add(PadLayer(**common, source=self._map(node.inputs[0]), padding=padding), [node.name])
 
-    def reshape(self, node: Node) -> None:
-        """Let a reshape pass that leaves the order in the stream as it is, or that a linear layer reads."""
-        before = self._stream(node.inputs[0])
-        self.streams[node.name] = before
-        readers = self.users[node.name]
-        linear = len(node.type.shape) == 1 and readers and all(isinstance(user.op, Linear) for user in readers)
-        if not linear and not _same_order(self.body.node(before).type.shape, node.type.shape):
-            self._refuse(node, "changes the order in which elements stream; only a linear layer may follow it")
+    def reorder(self, node: Node) -> None:
+        """Let reorderings pass that leave the order in the stream as it is, or that a linear layer reads."""
+        self.streams[node.name] = self._stream(node.inputs[0])
+        readers = [user for user in self.users[node.name] if not isinstance(user.op, _ORDERS)]
+        if node.name in self.body.outputs or not all(isinstance(user.op, Linear) for user in readers):
+            path = self._reorderings(node)
+            if not _same_order(self.body.node(self.streams[node.name]).type.shape, [step.op for step in path]):
+                moved = next((step for step in path if isinstance(step.op, Permute)), node)
+                self._refuse(moved, _reordered(readers))
+
+    def _reorderings(self, last: Node) -> list[Node]:
+        """Return what stands between a stream and `last`, which changes shape and order alone, first to last."""
+        path = [last]
+        while path[0].inputs[0] != self.streams[last.name]:
+            path.insert(0, self.body.node(path[0].inputs[0]))
+        return path
 
     def _depthwise(self, node: Node, op: Conv2d, source: str, padding: Padding | None, weights: np.ndarray) -> None:
         kernel = (weights.shape[2], weights.shape[3])
@@ -203,7 +214,7 @@ class _Reader:
             ChannelLayer(
                 **self._common(node, names, (source,), function),
                 activation=activation,
-                source=self._map(source),
+                source=self._unpadded_map(node.inputs[0]),
                 padding=padding,
                 kernel=kernel,
                 stride=stride,
@@ -284,6 +295,11 @@ class _Reader:
         tiles = isinstance(op, MaxPool2d) and op.kernel == op.stride and not any(op.before + op.after)
         return readers[0] if tiles else None
 
+    def _unpadded_map(self, name: str) -> Shape:
+        """Return the map that a window layer reads, without the padding that it makes itself."""
+        node = self.body.node(name)
+        return self._map(node.inputs[0] if isinstance(node.op, Pad) and name in self.taken else name)
+
     def _whole_map(self, source: str, weights: np.ndarray) -> tuple[Shape, np.ndarray]:
         """Return the map that a linear layer reads, and its weights as those of a kernel of that size."""
         channels, height, width = shape = self._map(source)
@@ -348,18 +364,26 @@ def _rescaled(
     return StepFunction(reached, all_codes, IntType(op.low, op.high), scaling)
 
 
-def _same_order(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Return whether elements stream in the same order, channels innermost, before and behind a reshape."""
-    return bool((_streamed(before) == _streamed(after)).all())
+def _same_order(shape: tuple[int, ...], ops: Sequence[Op]) -> bool:
+    """Return whether the elements of a map of `shape` stream in the same order behind ops that reorder them."""
+    before = after = np.arange(math.prod(shape)).reshape(1, *shape)
+    for op in ops:
+        after = op.evaluate(after)
+    return bool((stream_order(before) == stream_order(after)).all())
 
 
-def _streamed(shape: tuple[int, ...]) -> np.ndarray:
-    index = np.arange(int(np.prod(shape))).reshape(shape)
-    return np.moveaxis(index, 0, -1).reshape(-1)
+def _reordered(readers: Sequence[Node]) -> str:
+    """Say why a reordering cannot be: for whom, and what to do."""
+    reader = f" for {readers[0].op.name} {readers[0].location}" if readers else ""
+    remedy = "join channels, and flatten behind"
+    if not readers or not isinstance(readers[0].op, Concat):
+        remedy = "permute in front of the first quantizer or behind the last layer, or flatten into a linear layer"
+    return f"changes the order in which elements stream{reader}, and nothing undoes it; {remedy}"
 
 
 _FUNCTIONS = (Threshold, StepTable, Rescale)
 _WINDOWS = (Conv2d, SumPool2d)
+_ORDERS = (Flatten, Reshape, Permute)
 _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Conv2d: _Reader.matrix,
     Linear: _Reader.matrix,
@@ -372,6 +396,7 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Concat: _Reader.concat,
     Upsample: _Reader.upsample,
     Pad: _Reader.pad,
-    Flatten: _Reader.reshape,
-    Reshape: _Reader.reshape,
+    Flatten: _Reader.reorder,
+    Reshape: _Reader.reorder,
+    Permute: _Reader.reorder,
 }

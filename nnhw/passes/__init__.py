@@ -1,10 +1,12 @@
 """Passes: from the captured graph to an integer one. Each is one file, one function graph -> graph."""
 
 from .align_sums import align_sums
+from .cancel_permutes import cancel_permutes
 from .collapse_chains import collapse_chains
 from .fold_constants import fold_constants
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
+from .permute_input import permute_input
 from .pipeline import PIPELINE, lower
 from .rounding import RoundingNote, find_rounding_notes
 from .separate_padding import separate_padding
@@ -17,12 +19,14 @@ __all__ = [
     "Parts",
     "RoundingNote",
     "align_sums",
+    "cancel_permutes",
     "collapse_chains",
     "find_rounding_notes",
     "fold_constants",
     "fold_permutes",
     "hoist_shapes",
     "lower",
+    "permute_input",
     "separate_padding",
     "sink_integer_pooling",
     "sink_shapes",

@@ -11,7 +11,10 @@ from nnhw.ir import FLOAT, Graph, Node, Op, Operand, TensorType
 from nnhw.ir.graph import infer
 from nnhw.ir.ops import BatchNorm, Concat, Constant, Flatten, MaxPool2d, Pad, Permute, PRelu, Reshape, Upsample
 
-SHAPE_OPS = (Flatten, Reshape, Permute, Upsample, Pad, MaxPool2d, Concat)
+ORDER_OPS = (Flatten, Reshape, Permute)
+"""Ops that keep every element, in another shape or order."""
+
+SHAPE_OPS = (*ORDER_OPS, Upsample, Pad, MaxPool2d, Concat)
 
 
 def is_channel_list(op: Op) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnhw.errors import LoweringError, NnhwError, raise_all
 from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Flatten, Linear, Permute, Reshape
 
@@ -15,20 +14,11 @@ from .edit import Edit, sole_names
 
 
 def fold_permutes(graph: Graph) -> Graph:
-    """Fold each permutation of integers into the weights of the linear layers that read it.
-
-    Raises: LoweringError, or ProblemList, for permutations whose integers are read by anything else.
-    """
+    """Fold each permutation of integers into the weights of the linear layers that read it; others stay."""
     for linear in [node for node in graph.nodes if isinstance(node.op, Linear)]:
         path = _path(graph, graph.node(linear.name))
         if any(isinstance(node.op, Permute) for node in path):
             graph = _folded(graph, graph.node(linear.name), path)
-    problems: list[NnhwError] = []
-    for node in graph.nodes:
-        if isinstance(node.op, Permute) and node.type.is_int:
-            readers = [user for user in graph.users()[node.name] if user.type.is_int]
-            problems += [LoweringError(_unfolded(node, user)) for user in readers[:1]]
-    raise_all(problems)
     return graph
 
 
@@ -55,10 +45,3 @@ def _folded(graph: Graph, linear: Node, path: list[Node]) -> Graph:
     weights = edit.constant(linear.inputs[1], moved, graph.node(linear.inputs[1]).type)
     edit.add(linear, linear.op, [flat, weights])
     return edit.apply(linear.name)
-
-
-def _unfolded(permute: Node, user: Node) -> str:
-    return (
-        f"{permute} reorders the axes of integers that {user} reads, but it can only be folded into the weights of a "
-        f"linear layer; permute in front of the first quantizer, or flatten into a linear layer"
-    )

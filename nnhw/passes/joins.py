@@ -15,6 +15,7 @@ import numpy as np
 
 from nnhw.errors import LoweringError
 from nnhw.ir import IntType, Node
+from nnhw.ir.ops import Quantize, StepTable, Threshold
 
 from .regions import Evaluator, Region
 from .steps import StepFinder, Steps
@@ -96,10 +97,13 @@ def _evaluated(region: Region, join: Node, ranges: list[IntType]) -> Table:
 
 def _too_many(region: Region, join: Node, count: int) -> str:
     listed = ", ".join(f"{source} in {source.type.int_dtype}" for source in region.sources)
+    widest = _widest(region)
+    remedy = f"put a quantizer on the branch of {widest}"
+    if isinstance(widest.op, Quantize | Threshold | StepTable):
+        remedy = "join fewer of them at a time, with a quantizer behind each join, or use scales that are powers of two"
     return (
         f"{join} joins {len(region.sources)} branches before quantizer '{region.quantizer.name}', whose integers "
-        f"have {count} combinations, too many to evaluate: {listed}; put a quantizer on the branch of "
-        f"{_widest(region)}"
+        f"have {count} combinations, too many to evaluate: {listed}; {remedy}"
     )
 
 

@@ -8,10 +8,12 @@ from nnhw.errors import InputError
 from nnhw.ir import Graph, verify
 
 from .align_sums import align_sums
+from .cancel_permutes import cancel_permutes
 from .collapse_chains import collapse_chains
 from .fold_constants import fold_constants
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
+from .permute_input import permute_input
 from .separate_padding import separate_padding
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
@@ -21,8 +23,10 @@ Observer = Callable[[str, Graph], None]
 
 PIPELINE: dict[str, Pass] = {
     "separate_padding": separate_padding,
+    "permute_input": permute_input,
     "sink_shapes": sink_shapes,
     "hoist_shapes": hoist_shapes,
+    "cancel_permutes": cancel_permutes,
     "align_sums": align_sums,
     "collapse_chains": collapse_chains,
     "fold_constants": fold_constants,

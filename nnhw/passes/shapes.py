@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import BatchNorm, Concat, Flatten, MaxPool2d, Pad, Permute, Reshape
+from nnhw.ir.ops import BatchNorm, Concat, MaxPool2d, Op, Pad, Permute
 
-from .edit import Edit, is_channel_list
+from .edit import ORDER_OPS, Edit, is_channel_list
 
 Shape = tuple[int, ...]
 
@@ -27,6 +28,14 @@ def never_falls(graph: Graph, node: Node) -> bool:
         return False
     falling = falls(graph, node)
     return falling is not None and not falling.any()
+
+
+def order_of(ops: Sequence[Op], shape: Shape) -> np.ndarray:
+    """Return which element of a value of `shape`, in C order, stands at each place behind ops that keep every one."""
+    order = np.arange(math.prod(shape)).reshape(1, *shape)
+    for op in ops:
+        order = op.evaluate(order)
+    return order[0]
 
 
 def constants_before(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] | None:
@@ -48,13 +57,25 @@ def constants_before(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] 
 def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, after: Shape) -> np.ndarray | None:
     if array.size == 1:
         return _shared(array, node, before[0])
-    if not _per_channel(array, node, after):
-        return None
-    if isinstance(shape.op, Flatten | Reshape) and before[0] != after[0]:
-        return None
-    if isinstance(shape.op, Permute) and shape.op.axes[0] != 0:
-        return None
-    return _spread(array.reshape(-1), node, before)
+    if not isinstance(shape.op, ORDER_OPS):
+        return _spread(array.reshape(-1), node, before) if _per_channel(array, node, after) else None
+    wide = _spread(array, node, after, listed=False) if is_channel_list(node.op) else array
+    moved = np.empty(before)
+    moved.reshape(-1)[order_of([shape.op], before).reshape(-1)] = np.broadcast_to(wide, after).reshape(-1)
+    rows = moved.reshape(before[0], -1)
+    if np.array_equal(rows, np.broadcast_to(rows[:, :1], rows.shape), equal_nan=True):
+        return _spread(rows[:, 0], node, before)
+    # Other channels: nothing has a form in front, and the constant is what is refused.
+    positional = isinstance(shape.op, Permute) and shape.op.axes[0] != 0 and not is_channel_list(node.op)
+    return _without_repeats(moved) if positional else None
+
+
+def _without_repeats(array: np.ndarray) -> np.ndarray:
+    """Return an array that broadcasts to the one given, with size 1 along the axes along which nothing changes."""
+    for axis in range(array.ndim):
+        first = array.take([0], axis=axis)
+        array = first if (array == first).all() else array
+    return array
 
 
 def split_constants(graph: Graph, shape: Node, node: Node) -> list[list[np.ndarray]] | None:

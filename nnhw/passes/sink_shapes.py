@@ -4,6 +4,7 @@ quantize(mul(flatten(x), 0.5))     --> flatten(quantize(mul(x, 0.5)))
 quantize(relu(max_pool2d(x)))      --> max_pool2d(quantize(relu(x)))
 quantize(add(concat(x, y), bias))  --> concat(quantize(add(x, bias_x)), quantize(add(y, bias_y)))
 quantize(pad(x, 0.0))              --> pad(quantize(x), 0)
+concat(permute(x), permute(y))     --> permute(concat(x, y))
 """
 
 from __future__ import annotations
@@ -13,21 +14,34 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import Concat, MaxPool2d, Op, Pad
+from nnhw.ir.ops import Concat, Dequantize, MaxPool2d, Op, Pad, Permute
 
-from .edit import SHAPE_OPS, Edit, sole_names
+from .cancel_permutes import cancel_permutes
+from .edit import ORDER_OPS, SHAPE_OPS, Edit, sole_names
 from .regions import find_region, quantizers
 from .shapes import constants_before, moved_inputs, never_falls, split_constants
 
 
 def sink_shapes(graph: Graph) -> Graph:
-    """Move each op of a region behind the elementwise op that reads it, as often as the rules of `shapes` allow."""
-    while (moved := _next(graph)) is not None:
-        graph = moved
+    """Move each op of a region behind the elementwise op that reads it, as often as the rules of `shapes` allow.
+
+    Reorderings of integers move, too, also where the host takes over; those that meet and undo each other go away.
+    """
+    before = None
+    while graph is not before:
+        before = graph
+        while (moved := _next(graph)) is not None:
+            graph = moved
+        graph = cancel_permutes(graph)
     return graph
 
 
 def _next(graph: Graph) -> Graph | None:
+    for node in graph.nodes:
+        sunk = _sunk if isinstance(node.op, Dequantize) else _joined if isinstance(node.op, Concat) else None
+        moved = sunk(graph, node) if sunk else None
+        if moved is not None:
+            return moved
     for quantizer in quantizers(graph):
         region = find_region(graph, quantizer)
         for node in region.nodes if region else ():
@@ -40,7 +54,8 @@ def _next(graph: Graph) -> Graph | None:
 def _sunk(graph: Graph, node: Node) -> Graph | None:
     """Return the graph with the shape ops in front of `node` behind it; None if they cannot be."""
     shapes = graph.data_inputs(node)
-    if not shapes or not all(isinstance(shape.op, SHAPE_OPS) and not shape.type.is_int for shape in shapes):
+    ops = ORDER_OPS if isinstance(node.op, Dequantize) else SHAPE_OPS
+    if not shapes or not all(isinstance(shape.op, ops) for shape in shapes):
         return None
     if isinstance(shapes[0].op, Concat):
         return _sunk_concat(graph, shapes, node)
@@ -74,6 +89,19 @@ def _sunk_concat(graph: Graph, shapes: Sequence[Node], node: Node) -> Graph | No
         inputs = moved_inputs(edit, graph, node, [row[index].name for row in parts], values)
         branches.append(edit.add(node, node.op, inputs, f"{node.name}.{index}"))
     edit.add(shapes[0], shapes[0].op, branches)
+    return edit.apply(node.name)
+
+
+def _joined(graph: Graph, node: Node) -> Graph | None:
+    """Return the graph with one permutation behind a concat in place of those of its inputs; None if these differ."""
+    shapes = graph.data_inputs(node)
+    (op, *others) = {shape.op for shape in shapes}
+    if others or not isinstance(op, Permute):
+        return None
+    assert isinstance(node.op, Concat)
+    edit = Edit(graph, sole_names(graph, shapes, node))
+    inner = edit.add(node, Concat(op.axes[node.op.axis]), [shape.inputs[0] for shape in shapes])
+    edit.add(shapes[0], op, [inner])
     return edit.apply(node.name)
 
 

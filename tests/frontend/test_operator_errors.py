@@ -70,10 +70,10 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         lambda m, x: functional.max_pool2d(x, 3, dilation=2),
         f"max_pool2d {HERE} {DILATED}",
     ),
-    "mean_of_channels": (
-        lambda m, x: x.mean(1),
-        (f"mean {HERE} goes over the axes [1]; only height and width are supported: use dim=(2, 3), or dim=2 for "
-        "[batch, channels, length]"),
+    "mean_of_everything": (
+        lambda m, x: x.mean((1, 2, 3)),
+        (f"mean {HERE} goes over the axes [1, 2, 3]; only height and width, or rows, are supported: use dim=(2, 3), "
+        "dim=2 for [batch, channels, length], or dim=1 for [batch, rows, features]"),
     ),
     "mean_of_all": (
         lambda m, x: x.mean() + x,

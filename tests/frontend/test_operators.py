@@ -104,6 +104,12 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "mean": (lambda m, x: x.mean((2, 3)), ["sum_pool2d", "dequantize", "div", "flatten"]),
     "mean_rows": (lambda m, x: x.mean(-2, keepdim=True), ["sum_pool2d", "dequantize", "div"]),
     "sum": (lambda m, x: x.sum((-1, -2)), ["sum_pool2d", "flatten", "dequantize"]),
+    "mean_of_rows": (
+        lambda m, x: x.flatten(2).mean(1),
+        ["reshape", "permute", "reshape", "sum_pool2d", "dequantize", "div", "flatten"],
+    ),
+    "sum_of_rows": (lambda m, x: x.sum((1, 2), keepdim=True), []),
+    "amax_of_rows": (lambda m, x: (-x).amax(1), []),
     "cat": (lambda m, x: torch.cat([x, -x, x], 1), ["dequantize", "neg", "concat"]),
     "cat_codes": (lambda m, x: torch.cat([x, x], -1), ["concat", "dequantize"]),
     "cat_scales": (

@@ -30,7 +30,17 @@ from nnhw.ir.ops import (
     Silu,
     Upsample,
 )
-from nnhw.passes import collapse_chains, fold_permutes, hoist_shapes, lower, separate_padding, sink_shapes, split
+from nnhw.passes import (
+    cancel_permutes,
+    collapse_chains,
+    fold_permutes,
+    hoist_shapes,
+    lower,
+    permute_input,
+    separate_padding,
+    sink_shapes,
+    split,
+)
 from tests.ir.graphs import floats, integers
 from tests.passes.models import SIGN, ChainBuilder
 
@@ -292,18 +302,118 @@ def test_fold_permutes_reorders_the_weights_of_a_linear_layer(shape: Op) -> None
     assert_same(graph, folded)
 
 
-def test_fold_permutes_rejects_integers_that_others_read() -> None:
+def test_fold_permutes_leaves_what_others_read() -> None:
     builder = GraphBuilder("net")
     x = builder.input("x", TensorType((2, 3, 4), SUMS))
     value = builder.add("permute", Permute((1, 0, 2)), [x], Location("perm", "net.py", 7))
     weight = integers(builder, "w", np.ones((1, 3, 1, 1), dtype=np.int64))
     graph = builder.build([builder.add("conv", Conv2d(), [value, weight])])
+    assert ops_of(fold_permutes(graph)) == ["permute", "conv2d"]
+
+
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        ((Permute((1, 0, 2)), Permute((1, 0, 2))), []),
+        ((Permute((2, 0, 1)), Permute((1, 2, 0))), []),
+        ((Reshape((2, 12)), Permute((1, 0)), Permute((1, 0)), Reshape((2, 3, 4))), []),
+        ((Permute((1, 2, 0)), Reshape((12, 2)), Permute((1, 0))), ["reshape"]),
+        ((Reshape((1, 24)), Permute((1, 0))), ["reshape"]),
+        ((Permute((1, 2, 0)), Reshape((12, 2)), Permute((1, 0)), Flatten()), ["flatten"]),
+        ((Permute((1, 0, 2)), Flatten()), ["permute", "flatten"]),
+    ],
+    ids=str,
+)
+def test_cancel_permutes_leaves_a_reshape_of_what_is_back_in_order(path: tuple[Op, ...], left: list[str]) -> None:
+    builder = GraphBuilder("net")
+    value = builder.add("max_pool2d", MaxPool2d((1, 1), (1, 1)), [builder.input("x", TensorType((2, 3, 4), SUMS))])
+    for op in path:
+        value = builder.add(op.name, op, [value])
+    graph = builder.build([value])
+    assert ops_of(cancel_permutes(graph)) == ["max_pool2d", *left]
+    assert_same(graph, cancel_permutes(graph))
+
+
+def rows(path: tuple[Op, ...] = (Permute((1, 0)), Reshape((6, 1, 5)))) -> GraphBuilder:
+    """Build input [5, 6] --> codes --> path --> 1x1 convolution `conv`."""
+    builder = GraphBuilder("net")
+    value = builder.input("x", TensorType((5, 6), FLOAT))
+    value = builder.add("codes", Quantize(-8, 7), [value, floats(builder, "scale", 0.25)])
+    for op in path:
+        value = builder.add(op.name, op, [value])
+    builder.add("conv", Conv2d(), [value, integers(builder, "w", np.arange(24).reshape(4, 6, 1, 1) % 7 - 3)])
+    return builder
+
+
+def assert_same_floats(before: Graph, after: Graph) -> None:
+    verify(after)
+    images = np.random.default_rng(0).normal(size=(20, *before.inputs[0].type.shape))
+    np.testing.assert_array_equal(run(after, images)[0], run(before, images)[0])
+
+
+def test_permute_input_lets_the_host_permute() -> None:
+    graph = rows().build(["conv"])
+    moved = permute_input(graph)
+    assert ops_of(moved)[:3] == ["permute", "reshape", "quantize"]
+    assert_same_floats(graph, moved)
+    lowered = lower(graph)
+    assert ops_of(lowered) == ["permute", "reshape", "quantize", "conv2d"]
+    assert_same_floats(graph, lowered)
+
+
+def test_permute_input_leaves_orders_that_differ() -> None:
+    builder = rows()
+    other = builder.add("image", Reshape((1, 5, 6)), ["codes"])
+    builder.add("other", Conv2d(), [other, integers(builder, "v", np.ones((4, 1, 1, 1), dtype=np.int64))])
+    graph = builder.build(["conv", "other"])
+    assert permute_input(graph) is graph
+
+
+def test_permute_input_goes_through_elementwise_ops() -> None:
+    builder, one = GraphBuilder("net"), 1.0
+    value = builder.input("x", TensorType((5, 6), FLOAT))
+    codes = builder.add("codes", Quantize(-8, 7), [value, floats(builder, "scale", 0.25)])
+    value = builder.add("silu", Silu(), [builder.add("v", Dequantize(), [codes, floats(builder, "scale", 0.25)])])
+    value = builder.add("q", Quantize(-8, 7), [value, floats(builder, "one", one)])
+    value = builder.add("r", Reshape((6, 1, 5)), [builder.add("p", Permute((1, 0)), [value])])
+    conv = builder.add("conv", Conv2d(), [value, integers(builder, "w", np.ones((4, 6, 1, 1), dtype=np.int64))])
+    graph = builder.build([conv])
+    assert ops_of(lower(graph)) == ["permute", "reshape", "quantize", "threshold", "conv2d"]
+    assert_same_floats(graph, lower(graph))
+
+
+def test_scales_of_features_become_those_of_channels() -> None:
+    builder = rows()
+    value = builder.add("rows", Permute((1, 0)), [builder.add("flat", Reshape((4, 5)), ["conv"])])
+    scales = floats(builder, "scales", np.array([[0.5, 1.0, 0.25, 2.0]]))
+    value = builder.add("add", Add(), [builder.add("v", Dequantize(), [value, scales]), scales])
+    graph = builder.build([builder.add("q", Quantize(-8, 7), [value, floats(builder, "one", 1.0)])])
+    lowered = lower(graph)
+    assert ops_of(lowered)[3:] == ["conv2d", "threshold", "reshape", "permute"]
+    assert_same_floats(graph, lowered)
+
+
+def test_constants_that_differ_from_row_to_row_are_rejected() -> None:
+    builder = rows()
+    value = builder.add("rows", Permute((1, 0)), [builder.add("flat", Reshape((4, 5)), ["conv"])])
+    value = builder.add("v", Dequantize(), [value, floats(builder, "scales", np.array([[0.5, 1.0, 0.25, 2.0]]))])
+    places = floats(builder, "places", np.arange(20).reshape(5, 4))
+    value = builder.add("add", Add(), [value, places], Location("embed", "net.py", 9))
     with pytest.raises(LoweringError) as caught:
-        fold_permutes(graph)
+        lower(builder.build([builder.add("q", Quantize(-8, 7), [value, floats(builder, "one", 1.0)])]))
     assert str(caught.value) == (
-        "permute 'perm' (net.py:7) reorders the axes of integers that conv2d 'conv' reads, but it can only be folded "
-        "into the weights of a linear layer; permute in front of the first quantizer, or flatten into a linear layer"
+        "add 'embed' (net.py:9) has a constant of shape [4, 5], which differs from position to position; use one "
+        "number, or one per channel: shape [4, 1]"
     )
+
+
+def test_concat_of_permuted_values_is_permuted_behind() -> None:
+    builder = GraphBuilder("net")
+    parts = [builder.input(name, TensorType((2, 5), SUMS)) for name in "ab"]
+    joined = builder.add("cat", Concat(1), [builder.add("p", Permute((1, 0)), [part]) for part in parts])
+    graph = builder.build([builder.add("back", Permute((1, 0)), [joined])])
+    assert ops_of(sink_shapes(graph)) == ["concat"]
+    assert_same(graph, sink_shapes(graph))
 
 
 def test_split_takes_a_residual_network() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import IntType
-from nnhw.mapping.layers import ConcatLayer, Layer, Shape, StepFunction
+from nnhw.mapping.layers import ConcatLayer, Layer, Shape, StepFunction, SumLayer
 from nnhw.mapping.shared.lines import fit_lines, identity
 from nnhw.mapping.shared.tasks import STREAMING, Task, read_task
 
@@ -80,6 +80,8 @@ def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], ou
     elements = {name: element} | {layer.node: layer.element for layer in layers}
     tasks: list[Task] = []
     concats = tuple(layer for layer in layers if isinstance(layer, ConcatLayer))
+    shapes = {name: shape} | {layer.node: layer.shape for layer in layers}
+    problems += [_reshaped(layer) for layer in layers if not _reads_whole(layer, shapes)]
     for layer in layers:
         if not isinstance(layer, ConcatLayer):
             _try(problems, tasks, lambda layer=layer: read_task(layer, elements))
@@ -96,6 +98,26 @@ def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], ou
             value = values[task.sources[0]]
             values[task.sources[0]] = replace(value, borders=(*value.borders, task.window.border))
     return Network(name, output, tuple(lined), concats, values)
+
+
+def _source(layer: Layer) -> Shape | None:
+    """Return the map that a layer reads, or each of the maps that it adds; None of others."""
+    return getattr(layer, "extent" if isinstance(layer, SumLayer) else "source", None)
+
+
+def _reads_whole(layer: Layer, shapes: Mapping[str, Shape]) -> bool:
+    """Return whether each value that a layer reads was made in the shape in which it is read."""
+    source = _source(layer)
+    if isinstance(layer, ConcatLayer):
+        return all(shapes[name][1:] == layer.shape[1:] for name in layer.inputs)
+    return source is None or all(shapes[name] == source for name in layer.inputs)
+
+
+def _reshaped(layer: Layer) -> MappingError:
+    return MappingError(
+        f"layer {layer.where} reads {list(_source(layer) or ())} where the layer in front makes another shape, "
+        f"which has another place in a shared engine's memory; use {STREAMING}"
+    )
 
 
 def _try(problems: list[MappingError], found: list[Task], make: object) -> None:
