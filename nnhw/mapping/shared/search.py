@@ -153,10 +153,10 @@ def by_speed(
             if not widths:
                 widths = _all_widths(network, shape, budget, family)
                 widths = with_spare(widths) if reusable else widths
+            arrays = [_with(shape, own, i_lanes) for own in widths]
         except MappingError as error:
             refusal = error
             continue
-        arrays = [_with(shape, own, i_lanes) for own in widths]
         most = None
         for weight_stream in (False, True):
             try:
