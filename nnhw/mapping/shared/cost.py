@@ -61,7 +61,7 @@ def _waits_lc(arithmetic: LaneArithmetic, array: ArrayConfig, bits: int, family:
 
 def _sequencing(array: ArrayConfig, family: Family) -> Cost:
     """Return the sequencer, the requantizers and the way of words from and to memory."""
-    words = array.word_bits + register_lc(array.granule_bits + (1 + array.weight_stream) * array.word_bits, family)
+    words = array.word_bits + register_lc(array.granule_bits + array.word_bits, family)
     blocks = array.drains * (array.requantizing == Requantizing.DSP)
     return Cost(SEQUENCER_LC + array.drains * requantizer_lc(array) + words, dsp=blocks)
 
