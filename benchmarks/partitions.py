@@ -105,18 +105,26 @@ def cuts(body: Graph, budget: Budget, family: Family) -> Iterator[Cut]:
         part = first.products / (first.products + second.products)
         if min(part, 1 - part) < LEAST:
             continue
-        for share in SHARES:
-            if abs(share - part) <= FAR and (pair := both(first, second, share, budget, family)) is not None:
+        shares = [share for share in SHARES if abs(share - part) <= FAR]
+        for share, dsp in ((share, dsp) for share in shares for dsp in {share, 0.0, 1.0}):
+            if (pair := both(first, second, share, dsp, budget, family)) is not None:
                 yield Cut(way.counts[0], share, pair)
 
 
-def both(first: Network, second: Network, share: float, budget: Budget, family: Family) -> tuple[Choice, Choice] | None:
-    """Return two engines that fit a device together, or None."""
+def both(
+    first: Network, second: Network, share: float, dsp: float, budget: Budget, family: Family
+) -> tuple[Choice, Choice] | None:
+    """Return two engines that fit a device together, or None.
+
+    Parameters
+    ----------
+    share, dsp: of the device and of its DSP blocks, what the first one gets.
+    """
     own = replace(
         budget,
         lc=budget.lc * share,
         ebr=int(budget.ebr * share),
-        dsp=int(budget.dsp * share),
+        dsp=int(budget.dsp * dsp),
         spram=budget.spram // 2,
     )
     rest = Budget(budget.lc - own.lc, budget.ebr - own.ebr, budget.dsp - own.dsp, budget.spram - own.spram)
