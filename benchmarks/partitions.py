@@ -106,9 +106,9 @@ def cuts(body: Graph, budget: Budget, family: Family) -> Iterator[Cut]:
         if min(part, 1 - part) < LEAST:
             continue
         shares = [share for share in SHARES if abs(share - part) <= FAR]
-        for share, dsp in ((share, dsp) for share in shares for dsp in {share, 0.0, 1.0}):
-            if (pair := both(first, second, share, dsp, budget, family)) is not None:
-                yield Cut(way.counts[0], share, pair)
+        for own, blocks in ((share, blocks) for share in shares for blocks in (share, 0.0, 1.0)):
+            if (pair := both(first, second, own, blocks, budget, family)) is not None:
+                yield Cut(way.counts[0], own, pair)
 
 
 def both(
