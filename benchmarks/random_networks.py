@@ -9,7 +9,7 @@ import re
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
@@ -223,7 +223,8 @@ def survey(seeds: Iterable[Found], total: int, progress: Progress | None = None)
 
     Returns
     -------
-    ir, golden, rtl: networks and images or frames compared. refused: reasons with their number, names left out.
+    networks: tried. ir, golden, rtl: networks and images or frames compared. refused: reasons with their number, names
+        left out.
     failures: seed, stage and text of each. ops, engines: how often each occurs, so that what is missing is seen.
     """
     progress = progress or SilentProgress()
@@ -232,7 +233,8 @@ def survey(seeds: Iterable[Found], total: int, progress: Progress | None = None)
     engines: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     failures: list[dict[str, Any]] = []
-    for number, found in enumerate(seeds, 1):
+    tried = 0
+    for tried, found in enumerate(seeds, 1):
         counts += found.counts
         ops += found.ops
         engines += found.engines
@@ -242,9 +244,9 @@ def survey(seeds: Iterable[Found], total: int, progress: Progress | None = None)
         if found.failure:
             failures.append({"seed": found.seed, "stage": found.stage, "failure": found.failure})
             progress.note(f"seed {found.seed} FAILS, {found.stage}: {found.failure}")
-        progress.advance(number, total)
+        progress.advance(min(tried, total), total)
     return {
-        "networks": total,
+        "networks": tried,
         "ir": {"networks": counts["networks"], "images": counts["images"]},
         "golden": {"networks": counts["mapped"], "frames": counts["frames"]},
         "rtl": {"networks": counts["simulated"], "frames": counts["rtl_frames"]},
@@ -269,7 +271,7 @@ def check_seed(seed: int, family: str) -> Found:
 
 
 def run(board: str) -> dict[str, Any]:
-    """Check 1,000 networks up to the IR, 300 of them up to the golden stages, 100 of these up to RTL.
+    """Check networks until 1,000 went to the IR, the first 300 up to the golden stages, the first 100 up to RTL.
 
     Returns
     -------
@@ -278,8 +280,17 @@ def run(board: str) -> dict[str, Any]:
     check = partial(check_seed, family=load_board(board).family)
     progress, start = make_progress(Console(stderr=True)), time.monotonic()
     with progress.stage(f"{NETWORKS} random networks"), get_context("spawn").Pool(os.cpu_count()) as pool:
-        row = survey(pool.imap_unordered(check, range(NETWORKS)), NETWORKS, progress)
+        row = survey(enough(pool.imap(check, range(2 * NETWORKS)), NETWORKS), NETWORKS, progress)
     return {"board": board, **row, "seconds": round(time.monotonic() - start, 1)}
+
+
+def enough(networks: Iterable[Found], count: int) -> Iterator[Found]:
+    """Yield networks up to the one with which so many went to the IR."""
+    for found in networks:
+        yield found
+        count -= found.counts["networks"]
+        if not count:
+            return
 
 
 def show(row: Row) -> None:

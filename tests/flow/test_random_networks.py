@@ -57,6 +57,7 @@ def test_random_network_that_is_refused_is_counted_with_its_reason(capsys: pytes
         return nn.Sequential(QuantLinear(3 + seed, 2)), torch.zeros(2, 3 + seed)
 
     row = survey((check_network(seed, make=make) for seed in range(3)), 3)
+    assert row["networks"] == 3
     assert list(row["refused"].values()) == [3]
     assert row["failures"] == []
     show(row)
