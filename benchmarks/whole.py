@@ -73,7 +73,7 @@ CASES: dict[str, Case] = {
     "resnet8_w4a4": Case("ulx3s_85f", frames=2, seeds=1, netlist=0, clock_hz=75e6, target_fps=4000),
     "resnet8_w8a8": Case("ulx3s_85f", frames=2, seeds=1, netlist=0, clock_hz=75e6, target_fps=2000),
     "cnv_half_w2a2": Case("ulx3s_25f", frames=2, seeds=2),
-    "cnv_w1a1": Case("ulx3s_85f", frames=2, patterns=1, seeds=1, netlist=0, clock_hz=82.5e6, target_fps=10_000),
+    "cnv_w1a1": Case("ulx3s_85f", frames=2, patterns=1, seeds=2, netlist=0, clock_hz=82e6, target_fps=10_000),
     # One engine for all layers.
     "ds_cnn_w8a8_shared": Case("icebreaker", "ds_cnn_w8a8", "shared", frames=3, seeds=1),
     "ds_cnn_all4_shared": Case("icebreaker", "ds_cnn_all4", "shared", frames=3, seeds=4, clock_hz=45.75e6),
