@@ -39,7 +39,7 @@ from tests.mapping.golden import golden_run
 
 __all__ = ["Found", "check_network", "random_model", "run", "show", "survey"]
 
-NETWORKS, MAPPED, SIMULATED = 1000, 300, 100
+NETWORKS, MAPPED, SIMULATED = 1000, 305, 105
 IMAGES, FRAMES = 8, 5
 PATTERNS = (("none", "none"), ("random", "bursts"))
 LC, EBR, DSP = 100_000, 1000, 60
@@ -271,7 +271,7 @@ def check_seed(seed: int, family: str) -> Found:
 
 
 def run(board: str) -> dict[str, Any]:
-    """Check networks until 1,000 went to the IR, the first 300 up to the golden stages, the first 100 up to RTL.
+    """Check networks until 1,000 went to the IR, the first 305 up to the golden stages, the first 105 up to RTL.
 
     Returns
     -------
