@@ -114,36 +114,13 @@ class Sequencer(wiring.Component):
         fetched: is driven: what comes in front of the record's work has come.
         starts: strobe, the work begins in the next cycle.
         """
-        array, each = self.array, step_words(self.array)
+        array = self.array
         phase, coming, came = Signal(len(Phase), init=1 << Phase.DESCRIPTOR), Signal(), Signal()
-        most = max(each, array.constant_words, array.row_words)
+        most = max(step_words(array), array.constant_words, array.row_words)
         word, end, last = Signal(range(max(most, 2))), Signal(), Signal()
         m.d.sync += [coming.eq(self.read | self.streams if array.weight_stream else self.read), came.eq(coming)]
         valid = came
-        phases = {
-            Phase.DESCRIPTOR: each,
-            Phase.CONSTANTS: array.constant_words,
-            Phase.WEIGHTS: array.row_words,
-        }
-        takes = (self.take_step, self.take_constant, self.take_weight)
-        for (this, count), take in zip(phases.items(), takes, strict=True):
-            here = phase[this]
-            if this is Phase.DESCRIPTOR and descriptor_words(array) > each * ONE:
-                here &= self.major < ONE
-            for index in range(count):
-                m.d.comb += take[index].eq(valid & here & (word == index))
-            last_word = Const(count - 1, len(word))
-            if this is Phase.WEIGHTS:
-                last_word = Mux(self.channelwise, array.channelwise_words - 1, last_word)
-            with m.If(phase[this]):
-                m.d.comb += end.eq(word == last_word)
-        # A register for each word of a descriptor: what they enable has no time for a decoder.
-        turn = Signal(descriptor_words(array))
-        with m.If(self.begin):
-            m.d.sync += turn.eq(1)
-        with m.Elif(valid):
-            m.d.sync += turn.eq(turn << 1)
-        m.d.comb += self.take_descriptor.eq(turn & valid.replicate(len(turn)))
+        self._strobes(m, phase, word, valid, end)
 
         descriptor_end = self.take_descriptor[-1]
         lanes_end = self.major == array.lanes // array.constant_lanes - 1
@@ -171,6 +148,39 @@ class Sequencer(wiring.Component):
             with m.If(starts & self.streamed):
                 m.d.sync += [phase.eq(1 << Phase.WEIGHTS), word.eq(0)]
         m.d.comb += last.eq(self._row(m, self.begin | (fetched & self.read), filled, ~phase[Phase.WEIGHTS]))
+
+    def _strobes(self, m: Module, phase: Signal, word: Signal, valid: Value, end: Signal) -> None:
+        """Drive what takes the words that come, and `end`: it is the last word of an entry, a constant or a row.
+
+        Parameters
+        ----------
+        word: number of the word therein.
+        """
+        array, each = self.array, step_words(self.array)
+        phases = {
+            Phase.DESCRIPTOR: each,
+            Phase.CONSTANTS: array.constant_words,
+            Phase.WEIGHTS: array.row_words,
+        }
+        takes = (self.take_step, self.take_constant, self.take_weight)
+        for (this, count), take in zip(phases.items(), takes, strict=True):
+            here = phase[this]
+            if this is Phase.DESCRIPTOR and descriptor_words(array) > each * ONE:
+                here &= self.major < ONE
+            for index in range(count):
+                m.d.comb += take[index].eq(valid & here & (word == index))
+            last_word = Const(count - 1, len(word))
+            if this is Phase.WEIGHTS:
+                last_word = Mux(self.channelwise, array.channelwise_words - 1, last_word)
+            with m.If(phase[this]):
+                m.d.comb += end.eq(word == last_word)
+        # A register for each word of a descriptor: what they enable has no time for a decoder.
+        turn = Signal(descriptor_words(array))
+        with m.If(self.begin):
+            m.d.sync += turn.eq(1)
+        with m.Elif(valid):
+            m.d.sync += turn.eq(turn << 1)
+        m.d.comb += self.take_descriptor.eq(turn & valid.replicate(len(turn)))
 
     def _row(self, m: Module, anew: Value, filled: Value, before: Value) -> Signal | Value:
         """Count rows of weights, while they are fetched and while they are used; return whether it is the last one.
