@@ -36,14 +36,14 @@ class Equality:
     streams: each boundary, then the output.
     run: what the hardware did.
     seconds: that it took.
-    counted: what the records of a program took; None: there is none.
+    counted: what the records of each program took.
     """
 
     pattern: tuple[str, str]
     streams: tuple[Comparison, ...]
     run: StreamRun
     seconds: float
-    counted: Counted | None = None
+    counted: tuple[Counted, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -54,7 +54,7 @@ class Equality:
     @property
     def miscounted(self) -> int:
         """Frames in which a record of a program took other cycles than predicted."""
-        return self.counted.mismatches if self.counted else 0
+        return sum(counted.mismatches for counted in self.counted)
 
     def row(self) -> dict[str, Any]:
         """Return the result under names of `report.json` where they mean the same."""
@@ -85,11 +85,11 @@ def check_equality(
     codes: int [N, *shape], one frame or more.
     patterns: stall patterns of source and sink; the first without stalls measures the schedule.
     """
-    taps, program = accelerator.boundaries, accelerator.shared
+    taps, programs = accelerator.boundaries, accelerator.programs
     expected, outputs = expected_streams(accelerator, body, codes)
     frames = accelerator.input_format.pack(codes)
-    bits = [*(tap.bits for tap in taps), *([32 * COUNTER_WORDS] if program else [])]
-    beats = (*(tap.beats for tap in taps), *([len(program.records)] if program else []))
+    bits = [*(tap.bits for tap in taps), *[32 * COUNTER_WORDS] * len(programs)]
+    beats = (*(tap.beats for tap in taps), *(len(program.records) for program in programs))
     results = []
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_component(Engine(accelerator, taps=True, preloaded=True), bits, library_cache(Path(scratch)))
@@ -108,7 +108,10 @@ def check_equality(
             seconds = time.monotonic() - start
             hardware.close()
             streams = _compare(taps, expected, outputs, run, len(codes))
-            counted = Counted(program, len(codes), run.taps[-1], run.tap_beats[-1]) if program else None
+            counted = tuple(
+                Counted(program, len(codes), run.taps[number], run.tap_beats[number])
+                for number, program in enumerate(programs, len(taps))
+            )
             results.append(Equality(pattern, streams, run, seconds, counted))
     return results
 

@@ -37,7 +37,7 @@ def run(board: str) -> Row:
         builds: dict[str, Build] = {}
         for name in (FIRST, *SECOND):
             model, example = NETWORKS[name].load()
-            array = builds[FIRST].accelerator.shared.array if builds else None  # type: ignore[union-attr]
+            array = builds[FIRST].accelerator.programs[0].array if builds else None  # type: ignore[union-attr]
             options = Options(frames=0, style="shared", array=array)
             out = Path(scratch) / name
             builds[name] = run_build(
@@ -57,13 +57,13 @@ def compare(name: str, builds: dict[str, Build], hardware: Any, progress: Progre
         device = nnhw.open(build, link=hardware)
         results = np.asarray(device(images.numpy()))
     expected = nnhw.reference(model)(images).numpy()
-    shared = build.accelerator.shared
-    assert shared is not None
+    image = build.accelerator.image
+    assert image is not None
     verilog = [(builds[one].path / "device.v").read_bytes() for one in (FIRST, name)]
     return {
         "network": name,
         "same_hardware": verilog[0] == verilog[1],
-        "program_bytes": len(shared.image),
+        "program_bytes": len(image),
         "interval_cycles": build.accelerator.schedule.interval_cycles,
         "frames": len(images),
         "mismatches": int((results != expected).reshape(len(images), -1).any(axis=1).sum()),

@@ -16,8 +16,10 @@ from benchmarks.rtl import PATTERNS, Equality, check_equality
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
+from nnhw.engines.shared import SharedConfig
 from nnhw.errors import NnhwError
-from nnhw.flow.arrays import peak, works
+from nnhw.flow.arrays import peak, works, works_of
+from nnhw.flow.counters import program_rows
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.progress import Progress, make_progress
@@ -178,7 +180,7 @@ def with_equality(report: Mapping[str, Any], equalities: list[Equality]) -> Row:
             "interval": {**cycles["interval"], "simulated": run.interval_cycles},
             "latency": {**cycles["latency"], "simulated": run.latency_cycles},
         },
-        "program": counted.rows() if counted else None,
+        "program": program_rows(counted) or None,
     }
 
 
@@ -191,13 +193,15 @@ def slowest_engine(accelerator: Accelerator) -> Row:
     frame needs / (products that its lanes can do in a cycle x cycles); border positions that padding adds are not
     needed. Of a shared engine, all layers together.
     """
-    found = works(accelerator)
-    if accelerator.shared is not None:
-        own = [work for work in found if work.engine == "shared"]
+    if accelerator.programs:
+        own = max(
+            (works_of(stage) for stage in accelerator.stages if isinstance(stage.config, SharedConfig)),
+            key=lambda own: sum(work.busy for work in own),
+        )
         layer, cycles = "all", sum(work.busy for work in own)
         products, lanes = sum(work.products for work in own), own[0].lanes
     else:
-        work = max(found, key=lambda work: work.busy)
+        work = max(works(accelerator), key=lambda work: work.busy)
         layer, cycles, products, lanes = work.layer, work.busy, work.products, work.lanes
     return {
         "layer": layer,

@@ -14,7 +14,9 @@ COBS takes the zero bytes out of it, and one zero byte ends it on the wire. All 
     STATUS    sequence: any                      STATUS | ANSWER    same sequence, counters
     LOAD      sequence: as of DATA, which        TAKEN   as of DATA
               it counts with
-              payload: next bytes of a program
+              payload: next bytes of a program,
+              or of those of several engines,
+              one behind the other
     PROGRAM   sequence: any                      PROGRAM | ANSWER   same sequence, state of the program
                                                  RESULT  sequence: 0, 1, ... since RESET
                                                          payload: next bytes of one image's output
@@ -37,6 +39,7 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnhw.errors import InputError, LinkError
@@ -302,17 +305,30 @@ class Counters:
         return cls(*STATUS_FORMAT.unpack(payload))
 
 
+def joined_id(ids: Sequence[int]) -> int:
+    """Return the id of the arrays of a device, which stand in a row; of one, its own."""
+    return ids[0] if len(ids) == 1 else zlib.crc32(b"".join(one.to_bytes(4, "little") for one in ids))
+
+
+def joined_crc(crcs: Sequence[int]) -> int:
+    """Return by what programs of arrays in a row are told apart: their CRCs, each turned by its place."""
+    found = 0
+    for place, crc in enumerate(crcs):
+        found ^= (crc << place | crc >> (32 - place)) & 0xFFFFFFFF
+    return found
+
+
 @dataclass(frozen=True)
 class ProgramStatus:
-    """What a device says about the program of its engine.
+    """What a device says about the program of its engine, or of all of them where several stand in a row.
 
     Members
     -------
-    state: only READY runs.
-    reason: why it was refused; else of no meaning.
-    crc: of the image, as its trailer has it; of meaning when it is READY.
+    state: only READY runs: all of them are. LOADING: one of them comes, or has to follow.
+    reason: why it was refused, the first of them; else of no meaning.
+    crc: of the image, as its trailer has it, see `joined_crc`; of meaning when it is READY.
     output_bytes: of a frame, as the image has it; of meaning when it is READY.
-    array_id: of the array that programs must be made for; fixed when the device is built.
+    array_id: of the array that programs must be made for, see `joined_id`; fixed when the device is built.
     """
 
     state: ProgramState

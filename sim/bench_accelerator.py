@@ -4,7 +4,7 @@ Environment: NNHW_PLAN, path of a JSON document with
 
     arrays: path of an .npz: `input` uint8 [beats, bytes], `output` uint8 [bytes], `tap_<k>` uint32 [beats, words]
     names: of the taps
-    counted: whether there is one more tap behind these, for the cycles of a program's records
+    counted: taps behind these, each for the cycles of the records of a program
     frames: how many
     stalls: patterns of source and sink
     limit_cycles: where to give up
@@ -45,15 +45,15 @@ async def accelerator_equals_ir(dut: Any) -> None:
     Monitor(o, output, cycles)
     for number, scoreboard in enumerate(taps):
         Tap(dut, f"tap_{number}", scoreboard, cycles)
-    records = Log("records")
-    if plan["counted"]:
-        Tap(dut, f"tap_{len(taps)}", records, cycles)
+    records = [Log(f"records {number}") for number in range(plan["counted"])]
+    for number, log in enumerate(records, len(taps)):
+        Tap(dut, f"tap_{number}", log, cycles)
     boards = [*taps, output]
     try:
         await wait_for(boards, source, dut, plan["limit_cycles"])
     finally:
         Path(plan["result"]).write_text(
-            json.dumps({**summary(taken, boards), "records": records.words}), encoding="utf-8"
+            json.dumps({**summary(taken, boards), "records": [log.words for log in records]}), encoding="utf-8"
         )
     for scoreboard in (taken, *boards):
         scoreboard.finish()

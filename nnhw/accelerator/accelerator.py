@@ -64,19 +64,20 @@ class Accelerator:
         return tuple(found)
 
     @property
-    def shared(self) -> SharedConfig | None:
-        """The shared engine with its program, or None."""
-        return next((stage.config for stage in self.stages if isinstance(stage.config, SharedConfig)), None)
+    def programs(self) -> tuple[SharedConfig, ...]:
+        """The shared engines with their programs, in stream order."""
+        return tuple(stage.config for stage in self.stages if isinstance(stage.config, SharedConfig))
 
     @property
     def image(self) -> bytes | None:
-        """What is loaded into the shared engine, or None where there is none."""
-        return None if self.shared is None else self.shared.image_for(self.output_format.frame_bytes)
+        """What is loaded into the shared engines, one behind the other, or None where there is none."""
+        images = [program.image_for(self.output_format.frame_bytes) for program in self.programs]
+        return b"".join(images) or None
 
     @property
     def device_hash(self) -> str:
-        """Hash of what the hardware is, hex: the model's, or, with a shared engine, of all but its program."""
-        if self.shared is None:
+        """Hash of what the hardware is, hex: the model's, or, with shared engines, of all but their programs."""
+        if not self.programs:
             return self.model_hash
         bare = [stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages]
         arrays: dict[str, np.ndarray] = {}
@@ -86,7 +87,7 @@ class Accelerator:
     @property
     def device_bytes(self) -> tuple[int, int]:
         """(input, output) bytes of a frame, as the hardware states them: (1, 1) where they are the program's matter."""
-        if self.shared is not None:
+        if self.programs:
             return 1, 1
         return self.input_format.frame_bytes, self.output_format.frame_bytes
 

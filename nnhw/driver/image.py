@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from nnhw.errors import InputError
@@ -13,6 +15,8 @@ from nnhw.protocol import (
     PROGRAM_HEADER,
     PROGRAM_MAGIC,
     PROGRAM_OVERHEAD_BYTES,
+    joined_crc,
+    joined_id,
 )
 
 PROGRAM_FILE = "program.bin"
@@ -21,7 +25,7 @@ PROGRAM_FILE = "program.bin"
 
 @dataclass(frozen=True)
 class ProgramImage:
-    """A program as it is loaded.
+    """A program as it is loaded; those of several engines in a row one behind the other.
 
     Parameters
     ----------
@@ -41,42 +45,55 @@ class ProgramImage:
         if self.data[: len(PROGRAM_MAGIC)] != PROGRAM_MAGIC:
             found = self.data[: len(PROGRAM_MAGIC)]
             raise InputError(f"{self.where} is no program: it begins with {found!r}, not {PROGRAM_MAGIC!r}; {remedy}")
-        needed = PROGRAM_OVERHEAD_BYTES
-        if len(self.data) >= needed:
-            needed += self.body_bytes
+        needed = self._ends[-1]
         if len(self.data) != needed:
             what = "cut" if len(self.data) < needed else "too long"
             raise InputError(f"{self.where} is {what}: it has {len(self.data)} bytes, but needs {needed}; {remedy}")
-        computed = zlib.crc32(self.data[:-CRC_BYTES])
-        if computed != self.crc:
-            raise InputError(
-                f"{self.where} is damaged: its CRC is {computed:08x}, not {self.crc:08x} as it says; {remedy}"
-            )
+        for part in self._parts:
+            computed, said = zlib.crc32(part[:-CRC_BYTES]), _crc(part)
+            if computed != said:
+                differs = f"its CRC is {computed:08x}, not {said:08x} as it says"
+                raise InputError(f"{self.where} is damaged: {differs}; {remedy}")
         if not 0 < self.output_bytes < OUTPUT_LIMIT_BYTES:
             raise InputError(
                 f"{self.where} gives {self.output_bytes} bytes a frame, but must give 1 to {OUTPUT_LIMIT_BYTES - 1}; "
                 "build a network with a smaller output"
             )
 
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """Where the image of each engine ends, as the headers say; the last one may lie behind what there is."""
+        found = [0]
+        while not found[1:] or self.data[found[-1] :].startswith(PROGRAM_MAGIC):
+            start, end = found[-1], found[-1] + PROGRAM_OVERHEAD_BYTES
+            body_bytes = PROGRAM_HEADER.unpack_from(self.data, start)[2] if end <= len(self.data) else 0
+            found.append(end + body_bytes)
+        return tuple(found[1:])
+
+    @property
+    def _parts(self) -> tuple[bytes, ...]:
+        """The images of the engines."""
+        return tuple(self.data[start:end] for start, end in pairwise((0, *self._ends)))
+
     @property
     def array_id(self) -> int:
-        """Of the array that it is made for."""
-        return int(PROGRAM_HEADER.unpack_from(self.data)[1])
+        """Of the arrays that it is made for; see `nnhw.protocol.joined_id`."""
+        return joined_id([int(PROGRAM_HEADER.unpack_from(part)[1]) for part in self._parts])
 
     @property
     def body_bytes(self) -> int:
-        """Bytes that go to the engine's memory."""
-        return int(PROGRAM_HEADER.unpack_from(self.data)[2])
+        """Bytes that go to the engines' memories."""
+        return sum(len(part) - PROGRAM_OVERHEAD_BYTES for part in self._parts)
 
     @property
     def output_bytes(self) -> int:
         """Of a frame."""
-        return int(PROGRAM_HEADER.unpack_from(self.data)[3])
+        return int(PROGRAM_HEADER.unpack_from(self._parts[-1])[3])
 
     @property
     def crc(self) -> int:
-        """By which the device tells programs apart."""
-        return int.from_bytes(self.data[-CRC_BYTES:], "little")
+        """By which the device tells programs apart; see `nnhw.protocol.joined_crc`."""
+        return joined_crc([_crc(part) for part in self._parts])
 
     @classmethod
     def pack(cls, array_id: int, body: bytes, output_bytes: int) -> ProgramImage:
@@ -99,3 +116,8 @@ class ProgramImage:
             return cls(path.read_bytes(), f"'{path}'")
         except OSError as error:
             raise InputError(f"'{path}' cannot be read: {error.strerror}; run 'nnhw build' again") from None
+
+
+def _crc(image: bytes) -> int:
+    """Return the CRC that an image says of itself."""
+    return int.from_bytes(image[-CRC_BYTES:], "little")

@@ -13,10 +13,10 @@ from nnhw.driver.device import Device
 from nnhw.driver.image import PROGRAM_FILE, ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.links.model import ModelBoard, ModelLink
-from nnhw.driver.links.model_program import ProgramMemory
+from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
 from nnhw.driver.session import Progress
 from nnhw.errors import InputError
-from nnhw.protocol import DeviceIdentity
+from nnhw.protocol import DeviceIdentity, joined_id
 
 DEFAULT_BAUD = 3_000_000
 DEFAULT_CLOCK_HZ = 48_000_000
@@ -65,13 +65,13 @@ def read_program(folder: Path, accelerator: Accelerator) -> ProgramImage | None:
     ------
     InputError: it is missing, cut, damaged, or of another accelerator.
     """
-    image, shared = ProgramImage.read(folder), accelerator.shared
-    if shared is None:
+    image, arrays = ProgramImage.read(folder), [program.array.id for program in accelerator.programs]
+    if not arrays:
         return None
     if image is None:
         raise InputError(f"build folder '{folder}' has no '{PROGRAM_FILE}'; run 'nnhw build' again")
     found = (image.array_id, image.output_bytes)
-    needed = (shared.array.id, accelerator.output_format.frame_bytes)
+    needed = (joined_id(arrays), accelerator.output_format.frame_bytes)
     if found != needed:
         raise InputError(
             f"{image.where} is for array {found[0]:08x} and gives {found[1]} bytes a frame, the accelerator beside it "
@@ -103,7 +103,7 @@ def make_model_link(accelerator: Accelerator, body: ir.Graph, clock_hz: int = DE
         return o_format.pack(ir.run_in_chunks(body, i_format.unpack(frames))[0])
 
     memory = None
-    if accelerator.shared is not None:
-        array = accelerator.shared.array
-        memory = ProgramMemory(array.id, array.words * array.word_bits // 8)
+    if accelerator.programs:
+        arrays = [program.array for program in accelerator.programs]
+        memory = ProgramChain([ProgramMemory(array.id, array.words * array.word_bits // 8) for array in arrays])
     return ModelLink(ModelBoard(identity, compute, memory, i_format.frame_bytes))

@@ -47,16 +47,21 @@ class Work:
 
 def works(accelerator: Accelerator) -> tuple[Work, ...]:
     """Return what the arrays of an accelerator do, layer by layer."""
-    return tuple(work for stage in accelerator.stages for work in _works(stage))
+    return tuple(work for stage in accelerator.stages for work in works_of(stage))
 
 
 def peak(accelerator: Accelerator) -> int:
     """Return the products that all arrays could do between two frames."""
     lanes = 0
     for stage in accelerator.stages:
-        found = list(_works(stage))
+        found = works_of(stage)
         lanes += found[0].lanes if found else 0
     return lanes * accelerator.schedule.interval_cycles
+
+
+def works_of(stage: Stage) -> tuple[Work, ...]:
+    """Return what the array of a stage does; nothing where it has none."""
+    return tuple(_works(stage))
 
 
 def _works(stage: Stage) -> Iterator[Work]:

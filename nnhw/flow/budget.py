@@ -17,6 +17,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import FAMILIES, Family
 from nnhw.mapping.resources import Cost
+from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.cost import array_cost
 
 LINK_COST = {"ice40": Cost(lc=710, ebr=2), "ecp5": Cost(lc=570, ebr=2, surplus=-105)}
@@ -70,18 +71,21 @@ def _map_at_rate(body: Graph, board: Board, available: Budget, family: Family, o
 
 
 def memory_map(mapped: Mapped) -> list[dict[str, Any]] | None:
-    """Return what lies where in the memory of a shared engine, by address, and which layers write and read it."""
-    if mapped.compiled is None:
-        return None
-    plan, tasks = mapped.compiled.plan, mapped.compiled.network.tasks
-    start = mapped.compiled.program_words
-    rows = [{"name": "program and weights", "first": 0, "words": start, "from": "", "until": ""}]
+    """Return what lies where in the memories of shared engines, by address, and which layers write and read it."""
+    found = [row for number, compiled in enumerate(mapped.compiled, 1) for row in _memory(compiled, number)]
+    return found or None
+
+
+def _memory(compiled: Compiled, engine: int) -> list[dict[str, Any]]:
+    plan, tasks = compiled.plan, compiled.network.tasks
+    start = compiled.program_words
+    rows: list[dict[str, Any]] = [{"name": "program and weights", "first": 0, "words": start, "from": "", "until": ""}]
     for life in plan.lives:
         until = tasks[life.dies].name if life.dies < len(tasks) else "output"
         born = tasks[life.born].name if life.born >= 0 else "input"
         place = start + plan.places[life.name]
         rows.append({"name": life.name, "first": place, "words": life.words, "from": born, "until": until})
-    return sorted(rows, key=lambda row: row["first"])
+    return [{"engine": engine, **row} for row in sorted(rows, key=lambda row: row["first"])]
 
 
 def target_interval(board: Board, options: Options) -> int | None:
@@ -99,7 +103,7 @@ def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> d
     spram: a shared engine has its memory in large RAM.
     """
     link = LINK_COST[family.name]
-    if accelerator.shared is not None:
+    if accelerator.programs:
         link += Cost(lc=PROGRAM_LC)
     total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), link)
     return {"lc": round(total.cells), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -49,24 +50,29 @@ class Counted:
         counts = [RecordCount(*row) for row in rows[:, 1:].tolist()]
         return in_order and all(map(as_predicted, records, counts, [self.config.array] * len(records)))
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the parts of the program with what they took in the last frame; see `program_rows`."""
-        counts = [RecordCount(*row) for row in self._frames[-1, :, 1:].tolist()]
-        return program_rows(self.config, counts)
+    @property
+    def last(self) -> list[RecordCount]:
+        """What each record took in the last frame."""
+        return [RecordCount(*row) for row in self._frames[-1, :, 1:].tolist()]
 
 
-def program_rows(config: SharedConfig, counts: list[RecordCount] | None = None) -> list[dict[str, Any]]:
-    """Return what the report says of the parts of a program: see `program` in `docs/report-schema.md`.
+def program_rows(programs: Sequence[Counted | SharedConfig]) -> list[dict[str, Any]]:
+    """Return what the report says of the parts of programs: see `program` in `docs/report-schema.md`.
 
     Parameters
     ----------
-    counts: of each record; None: they were not counted.
+    programs: of engines in a row, with what was counted of them where that has run.
     """
-    rows = []
-    for part in program_parts(config):
+    return [row for number, program in enumerate(programs, 1) for row in _rows(program, number)]
+
+
+def _rows(program: Counted | SharedConfig, engine: int) -> Iterator[dict[str, Any]]:
+    counts = program.last if isinstance(program, Counted) else None
+    for part in program_parts(program.config if isinstance(program, Counted) else program):
         own = None if counts is None else reduce(add, [counts[index] for index in part.records])
-        rows.append(
+        yield (
             {
+                "engine": engine,
                 "kind": part.kind,
                 "name": part.name,
                 "records": len(part.records),
@@ -76,4 +82,3 @@ def program_rows(config: SharedConfig, counts: list[RecordCount] | None = None) 
                 "output_wait": own.output_wait if own else None,
             }
         )
-    return rows

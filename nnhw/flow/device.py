@@ -6,7 +6,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Flash
 from nnhw.hdl.engine import ByteEngine
 from nnhw.hdl.link.device import Device, UartDevice
-from nnhw.protocol import DeviceIdentity
+from nnhw.protocol import DeviceIdentity, joined_id
 
 
 def make_device(accelerator: Accelerator, clock_hz: int, flash: Flash | None = None) -> Device:
@@ -17,10 +17,10 @@ def make_device(accelerator: Accelerator, clock_hz: int, flash: Flash | None = N
     flash: where a shared engine looks for its program when it starts; None: nowhere.
     """
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
-    shared = accelerator.shared
-    if shared is None:
+    arrays = [program.array.id for program in accelerator.programs]
+    if not arrays:
         return Device(ByteEngine(accelerator), identity)
-    return Device(ByteEngine(accelerator), identity, shared.array.id, None if flash is None else flash.offset)
+    return Device(ByteEngine(accelerator), identity, joined_id(arrays), None if flash is None else flash.offset)
 
 
 def make_uart_device(accelerator: Accelerator, clock_hz: int, baud: int, flash: Flash | None = None) -> UartDevice:

@@ -102,11 +102,16 @@ def measure_parts(device: Device) -> tuple[int, ...]:
     ------
     InputError: a device without a program, or one that counts nothing. LinkError: see `Device`.
     """
-    program, image = device.accelerator.shared, device.program
-    if program is None or image is None or not device.status().cycles:
+    programs, image = device.accelerator.programs, device.program
+    if not programs or image is None or not device.status().cycles:
         raise InputError(
             f"link '{device.link.name}': cycles of layers can be measured where a shared engine runs a program, on a "
             "board or the virtual one; build with '--style shared', and use another link than 'model'"
+        )
+    if len(programs) > 1:
+        raise InputError(
+            f"cycles of layers cannot be measured one by one where {len(programs)} shared engines stand in a row; "
+            "leave out '--measure', and the whole program of the first one is counted"
         )
     layers = _layers_behind(device.accelerator)
     if layers:
@@ -116,7 +121,7 @@ def measure_parts(device: Device) -> tuple[int, ...]:
             "whole programs are counted"
         )
     try:
-        return _measure(device, program)
+        return _measure(device, programs[0])
     finally:
         device.load_program(image)
 

@@ -100,10 +100,15 @@ def load_array(build: Path, board: str) -> ArrayConfig:
     BuildError: no build folder that is mapped.
     """
     accelerator = Accelerator.load(build)
-    if accelerator.shared is None:
+    if not accelerator.programs:
         raise InputError(
             f"--array '{build}': its layers have engines of their own, so nothing else runs on its bitstream; give a "
             "build made with --style shared --reusable"
+        )
+    if len(accelerator.programs) > 1:
+        raise InputError(
+            f"--array '{build}': it has {len(accelerator.programs)} shared engines in a row, and programs are made for "
+            "one; give a build made with --style shared --reusable"
         )
     if len(accelerator.stages) > 1:
         own = next(stage.layer for stage in accelerator.stages if stage.layer != "program")
@@ -116,7 +121,7 @@ def load_array(build: Path, board: str) -> ArrayConfig:
             f"--array '{build}': its bitstream is for the board '{accelerator.board}', and the program would be for "
             f"'{board}'; give --board {accelerator.board}, or a build for '{board}'"
         )
-    return accelerator.shared.array
+    return accelerator.programs[0].array
 
 
 def make_options(

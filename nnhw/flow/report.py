@@ -166,11 +166,11 @@ def _layers(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any
 
 
 def _program(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any]] | None:
-    """Return the cycles of each part of a program, counted in RTL where that has run."""
-    if accelerator is None or accelerator.shared is None:
+    """Return the cycles of each part of the programs, counted in RTL where that has run."""
+    if accelerator is None or not accelerator.programs:
         return None
     counted: list[dict[str, Any]] | None = _get(facts, "simulate", "program")
-    return program_rows(accelerator.shared) if counted is None else counted
+    return program_rows(accelerator.programs) if counted is None else counted
 
 
 def _utilization(accelerator: Accelerator | None) -> float | None:

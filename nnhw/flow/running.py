@@ -71,7 +71,7 @@ class Run:
     results: [N, *shape].
     seconds: from the first byte to the last result.
     cycles: of the device's clock per image, counted by the device; None where it has none.
-    program: what the parts of a shared engine's program took; None: there is none, or it was not counted.
+    program: what the parts of the first shared engine's program took; None: there is none, or it was not counted.
     """
 
     results: np.ndarray
@@ -124,8 +124,8 @@ def _run_images(
     device: Device, images: np.ndarray, out: Path | None, progress: Progress, measured: Sequence[int] | None
 ) -> Run:
     """Run images, and count what the device does meanwhile."""
-    shared = device.accelerator.shared
-    before = device.idle_status() if shared else None
+    programs = device.accelerator.programs
+    before = device.idle_status() if programs else None
     start = time.monotonic()
     try:
         results = np.asarray(device(images, progress.advance))
@@ -135,14 +135,14 @@ def _run_images(
             progress.note(f"{error.finished} of {len(images)} images were finished; their results are in {out}")
         raise
     seconds = time.monotonic() - start
-    status = device.idle_status() if shared else device.status()
+    status = device.idle_status() if programs else device.status()
     work = status.since(before) if before else None
     cycles = status.cycles / len(images) if status.cycles else None
-    if shared is None or work is None or not cycles:
+    if not programs or work is None or not cycles:
         return Run(results, seconds, cycles)
     from nnhw.flow.measuring import count_parts
 
-    return Run(results, seconds, cycles, count_parts(shared, len(images), work, measured))
+    return Run(results, seconds, cycles, count_parts(programs[0], len(images), work, measured))
 
 
 def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) -> SimulationResult:

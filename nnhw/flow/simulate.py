@@ -17,7 +17,7 @@ from nnhw.engines.shared import SharedConfig
 from nnhw.errors import InputError
 from nnhw.flow.benches import Simulator, find_simulator, run_bench
 from nnhw.flow.boundaries import Comparison, expected_beats
-from nnhw.flow.counters import COUNTER_WORDS, Counted
+from nnhw.flow.counters import COUNTER_WORDS, Counted, program_rows
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.ir.files import pack_arrays
@@ -37,7 +37,7 @@ class SimulationResult:
     streams: each boundary in stream order, then the output; the worst over all stall patterns.
     broken_rules: cycles in which a stream broke a rule.
     latency_cycles, interval_cycles: measured without stalls; the interval needs two frames.
-    counted: what the records of a program took, under each pair of stall patterns; without a program there is none.
+    counted: what the records of each program took, under each pair of stall patterns.
     """
 
     simulator: str
@@ -46,12 +46,12 @@ class SimulationResult:
     broken_rules: int
     latency_cycles: int | None
     interval_cycles: int | None
-    counted: tuple[Counted, ...] = ()
+    counted: tuple[tuple[Counted, ...], ...] = ()
 
     @property
     def miscounted(self) -> int:
         """Frames in which a record of a program took other cycles than predicted, under any stall pattern."""
-        return sum(counted.mismatches for counted in self.counted)
+        return sum(counted.mismatches for found in self.counted for counted in found)
 
     @property
     def equal(self) -> bool:
@@ -75,7 +75,7 @@ class SimulationResult:
             "latency_cycles": self.latency_cycles,
             "interval_cycles": self.interval_cycles,
             "miscounted": self.miscounted,
-            "program": self.counted[0].rows() if self.counted else None,
+            "program": program_rows(self.counted[0]) if self.counted and self.counted[0] else None,
         }
 
 
@@ -132,7 +132,7 @@ def simulate_accelerator(
         if not all(result.exists() for _, result in plans):
             raise
     found = [json.loads(result.read_text(encoding="utf-8")) for _, result in plans]
-    return _collect(found, simulator, len(codes), accelerator.shared)
+    return _collect(found, simulator, len(codes), accelerator.programs)
 
 
 def simulate_uart_pins(
@@ -234,7 +234,7 @@ def _write_plan(
     plan = {
         "arrays": str(arrays),
         "names": [boundary.name for boundary in accelerator.boundaries],
-        "counted": accelerator.shared is not None,
+        "counted": len(accelerator.programs),
         "frames": len(codes),
         "stalls": pattern,
         "limit_cycles": cycle_limit(accelerator, len(codes)),
@@ -245,7 +245,7 @@ def _write_plan(
 
 
 def _collect(
-    found: Sequence[dict[str, Any]], simulator: Simulator, frames: int, program: SharedConfig | None
+    found: Sequence[dict[str, Any]], simulator: Simulator, frames: int, programs: Sequence[SharedConfig]
 ) -> SimulationResult:
     """Join the results of all patterns; cycles come from the first."""
     streams = tuple(
@@ -265,7 +265,10 @@ def _collect(
         broken_rules=sum(result["broken_rules"] for result in found),
         latency_cycles=None if first is None or not ends else ends[0] - first + 1,
         interval_cycles=ends[-1] - ends[-2] if len(ends) > 1 else None,
-        counted=tuple(_counted(program, frames, result["records"]) for result in found) if program else (),
+        counted=tuple(
+            tuple(_counted(program, frames, beats) for program, beats in zip(programs, result["records"], strict=True))
+            for result in found
+        ),
     )
 
 

@@ -28,13 +28,13 @@ class Mapped:
     ----------
     style: `streaming` or `shared`.
     why: it was chosen.
-    compiled: the program of a shared engine, or None.
+    compiled: the programs of shared engines.
     """
 
     accelerator: Accelerator
     style: str
     why: str
-    compiled: Compiled | None = None
+    compiled: tuple[Compiled, ...] = ()
 
     @property
     def interval(self) -> int:
@@ -57,7 +57,7 @@ def map_in_style(
     """
     if options.array is not None:
         accelerator, compiled = map_program(body, board.name, options.array)
-        return Mapped(accelerator, "shared", "the array of another build was asked for", compiled)
+        return Mapped(accelerator, "shared", "the array of another build was asked for", (compiled,))
     if options.style == "streaming" or options.overrides:
         why = "foldings were given" if options.overrides else "it was asked for"
         return _streaming(body, board, budget, family, options, interval, why)
@@ -94,7 +94,7 @@ def _shared(
     best, *others = found
     slower = "; ".join(f"{mapping.way.title}: {mapping.cycles:,}" for mapping in others)
     way = f"{best.way.title}: {best.cycles:,} cycles a frame{f' ({slower})' if slower else ''}"
-    return Mapped(best.accelerator, "shared", f"{why}; {way}" if why else way, best.compiled)
+    return Mapped(best.accelerator, "shared", f"{why}; {way}" if why else way, best.programs)
 
 
 def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: MappingError) -> Mapped:

@@ -160,19 +160,20 @@ def _layers(report: Report) -> Table:
 
 
 def _memory(report: Report) -> Table:
+    rows = report["style"]["memory"]
     table = _table("Memory of the shared engine", "what", "from word", "words", "written by", "read until")
-    for row in report["style"]["memory"]:
-        table.add_row(row["name"], _count(row["first"]), _count(row["words"]), row["from"], row["until"])
+    for engine, row in _by_engine(table, rows):
+        table.add_row(f"{engine}{row['name']}", _count(row["first"]), _count(row["words"]), row["from"], row["until"])
     return table
 
 
 def _program(parts: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the table of a program's cycles in a frame; `multiplying` and waits are those of the RTL."""
+    """Return the table of the programs' cycles in a frame; `multiplying` and waits are those of the RTL."""
     columns = ("part", "predicted", "simulated", "multiplying", "input waits", "output waits")
     table = _table("Cycles of the program, a frame", *columns)
-    for part in parts:
+    for engine, part in _by_engine(table, parts):
         table.add_row(
-            _part(part["kind"], part["name"]),
+            f"{engine}{_part(part['kind'], part['name'])}",
             _count(part["cycles"]["predicted"]),
             _count(part["cycles"]["simulated"]),
             _count(part["busy"]["predicted"] if part["busy"]["simulated"] is None else part["busy"]["simulated"]),
@@ -180,6 +181,14 @@ def _program(parts: Sequence[Mapping[str, Any]]) -> Table:
             _count(part["output_wait"]),
         )
     return table
+
+
+def _by_engine(table: Table, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield rows with what their first cell begins with: where there are several engines, each has a section."""
+    for row, before in zip(rows, (rows[0], *rows), strict=False):
+        if row["engine"] != before["engine"]:
+            table.add_section()
+        yield f"engine {row['engine']}, " if rows[-1]["engine"] > 1 else "", row
 
 
 def _resources(report: Report) -> Table:

@@ -31,6 +31,7 @@ from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.pad import Padding
 from nnhw.hdl.pool import MaxPool
 from nnhw.hdl.shared import SharedEngine
+from nnhw.hdl.shared.chain import ProgramChain
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.window import SlidingWindow
 from nnhw.ir.types import IntType
@@ -60,34 +61,35 @@ class Engine(wiring.Component):
     ----------
     accelerator: what to build.
     taps: add outputs that show every value of the IR as it passes.
-    preloaded: a shared engine has its program from the start, as no hardware can: for simulators.
+    preloaded: shared engines have their programs from the start, as no hardware can: for simulators.
 
     Members
     -------
     i: stream of bytes, `input_format.beat_bytes` at once, the first in the lowest bits; frames back to back.
     o: stream of bytes, `output_format.frame_bytes` a frame.
-    load: with a shared engine, the stream of bytes that brings its program; `program`: its state.
+    load: with shared engines, the stream of bytes that brings their programs; `program`: their state.
     tap_<k>_valid, tap_<k>_payload: with `taps`, for boundary k of `accelerator.boundaries`: a beat passes in this
-        cycle, and its bits. Behind them, with a shared engine, those of its `RecordCounters`.
+        cycle, and its bits. Behind them, those of the `RecordCounters` of each shared engine.
     """
 
     def __init__(self, accelerator: Accelerator, taps: bool = False, preloaded: bool = False) -> None:
         self.accelerator = accelerator
         self.taps = taps
-        self.stages = [_hardware(stage.config, preloaded) for stage in accelerator.stages]
+        self.stages: list[wiring.Component] = []
+        for stage in accelerator.stages:
+            self.stages.append(_hardware(stage.config, preloaded, any(map(_is_shared, self.stages)) and not preloaded))
+        self.shared = [stage for stage in self.stages if isinstance(stage, SharedEngine)]
         members: dict[str, Any] = {
             "i": In(stream.Signature(unsigned(8 * accelerator.input_format.beat_bytes))),
             "o": Out(stream.Signature(unsigned(8))),
         }
-        self.shared = next((stage for stage in self.stages if isinstance(stage, SharedEngine)), None)
-        if self.shared is not None and not preloaded:
+        if self.shared and not preloaded:
             members |= PROGRAM_PORTS
         if taps:
             for number, boundary in enumerate(accelerator.boundaries):
                 members[f"tap_{number}_valid"] = Out(1)
                 members[f"tap_{number}_payload"] = Out(boundary.bits)
-            if self.shared is not None:
-                number = len(accelerator.boundaries)
+            for number, _ in enumerate(self.shared, len(accelerator.boundaries)):
                 members |= {f"tap_{number}_valid": Out(1), f"tap_{number}_payload": Out(RecordCounters.BITS)}
         super().__init__(members)
 
@@ -99,9 +101,7 @@ class Engine(wiring.Component):
                 self._connect(m, source, _port(hardware, "i", port))
         self._connect(m, (len(self.stages) - 1, 0), self.o)
         if hasattr(self, "load"):
-            assert self.shared is not None
-            wiring.connect(m, wiring.flipped(self.load), self.shared.load)
-            connect_program(m, self.shared, self.program)
+            self._load(m)
         if self.taps:
             for number, boundary in enumerate(self.accelerator.boundaries):
                 valid, payload = self._seen(boundary)
@@ -109,20 +109,31 @@ class Engine(wiring.Component):
                     getattr(self, f"tap_{number}_valid").eq(valid),
                     getattr(self, f"tap_{number}_payload").eq(payload),
                 ]
-            if self.shared is not None:
-                self._count(m, self.shared)
+            self._count(m)
         return m
 
-    def _count(self, m: Module, engine: SharedEngine) -> None:
-        """Show what each record of the program takes."""
-        number = len(self.accelerator.boundaries)
-        m.submodules.counters = counters = RecordCounters()
-        m.d.comb += [
-            counters.record.eq(engine.record),
-            *(getattr(counters, name).eq(getattr(engine, name)) for name in counters.COUNTED),
-            getattr(self, f"tap_{number}_valid").eq(counters.valid),
-            getattr(self, f"tap_{number}_payload").eq(counters.payload),
-        ]
+    def _load(self, m: Module) -> None:
+        """Connect what brings programs."""
+        if len(self.shared) == 1:
+            (engine,) = self.shared
+            wiring.connect(m, wiring.flipped(self.load), engine.load)
+            connect_program(m, engine, self.program)
+        else:
+            m.submodules.chain = chain = ProgramChain(self.shared)
+            wiring.connect(m, wiring.flipped(self.load), chain.load)
+            connect_program(m, chain.program, self.program)
+
+    def _count(self, m: Module) -> None:
+        """Show what each record of the programs takes."""
+        for number, engine in enumerate(self.shared, len(self.accelerator.boundaries)):
+            counters = RecordCounters()
+            m.submodules["counters" if len(self.shared) == 1 else f"counters_{number}"] = counters
+            m.d.comb += [
+                counters.record.eq(engine.record),
+                *(getattr(counters, name).eq(getattr(engine, name)) for name in counters.COUNTED),
+                getattr(self, f"tap_{number}_valid").eq(counters.valid),
+                getattr(self, f"tap_{number}_payload").eq(counters.payload),
+            ]
 
     def _seen(self, boundary: Boundary) -> tuple[Value, Value]:
         """Return whether a beat passes a boundary in this cycle, and its bits."""
@@ -144,7 +155,7 @@ class Engine(wiring.Component):
         """Join two streams; an element may be wider at the sink, which reads the same number there."""
         stream, target = self._output(source), Value.cast(sink.payload)
         payload = Value.cast(stream.payload)
-        numbers = self.shared is not None and sink is self.shared.i
+        numbers = any(sink is engine.i for engine in self.shared)
         if source == INPUT:
             form = self.accelerator.input_format
             used = form.per_byte * form.element.bits
@@ -152,7 +163,7 @@ class Engine(wiring.Component):
             payload = _widened(payload, form.stream, len(target), numbers)
         else:
             output = self.accelerator.stages[source[0]].output
-            if self.stages[source[0]] is self.shared and sink is not self.o:
+            if _is_shared(self.stages[source[0]]) and sink is not self.o:
                 payload = _code(payload, output.element)
             payload = _widened(payload, output, len(target), numbers)
         m.d.comb += [target.eq(payload), sink.valid.eq(stream.valid), stream.ready.eq(sink.ready)]
@@ -164,13 +175,13 @@ class ByteEngine(wiring.Component):
     Members
     -------
     i, o: streams of bytes, frames back to back.
-    load, program: with a shared engine, see `Engine`.
+    load, program: with shared engines, see `Engine`.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         byte = stream.Signature(unsigned(8))
-        ports = PROGRAM_PORTS if accelerator.shared is not None else {}
+        ports = PROGRAM_PORTS if accelerator.programs else {}
         super().__init__({"i": In(byte), "o": Out(byte), **ports})
 
     def elaborate(self, platform: object) -> Module:
@@ -189,7 +200,7 @@ class ByteEngine(wiring.Component):
             source.ready.eq(engine.i.ready),
         ]
         wiring.connect(m, engine.o, wiring.flipped(self.o))
-        if engine.shared is not None:
+        if engine.shared:
             wiring.connect(m, wiring.flipped(self.load), engine.load)
             connect_program(m, engine.program, self.program)
         return m
@@ -201,10 +212,14 @@ def connect_program(m: Module, inner: Any, outer: Any) -> None:
         m.d.comb += getattr(outer, name).eq(getattr(inner, name))
 
 
-def _hardware(config: EngineConfig, preloaded: bool) -> wiring.Component:
-    """Return the hardware of an engine."""
+def _is_shared(hardware: wiring.Component) -> bool:
+    return isinstance(hardware, SharedEngine)
+
+
+def _hardware(config: EngineConfig, preloaded: bool, forgetful: bool) -> wiring.Component:
+    """Return the hardware of an engine; for the parameters see those of `SharedEngine`."""
     if isinstance(config, SharedConfig):
-        return SharedEngine(config.array, config if preloaded else None)
+        return SharedEngine(config.array, config if preloaded else None, forgetful)
     return HARDWARE[type(config)](config)
 
 

@@ -49,8 +49,7 @@ def make_shared(inputs: int = 12, outputs: int = 5, array: ArrayConfig = ARRAY) 
 
 def make_program(accelerator: Accelerator, body: bytes = bytes(range(200)) * 3) -> ProgramImage:
     """Return a program for the array of an accelerator."""
-    assert accelerator.shared is not None
-    return ProgramImage.pack(accelerator.shared.array.id, body, accelerator.output_format.frame_bytes)
+    return ProgramImage.pack(accelerator.programs[0].array.id, body, accelerator.output_format.frame_bytes)
 
 
 def golden(codes: np.ndarray, outputs: int) -> np.ndarray:
@@ -63,9 +62,9 @@ def make_board(accelerator: Accelerator) -> ModelBoard:
     """Return a board that computes `golden`."""
     i_format, o_format = accelerator.input_format, accelerator.output_format
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, 48_000_000)
-    shared, memory = accelerator.shared, None
-    if shared is not None:
-        memory = ProgramMemory(shared.array.id, shared.array.words * shared.array.word_bits // 8)
+    memory = None
+    for program in accelerator.programs:
+        memory = ProgramMemory(program.array.id, program.array.words * program.array.word_bits // 8)
 
     def compute(frames: np.ndarray) -> np.ndarray:
         return o_format.pack(golden(i_format.unpack(frames), o_format.elements))

@@ -57,8 +57,7 @@ def check_mutants(counted: Counted) -> None:
 
 def test_rows_without_a_count_say_what_is_predicted() -> None:
     accelerator = map_on_board(NETWORKS["joined"](0), load_board("icebreaker"), Options(style="shared"))[0].accelerator
-    assert accelerator.shared is not None
-    rows, parts = program_rows(accelerator.shared), program_parts(accelerator.shared)
+    rows, parts = program_rows(accelerator.programs), program_parts(accelerator.programs[0])
     assert [row["kind"] for row in rows] == ["input", *["layer"] * (len(rows) - 2), "output"]
     assert [row["cycles"] for row in rows] == [{"predicted": part.cycles, "simulated": None} for part in parts]
     assert all(row["input_wait"] is None for row in rows)

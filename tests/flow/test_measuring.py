@@ -64,7 +64,7 @@ def codes(body: Graph, frames: int) -> np.ndarray:
 @needs_compiler
 @pytest.mark.parametrize("frames", [1, 4])
 def test_device_counts_the_cycles_of_the_parts_and_of_nothing_else(device: Device, body: Graph, frames: int) -> None:
-    program = device.accelerator.shared
+    program = device.accelerator.programs[0]
     assert program is not None
     before = device.idle_status()
     found = device.infer_codes(codes(body, frames))
@@ -84,7 +84,7 @@ def test_device_counts_the_cycles_of_the_parts_and_of_nothing_else(device: Devic
 
 @needs_compiler
 def test_device_measures_each_part_as_predicted(device: Device, body: Graph) -> None:
-    program = device.accelerator.shared
+    program = device.accelerator.programs[0]
     assert program is not None
     assert measure_parts(device) == tuple(part.cycles for part in program_parts(program))
     assert (device.infer_codes(codes(body, 2)) == ir.run(body, codes(body, 2))[0]).all()
@@ -94,7 +94,7 @@ def test_device_measures_each_part_as_predicted(device: Device, body: Graph) -> 
 def test_device_with_layers_behind_counts_its_program_and_measures_no_parts(compiled_cache: Path) -> None:
     body = decoder(I4)
     with open_virtual(body, compiled_cache) as device:
-        program, before = device.accelerator.shared, device.idle_status()
+        program, before = device.accelerator.programs[0], device.idle_status()
         assert program is not None
         assert program.o_beats != device.accelerator.output_format.frame_bytes
         found = device.infer_codes(codes(body, 3))
@@ -108,7 +108,7 @@ def test_device_with_layers_behind_counts_its_program_and_measures_no_parts(comp
 
 def test_count_finds_a_cycle_too_many_and_one_too_few() -> None:
     accelerator = map_on_board(NETWORKS["joined"](0), load_board("icebreaker"), Options(style="shared"))[0].accelerator
-    program = accelerator.shared
+    program = accelerator.programs[0]
     assert program is not None
     cycles = 7 * sum(part.cycles for part in program_parts(program))
     right = count_parts(program, 7, Work(cycles, 30, 5))

@@ -18,11 +18,11 @@ from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stag
 from nnhw.boards import load_board
 from nnhw.driver.device import Work
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.engines.shared.counters import RecordCount, program_parts
+from nnhw.engines.shared.counters import program_parts
 from nnhw.engines.timing import Schedule
 from nnhw.flow.arrays import works
 from nnhw.flow.budget import map_on_board
-from nnhw.flow.counters import program_rows
+from nnhw.flow.counters import Counted, program_rows
 from nnhw.flow.measuring import count_parts
 from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate, make_report
@@ -127,19 +127,19 @@ def shared_accelerator() -> Accelerator:
 
 def test_report_of_a_program_has_the_cycles_of_its_parts() -> None:
     mapped = shared_accelerator()
-    assert mapped.shared is not None
     style = {"name": "shared", "why": "it was asked for", "memory": None}
     facts = {"capture": FACTS["capture"], "map": {**FACTS["map"], "style": style}}
     report = make_report(facts, mapped, load_board("icebreaker"))
     jsonschema.validate(report, SCHEMA)
-    assert report["program"] == program_rows(mapped.shared)
+    assert report["program"] == program_rows(mapped.programs)
     assert sum(row["cycles"]["predicted"] for row in report["program"]) == report["cycles"]["interval"]["predicted"]
     cycles = {row["layer"]: row for row in map(dataclasses.asdict, works(mapped))}
     for row in report["program"][1:-1]:
         layer = cycles[row["name"]]
         assert (row["cycles"]["predicted"], row["busy"]["predicted"]) == (layer["cycles"], layer["busy"])
-    counts = [RecordCount(100 + index, 10, 3, 0) for index in range(len(mapped.shared.records))]
-    counted = program_rows(mapped.shared, counts)
+    (program,) = mapped.programs
+    words = np.array([(index, 100 + index, 10, 3, 0) for index in range(len(program.records))], np.uint32)
+    counted = program_rows([Counted(program, 1, words, len(words))])
     simulate = {**FACTS["simulate"], "program": counted}
     report = make_report({**facts, "simulate": simulate}, mapped, load_board("icebreaker"))
     jsonschema.validate(report, SCHEMA)
@@ -150,8 +150,7 @@ def test_report_of_a_program_has_the_cycles_of_its_parts() -> None:
 
 
 def test_run_on_a_terminal_says_what_the_device_counted() -> None:
-    program = shared_accelerator().shared
-    assert program is not None
+    program = shared_accelerator().programs[0]
     cycles = sum(part.cycles for part in program_parts(program))
     measured = [part.cycles for part in program_parts(program)]
     for late, said in ((0, "as predicted"), (1, "NOT AS PREDICTED")):

@@ -77,8 +77,7 @@ def test_shared_engine_equals_the_ir_at_everything_it_stores(name: str, in_front
     assert style["name"] == "shared"
     assert len(accelerator.stages) > 1
     if not in_front:
-        assert accelerator.shared is not None
-        accelerator, _ = map_program(body, "icebreaker", with_room(accelerator.shared.array))
+        accelerator, _ = map_program(body, "icebreaker", with_room(accelerator.programs[0].array))
         assert len(accelerator.stages) == 1
     for pattern in ("none", "random"):
         check_hardware(accelerator, body, compiled_cache, pattern)
@@ -121,23 +120,20 @@ def test_partitions_compute_what_the_whole_does() -> None:
 
 def test_accelerator_with_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
     body = NETWORKS["depthwise"](0)
-    shared = mapped(body, "shared")[0].shared
+    shared = mapped(body, "shared")[0].programs[0]
     assert shared is not None
     array = with_room(shared.array)
     accelerator, _ = map_program(body, "icebreaker", array)
     accelerator.save(tmp_path)
     loaded = Accelerator.load(tmp_path)
-    assert loaded.shared is not None
-    assert accelerator.shared is not None
-    assert loaded.shared.image == accelerator.shared.image
+    assert loaded.programs[0].image == accelerator.programs[0].image
     assert loaded.device_hash == accelerator.device_hash
-    assert loaded.schedule == accelerator.schedule == lone_schedule(loaded.shared)
+    assert loaded.schedule == accelerator.schedule == lone_schedule(loaded.programs[0])
 
 
 def test_program_for_the_array_of_another_network_has_the_same_device() -> None:
     first, _ = mapped(NETWORKS["depthwise"](0), "shared")
-    assert first.shared is not None
-    array = with_room(first.shared.array)
+    array = with_room(first.programs[0].array)
     programs = [map_program(NETWORKS[name](0), "icebreaker", array)[0] for name in ("depthwise", "plain")]
     assert programs[0].device_hash == programs[1].device_hash
     assert programs[0].model_hash != programs[1].model_hash
@@ -146,7 +142,7 @@ def test_program_for_the_array_of_another_network_has_the_same_device() -> None:
 def test_auto_takes_streaming_where_no_shared_engine_could_be_faster() -> None:
     accelerator, style = mapped(NETWORKS["depthwise"](0), "auto")
     assert style["name"] == "streaming"
-    assert accelerator.shared is None
+    assert not accelerator.programs
     assert "an engine for each layer takes" in str(style["why"])
 
 
@@ -173,14 +169,12 @@ def test_reusable_array_runs_other_networks_of_its_kind_on_its_board(tmp_path: P
         map_on_board(NETWORKS["depthwise"](0), BOARD, Options(style="shared", reusable=reusable))[0].accelerator
         for reusable in (False, True)
     )
-    assert own.shared is not None
-    assert reusable.shared is not None
     assert len(reusable.stages) == 1
-    array = reusable.shared.array
+    array = reusable.programs[0].array
     for name in ("sum_bits", "factor_bits", "addend_bits"):
-        assert getattr(array, name) > getattr(own.shared.array, name)
+        assert getattr(array, name) > getattr(own.programs[0].array, name)
     with pytest.raises(MappingError, match="use an array with more"):
-        map_program(NETWORKS["depthwise"](5), "icebreaker", own.shared.array)
+        map_program(NETWORKS["depthwise"](5), "icebreaker", own.programs[0].array)
     assert map_program(NETWORKS["depthwise"](5), "icebreaker", array)[0].device_hash == reusable.device_hash
     reusable.save(tmp_path)
     assert load_array(tmp_path, "icebreaker") == array

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnhw.driver.framing import FrameReader, encode_frame
-from nnhw.driver.links.model_program import ProgramMemory
+from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
 from nnhw.protocol import ANSWER, PAYLOAD_LIMIT_BYTES, Command, Counters, DeviceIdentity, Frame, Reason
 
 Compute = Callable[[np.ndarray], np.ndarray]
@@ -31,7 +31,7 @@ class ModelBoard:
         self,
         identity: DeviceIdentity,
         compute: Compute,
-        memory: ProgramMemory | None = None,
+        memory: ProgramMemory | ProgramChain | None = None,
         image_bytes: int | None = None,
     ) -> None:
         self.identity = identity

@@ -1,8 +1,9 @@
-"""The memory of an engine that runs programs, in Python: what a device in Python does with the bytes of a program."""
+"""The memories of engines that run programs, in Python: what a device in Python does with the bytes of programs."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nnhw.protocol import (
@@ -13,6 +14,8 @@ from nnhw.protocol import (
     ProgramState,
     ProgramStatus,
     Refusal,
+    joined_crc,
+    joined_id,
 )
 
 
@@ -47,18 +50,25 @@ class ProgramMemory:
         if self.status.state == ProgramState.LOADING:
             self.status = replace(self.status, state=ProgramState.EMPTY)
 
-    def take(self, data: bytes) -> None:
-        """Take the next bytes of a program; those behind its end mean nothing."""
+    def forget(self) -> None:
+        """Have no program."""
+        self.status = replace(self.status, state=ProgramState.EMPTY)
+
+    def take(self, data: bytes) -> bytes:
+        """Take the next bytes of a program; return those behind its end, which mean nothing to it."""
         if self._ended or not data:
-            return
+            return data
         if not self._data:
             self.status = replace(self.status, state=ProgramState.LOADING)
         self._data += data
         reason = self._refusal()
-        if reason is not None:
-            self._ended = True
-            state = ProgramState.REFUSED if reason else ProgramState.READY
-            self.status = replace(self.status, state=state, reason=reason)
+        if reason is None:
+            return b""
+        self._ended = True
+        state = ProgramState.REFUSED if reason else ProgramState.READY
+        self.status = replace(self.status, state=state, reason=reason)
+        size = PROGRAM_OVERHEAD_BYTES + PROGRAM_HEADER.unpack_from(self._data)[2]
+        return bytes(self._data[size:])
 
     def _refusal(self) -> Refusal | None:
         """Return why the program is refused, NONE if it is good, and None as long as more bytes have to come."""
@@ -78,3 +88,55 @@ class ProgramMemory:
         crc = int.from_bytes(image[-CRC_BYTES:], "little")
         self.status = replace(self.status, crc=crc, output_bytes=output_bytes)
         return Refusal.NONE if zlib.crc32(image[:-CRC_BYTES]) == crc else Refusal.CHECKSUM
+
+
+class ProgramChain:
+    """The memories of engines in a row, whose programs come one behind the other; like a single `ProgramMemory`."""
+
+    def __init__(self, memories: Sequence[ProgramMemory]) -> None:
+        self._memories = memories
+        self._current = 0
+
+    @property
+    def status(self) -> ProgramStatus:
+        """Of all programs; see `nnhw.protocol.ProgramStatus`."""
+        found = [memory.status for memory in self._memories]
+        states = [status.state for status in found]
+        refused = [status for status in found if status.state == ProgramState.REFUSED]
+        if refused:
+            state = ProgramState.REFUSED
+        elif all(state == ProgramState.READY for state in states):
+            state = ProgramState.READY
+        else:
+            loading = self._current or ProgramState.LOADING in states
+            state = ProgramState.LOADING if loading else ProgramState.EMPTY
+        return ProgramStatus(
+            state,
+            refused[0].reason if refused else Refusal.NONE,
+            joined_crc([status.crc for status in found]),
+            found[-1].output_bytes,
+            joined_id([status.array_id for status in found]),
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether images can be taken."""
+        return self.status.state == ProgramState.READY
+
+    def reset(self) -> None:
+        """Let the next byte be the first of all; see `ProgramMemory.reset`."""
+        self._current = 0
+        for memory in self._memories:
+            memory.reset()
+
+    def take(self, data: bytes) -> None:
+        """Take the next bytes. With the first program, the others become invalid, too."""
+        while data:
+            memory = self._memories[self._current]
+            if not self._current:
+                for other in self._memories[1:]:
+                    other.forget()
+            data = memory.take(data)
+            if not memory.ready or self._current == len(self._memories) - 1:
+                return
+            self._current += 1

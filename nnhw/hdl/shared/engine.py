@@ -41,11 +41,12 @@ class SharedEngine(wiring.Component):
     ----------
     array: the hardware.
     preloaded: program that simulation finds in the memory.
+    forgetful: has `forget`.
 
     Members
     -------
     i: stream of beats, taken only while there is a program. o: stream of bytes.
-    load: stream of the bytes of an image.
+    load: stream of the bytes of an image. forget: in, strobe, there is no program any more.
     state, reason, crc, output_bytes: out, see `Loader`; they survive a reset.
     busy: out, the array multiplies in this cycle. record: out, index of the record that runs.
     input_waits, output_waits: out, in this cycle the record waits for a beat, or for room for a byte.
@@ -54,8 +55,8 @@ class SharedEngine(wiring.Component):
     Timing: see `nnhw.engines.shared.cycles`.
     """
 
-    def __init__(self, array: ArrayConfig, preloaded: SharedConfig | None = None) -> None:
-        self.array, self.preloaded = array, preloaded
+    def __init__(self, array: ArrayConfig, preloaded: SharedConfig | None = None, forgetful: bool = False) -> None:
+        self.array, self.preloaded, self.forgetful = array, preloaded, forgetful
         tap = array.granule_bits + array.address_bits + max((array.slices - 1).bit_length(), 1)
         beat = data.ArrayLayout(unsigned(array.activation_bits), array.i_lanes)
         super().__init__(
@@ -73,6 +74,7 @@ class SharedEngine(wiring.Component):
                 "output_waits": Out(1),
                 "tap_valid": Out(1),
                 "tap_payload": Out(tap),
+                **({"forget": In(1)} if forgetful else {}),
             }
         )
 
@@ -92,7 +94,7 @@ class SharedEngine(wiring.Component):
         array, program = self.array, self.preloaded
         image = program.image if program else b""
         status = (int.from_bytes(image[-4:], "little"), program.o_beats) if program else None
-        m.submodules.loader = self.loader = Loader(array, status)
+        m.submodules.loader = self.loader = Loader(array, status, self.forgetful)
         m.submodules.memory = self.memory = WordMemory(
             array.words, array.word_bits, array.slices, program.words if program else ()
         )
@@ -120,6 +122,8 @@ class SharedEngine(wiring.Component):
     def _program(self, m: Module) -> None:
         """Connect loader, sequencer and descriptor."""
         loader, sequencer, descriptor = self.loader, self.sequencer, self.descriptor
+        if self.forgetful:
+            m.d.comb += loader.forget.eq(self.forget)
         # A register between the link and the enables of the word that is put together.
         m.d.comb += self.load.ready.eq(1)
         m.d.sync += [loader.i.valid.eq(self.load.valid), loader.i.payload.eq(self.load.payload)]

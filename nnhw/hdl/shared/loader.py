@@ -49,18 +49,20 @@ class Loader(wiring.Component):
 
     Parameters
     ----------
-    crc, output_bytes: of a program that simulation finds in the memory; None: there is none.
+    preloaded: CRC and bytes of output of a program that simulation finds in the memory; None: there is none.
+    forgetful: has `forget`.
 
     Members
     -------
+    forget: in, strobe, there is no program any more.
     i: stream of bytes, always ready.
     take: out, the byte belongs to the body. body: out, bytes of the body come, or were the last ones.
     state, reason, crc, output_bytes: out, status.
     ready: out, a cycle late, there is a program.
     """
 
-    def __init__(self, array: ArrayConfig, preloaded: tuple[int, int] | None = None) -> None:
-        self.array, self.preloaded = array, preloaded
+    def __init__(self, array: ArrayConfig, preloaded: tuple[int, int] | None = None, forgetful: bool = False) -> None:
+        self.array, self.preloaded, self.forgetful = array, preloaded, forgetful
         super().__init__(
             {
                 "i": In(stream.Signature(8)),
@@ -71,6 +73,7 @@ class Loader(wiring.Component):
                 "crc": Out(32),
                 "output_bytes": Out(32),
                 "ready": Out(1),
+                **({"forget": In(1)} if forgetful else {}),
             }
         )
 
@@ -112,6 +115,9 @@ class Loader(wiring.Component):
                     m.d.sync += failed.eq(failed | differs)
                     with m.If(count == TRAILER.size - 1):
                         m.d.sync += phase.eq(_Phase.VERDICT)
+        if self.forgetful:
+            with m.If(self.forget):
+                m.d.sync += stored.eq(Status.EMPTY)
         with m.If(phase == _Phase.VERDICT):
             m.d.sync += [
                 phase.eq(_Phase.DONE),

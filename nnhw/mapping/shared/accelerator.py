@@ -47,12 +47,12 @@ class SharedMapping:
 
     Parameters
     ----------
-    compiled: its program, with what the report says of it.
+    programs: of its shared engines, with what the report says of them.
     way: how the network was cut.
     """
 
     accelerator: Accelerator
-    compiled: Compiled
+    programs: tuple[Compiled, ...]
     way: Partition
 
     @property
@@ -176,7 +176,8 @@ class _Ways:
         i_format: InputFormat | None,
         behind: Behind | None,
     ) -> SharedMapping:
-        return SharedMapping(_assembled(self.body, self.board, stages, compiled, i_format, behind), compiled, way)
+        accelerator = assemble(self.body, self.board, stages, (compiled,), i_format, behind)
+        return SharedMapping(accelerator, (compiled,), way)
 
 
 def map_shared(
@@ -199,7 +200,8 @@ def map_shared(
     """
     if reusable:
         compiled = choose_array(network_of(body), budget, family, reusable=True).compiled
-        return (SharedMapping(_assembled(body, board, (), compiled), compiled, next(partitions(body, 0))),)
+        accelerator = assemble(body, board, (), (compiled,))
+        return (SharedMapping(accelerator, (compiled,), next(partitions(body, 0))),)
     ways = _Ways(body, board, budget, family, most)
     ways.try_all()
     if not ways.found:
@@ -210,7 +212,7 @@ def map_shared(
 def map_program(body: Graph, board: str, array: ArrayConfig) -> tuple[Accelerator, Compiled]:
     """Make a program of an integer graph for an array that is there already. Raises: MappingError."""
     compiled = compile_body(body, array)
-    return _assembled(body, board, (), compiled), compiled
+    return assemble(body, board, (), (compiled,)), compiled
 
 
 def _without(budget: Budget, cost: Cost) -> Budget:
@@ -218,34 +220,39 @@ def _without(budget: Budget, cost: Cost) -> Budget:
     return Budget(budget.lc - cost.lc, budget.ebr - cost.ebr, budget.dsp - cost.dsp, budget.spram - cost.spram)
 
 
-def _assembled(
+def assemble(
     body: Graph,
     board: str,
     stages: tuple[Stage, ...],
-    compiled: Compiled,
+    programs: tuple[Compiled, ...],
     i_format: InputFormat | None = None,
     behind: Behind | None = None,
 ) -> Accelerator:
-    """Return the accelerator of a program, of the stages in front of it with the format of their input, and behind."""
-    config, (source,), (output,) = compiled.config, body.inputs, body.output_nodes
-    entry = (len(stages) - 1, 0) if stages else INPUT
-    program = Stage(
-        name="program",
-        layer="program",
-        node=compiled.network.output,
-        config=config,
-        sources=(entry,),
-        output=Stream(1, config.o_beats, BYTE) if behind is None else behind.source,
-        products=compiled.network.products,
-    )
-    i_format = i_format or _input_format(compiled, source.type)
-    every = (*stages, program, *(behind.stages(len(stages)) if behind else ()))
+    """Return the accelerator of programs, of the stages in front of them with the format of their input, and behind."""
+    (source,), (output,) = body.inputs, body.output_nodes
+    every, last = list(stages), programs[-1]
+    for number, compiled in enumerate(programs, 1):
+        is_last = compiled is last and behind is None
+        beats, element = compiled.config.o_beats, compiled.network.values.get(compiled.network.output)
+        every.append(
+            Stage(
+                name=f"program_{number}" if len(programs) > 1 else "program",
+                layer="program",
+                node=compiled.network.output,
+                config=compiled.config,
+                sources=((len(every) - 1, 0) if every else INPUT,),
+                output=Stream(1, beats, BYTE if is_last or element is None else element.element),
+                products=compiled.network.products,
+            )
+        )
+    i_format = i_format or _input_format(programs[0], source.type)
+    every += behind.stages(len(every) - 1) if behind else ()
     if behind is None:
-        o_format = _output_format(compiled, body.node(compiled.network.output).type.shape, output.type.shape)
+        o_format = _output_format(last, body.node(last.network.output).type.shape, output.type.shape)
     else:
         o_format = behind.accelerator.output_format
-    schedule = Network(every, i_format.frame_beats, o_format.frame_bytes).schedule()
-    return Accelerator(body.name, graph_hash(body), board, every, i_format, o_format, schedule)
+    schedule = Network(tuple(every), i_format.frame_beats, o_format.frame_bytes).schedule()
+    return Accelerator(body.name, graph_hash(body), board, tuple(every), i_format, o_format, schedule)
 
 
 def _input_format(compiled: Compiled, source: TensorType) -> InputFormat:

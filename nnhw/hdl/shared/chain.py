@@ -1,0 +1,87 @@
+"""The way of programs into several shared engines: their images come one behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.hdl.link.program import ProgramSignature
+from nnhw.hdl.shared.engine import SharedEngine
+from nnhw.hdl.shared.loader import Status
+
+VERDICT_CYCLES = 4
+"""From a byte to the state of the engine that it went to."""
+
+
+class ProgramChain(wiring.Component):
+    """Give each engine its image, and tell the state of all as that of one program.
+
+    When the first engine gets its first byte, the others have no program any more: either all programs are of one
+    load, or there is none.
+
+    Parameters
+    ----------
+    engines: in stream order, all but the first `forgetful`. They are not parts of this component.
+
+    Members
+    -------
+    load: stream of the bytes of all images.
+    program: out, see `nnhw.protocol.ProgramStatus`; the waits are those of the first engine.
+
+    Timing: a byte in every fifth cycle.
+    """
+
+    def __init__(self, engines: Sequence[SharedEngine]) -> None:
+        self.engines = engines
+        super().__init__({"load": In(stream.Signature(8)), "program": Out(ProgramSignature())})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        engines, first = self.engines, self.engines[0]
+        current, begun, hold = Signal(range(len(engines))), Signal(), Signal(VERDICT_CYCLES)
+        is_ready = Cat(engine.state == Status.READY for engine in engines)
+        passed = Signal()
+        m.d.comb += [
+            passed.eq(begun & ~hold.any() & is_ready.bit_select(current, 1) & (current != len(engines) - 1)),
+            self.load.ready.eq(~hold.any() & ~passed),
+        ]
+        m.d.sync += hold.eq(hold >> 1)
+        with m.If(self.load.valid & self.load.ready):
+            m.d.sync += [hold.eq(~0), begun.eq(1)]
+        with m.Elif(passed):
+            m.d.sync += [current.eq(current + 1), begun.eq(0)]
+        for number, engine in enumerate(engines):
+            taken = self.load.valid & self.load.ready & (current == number)
+            m.d.comb += [engine.load.payload.eq(self.load.payload), engine.load.valid.eq(taken)]
+        for engine in engines[1:]:
+            m.d.comb += engine.forget.eq(first.load.valid)
+        self._tell(m, current, is_ready)
+        return m
+
+    def _tell(self, m: Module, current: Signal, is_ready: Value) -> None:
+        """Join the states of all engines."""
+        engines, first = self.engines, self.engines[0]
+        refused = Cat(engine.state == Status.REFUSED for engine in engines)
+        loading = Cat(engine.state == Status.LOADING for engine in engines)
+        reason: Value = C(0, 3)
+        for engine in reversed(engines):
+            reason = Mux(engine.state == Status.REFUSED, engine.reason, reason)
+        crc: Value = C(0, 32)
+        for place, engine in enumerate(engines):
+            crc = crc ^ engine.crc.rotate_left(place)
+        state = Mux(
+            refused.any(),
+            Status.REFUSED,
+            Mux(is_ready.all(), Status.READY, Mux(loading.any() | (current != 0), Status.LOADING, Status.EMPTY)),
+        )
+        m.d.comb += [
+            self.program.state.eq(state),
+            self.program.reason.eq(reason),
+            self.program.crc.eq(crc),
+            self.program.output_bytes.eq(engines[-1].output_bytes),
+            self.program.input_waits.eq(first.input_waits),
+            self.program.output_waits.eq(first.output_waits),
+        ]
