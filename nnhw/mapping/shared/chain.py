@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nnhw.engines.shared import ArrayConfig
@@ -14,15 +14,18 @@ from nnhw.mapping.family import Family
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import compile_network, network_of
+from nnhw.mapping.shared.network import Network
 from nnhw.mapping.shared.partition import is_cut
 from nnhw.mapping.shared.search import Choice, cost_fits, with_blocks
 from nnhw.mapping.shared.segments import Arrays, Option, Segment, frontier, segment_of
 
 MOST_ENGINES = 4
-GROWTH = 1.03
-"""From an interval at which no engines fit to the next that is tried."""
+GROWTHS = (1.1, 1.01)
+"""From an interval at which no engines fit to the next that is tried: first in large steps, then in small ones."""
 BEAM = 24
 """Ways to run the layers up to a place that are kept: those that take the least part of what is there."""
+LONGEST = 4
+"""Cycles, for each product, beyond which nothing is sought."""
 ROUNDS = 12
 """Times that estimates at an interval are put right."""
 
@@ -73,7 +76,14 @@ class _Way:
 
 
 def choose_chain(
-    body: Graph, budget: Budget, family: Family, most: int | None = None, engines: int = MOST_ENGINES
+    body: Graph,
+    budget: Budget,
+    family: Family,
+    most: int | None = None,
+    engines: int = MOST_ENGINES,
+    *,
+    loaded: bool = True,
+    i_lanes: int = 1,
 ) -> Chain | None:
     """Return the fastest chain of two shared engines or more that fits a budget, or None.
 
@@ -81,20 +91,25 @@ def choose_chain(
     ----------
     most: cycles a frame from which on nobody wants it; None: there is no such limit.
     engines: how many there are at most.
+    loaded: the network's input comes over the link; else from layers in front.
+    i_lanes: elements of a beat of it.
 
     Raises
     ------
     MappingError: there are layers that no shared engine runs.
     """
-    return _Search(body, budget, family, engines).best(most)
+    network = replace(network_of(body), loaded=loaded)
+    return _Search(body, network, budget, family, engines, i_lanes).best(most)
 
 
 class _Search:
     """Seeks a chain; see `choose_chain`."""
 
-    def __init__(self, body: Graph, budget: Budget, family: Family, engines: int) -> None:
-        self.body, self.budget, self.family, self.engines = body, budget, family, engines
-        self.layers, self.network = read_layers(body), network_of(body)
+    def __init__(
+        self, body: Graph, network: Network, budget: Budget, family: Family, engines: int, i_lanes: int
+    ) -> None:
+        self.body, self.network, self.budget, self.family = body, network, budget, family
+        self.engines, self.i_lanes, self.layers = engines, i_lanes, read_layers(body)
         self.arrays = Arrays(budget, family)
         nodes = {task.node for task in self.network.tasks}
         count = len(self.layers)
@@ -105,20 +120,24 @@ class _Search:
 
     def best(self, most: int | None) -> Chain | None:
         """Return the chain with the shortest interval, or None."""
-        limit = most - 1 if most is not None else 4 * self.network.products
-        interval = self._least()
-        while interval < GROWTH * limit:
-            interval = min(interval, limit)
-            chain = self._at(interval)
-            if chain is not None:
-                return chain
-            interval = int(interval * GROWTH) + 1
-        return None
+        low, limit = self._least(), most - 1 if most is not None else LONGEST * self.network.products
+        best: Chain | None = None
+        for growth in GROWTHS:
+            while low < limit:
+                high = min(limit, int(low * growth) + 1)
+                chain = self._at(high)
+                if chain is not None:
+                    best, limit = chain, chain.cycles - 1
+                    break
+                low = high
+            if best is None:
+                return None
+        return best
 
     def _least(self) -> int:
-        """Return cycles below which no chain is: of arrays with the most products for their logic."""
+        """Return cycles that no chain takes: those of arrays with the most products for their logic."""
         rates = [shape.products / self.arrays.least_cost(shape).lc for shape in self._shapes]
-        return int(self.network.products / (max(rates, default=1) * self.budget.lc)) + 1
+        return int(self.network.products / (max(rates, default=1) * self.budget.lc))
 
     def _at(self, interval: int) -> Chain | None:
         """Return a chain that takes no more than so many cycles, or None."""
@@ -205,7 +224,7 @@ class _Search:
         """Return the layers between two places."""
         if (first, end) not in self._segments:
             network = segment_of(self.network, self.layers, first, end)
-            self._segments[first, end] = Segment(first, end, network, self.arrays)
+            self._segments[first, end] = Segment(first, end, network, self.arrays, 1 if first else self.i_lanes)
         return self._segments[first, end]
 
     def _part(self, segment: Segment, array: ArrayConfig) -> Part:

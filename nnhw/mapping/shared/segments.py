@@ -76,7 +76,7 @@ class Arrays:
     def __init__(self, budget: Budget, family: Family) -> None:
         self.budget, self.family = budget, family
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
-        self._works: dict[tuple[str, bool, ArrayConfig], _Work] = {}
+        self._works: dict[ArrayConfig, dict[tuple[str, bool], _Work]] = {}
 
     def shapes(self, network: Network) -> list[ArrayConfig]:
         """Return arrays of all sizes, with about the widths that a network needs."""
@@ -117,15 +117,32 @@ class Arrays:
     def works(self, network: Network, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work]:
         """Return what each task takes, those of one position with another array. Raises: MappingError."""
         tensors: dict[str, Tensor] = {}
-        found = []
+        tables = {array: self._works.setdefault(array, {}) for array in (shape, streaming)}
+        plain, others, found = tables[shape], tables[streaming], []
         for task in network.tasks:
-            array = streaming if task.window.is_global else shape
-            key = task.node, bool(task.lines), array
-            if key not in self._works:
+            table, array = (others, streaming) if task.window.is_global else (plain, shape)
+            key = task.node, bool(task.lines)
+            if key not in table:
                 tensors = tensors or lay_out(network, shape)
-                self._works[key] = _work(task, tensors, array)
-            found.append(self._works[key])
+                table[key] = _work(task, tensors, array)
+            found.append(table[key])
         return found
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """An array with about what its program takes.
+
+    Parameters
+    ----------
+    arrays: alike but for their requantizers.
+    cycles: of a frame.
+    words: of the program.
+    """
+
+    arrays: tuple[ArrayConfig, ...]
+    cycles: int
+    words: int
 
 
 class Segment:
@@ -135,10 +152,12 @@ class Segment:
     ----------
     first, end: of the layers.
     network: of these alone.
+    i_lanes: elements of a beat of input.
     """
 
-    def __init__(self, first: int, end: int, network: Network, arrays: Arrays) -> None:
-        self.first, self.end, self.network, self._arrays = first, end, network, arrays
+    def __init__(self, first: int, end: int, network: Network, arrays: Arrays, i_lanes: int = 1) -> None:
+        self.first, self.end, self.network, self.i_lanes, self._arrays = first, end, network, i_lanes, arrays
+        self._timed: list[_Timed] = []
         self._costed: dict[ArrayConfig, Option | None] = {}
         self._live: dict[int, int] = {}
         self._frontiers: dict[int, list[Option]] = {}
@@ -146,16 +165,18 @@ class Segment:
     @cached_property
     def transfers(self) -> int:
         """Cycles of input and output, about."""
-        values = [self.network.values.get(name) for name in (self.network.source, self.network.output)]
-        return sum(prod(value.shape) for value in values if value is not None)
+        inside, outside = (self.network.values.get(name) for name in (self.network.source, self.network.output))
+        beats = prod(inside.shape) // self.i_lanes if inside is not None else 0
+        return beats + (prod(outside.shape) if outside is not None else 0)
 
     def within(self, interval: int) -> list[Option]:
-        """Return arrays that take no more than so many cycles: those that take less of something than all others."""
+        """Return arrays that take no more than so many cycles: those that take less of something than each other."""
         if interval not in self._frontiers:
-            options = [self._option(*timed) for timed in self._timed if timed[0] <= interval]
+            self._time(interval)
+            timed = [one for one in self._timed if one.cycles <= interval]
+            options = [self._option(array, one) for one in timed for array in one.arrays]
             fast = [option for option in options if option is not None and option.cycles <= interval]
-            kept = frontier([option.cost for option in fast])
-            self._frontiers[interval] = [fast[index] for index in kept]
+            self._frontiers[interval] = [fast[index] for index in frontier([option.cost for option in fast])]
         return self._frontiers[interval]
 
     def settle(self, option: Option) -> None:
@@ -177,41 +198,50 @@ class Segment:
         self._costed[plain] = Option(sized, compiled.cycles, self._arrays.cost(sized), exact=True)
 
     @cached_property
-    def _timed(self) -> list[tuple[int, ArrayConfig, int]]:
-        """About the cycles of arrays, these, and words of their programs."""
+    def _waiting(self) -> list[ArrayConfig]:
+        """Arrays that nothing is known of yet, those with the most products last."""
         try:
-            shapes = self._arrays.shapes(self.network)
+            return sorted(self._arrays.shapes(self.network), key=lambda shape: shape.products)
         except MappingError:
             return []
-        widths, found = self._arrays.widths(self.network, shapes), []
-        may_stream = any(task.window.is_global for task in self.network.tasks)
-        for shape in shapes if widths else ():
-            most = None
-            for array in (shape, replace(shape, weight_stream=True)) if may_stream else (shape,):
+
+    @cached_property
+    def _widths(self) -> list[ArrayConfig]:
+        """Arrays with the widths that the segment needs."""
+        return self._arrays.widths(self.network, self._arrays.shapes(self.network))
+
+    def _time(self, interval: int) -> None:
+        """Estimate the cycles of all arrays that may take no more than so many."""
+        while self._waiting and self._waiting[-1].products * interval >= self.network.products:
+            shape, most = self._waiting.pop(), None
+            can_stream = any(task.window.is_global for task in self.network.tasks)
+            for array in (shape, replace(shape, weight_stream=True)) if can_stream else (shape,):
                 try:
-                    works = self._arrays.works(self.network, shape, array)
+                    timed = self._estimate(shape, array)
                 except MappingError:
                     continue
-                cycles = self.transfers + sum(work.cycles for work in works)
-                if most is not None and cycles * SLOWER >= most:
-                    continue
-                most, rows = cycles, max(work.rows for work in works)
-                words = 2 * descriptor_words(array) + sum(work.words for work in works)
-                own = [with_rows(with_own(array, one), rows, self._arrays.family) for one in widths]
-                found += [(cycles, one, words) for one in own]
-        return found
+                if most is None or timed.cycles * SLOWER < most:
+                    most = timed.cycles
+                    self._timed.append(timed)
 
-    def _option(self, cycles: int, array: ArrayConfig, words: int) -> Option | None:
+    def _estimate(self, shape: ArrayConfig, array: ArrayConfig) -> _Timed:
+        """Return about what an array takes; without streamed weights, it has another shape. Raises: MappingError."""
+        works = self._arrays.works(self.network, shape, array)
+        rows = max(work.rows for work in works)
+        own = (with_rows(with_own(array, one, self.i_lanes), rows, self._arrays.family) for one in self._widths)
+        words = 2 * descriptor_words(array) + sum(work.words for work in works)
+        return _Timed(tuple(own), self.transfers + sum(work.cycles for work in works), words)
+
+    def _option(self, array: ArrayConfig, timed: _Timed) -> Option | None:
         """Return an array with its cost, or None if that is known not to run the segment."""
         if array not in self._costed:
             try:
-                need = words + self._live_words(array)
+                need = timed.words + self._live_words(array)
             except MappingError:
-                self._costed[array] = None
-                return None
+                need = MOST_WORDS + 1
             sized = self._arrays.sized(array, need)
-            fits = need <= sized.words
-            self._costed[array] = Option(sized, cycles, self._arrays.cost(sized)) if fits else None
+            fits = need <= min(sized.words, MOST_WORDS)
+            self._costed[array] = Option(sized, timed.cycles, self._arrays.cost(sized)) if fits else None
         return self._costed[array]
 
     def _live_words(self, array: ArrayConfig) -> int:
