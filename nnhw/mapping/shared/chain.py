@@ -26,7 +26,7 @@ BEAM = 24
 """Ways to run the layers up to a place that are kept: those that take the least part of what is there."""
 LONGEST = 4
 """Cycles, for each product, beyond which nothing is sought."""
-ROUNDS = 12
+ROUNDS = 30
 """Times that estimates at an interval are put right."""
 
 
@@ -176,8 +176,8 @@ class _Search:
         return done
 
     def _extended(self, ways: list[_Way], segment: Segment, interval: int) -> Iterator[_Way]:
-        """Yield ways with one more engine."""
-        if segment.transfers > interval or segment.network.products > interval * self._most_products:
+        """Yield ways with one more engine, which has products to make."""
+        if not 0 < segment.network.products <= interval * self._most_products or segment.transfers > interval:
             return
         for option in segment.within(interval):
             for way in ways:

@@ -184,18 +184,20 @@ class Segment:
         plain = self._arrays.sized(option.array, MOST_WORDS)
         bits = plain.word_bits
         self._frontiers.clear()
+        self._costed[plain] = None
         try:
-            compiled = compile_network(self.network, plain)
+            compiled = compile_network(self.network, replace(plain, words=MOST_WORDS))
         except MappingError:
-            self._costed[plain] = None
             return
         if self._live.get(bits) != compiled.plan.words:
             self._live[bits] = compiled.plan.words
             for array, other in list(self._costed.items()):
                 if other is not None and not other.exact and array.word_bits == bits:
                     del self._costed[array]
-        sized = self._arrays.sized(plain, compiled.program_words + compiled.plan.words)
-        self._costed[plain] = Option(sized, compiled.cycles, self._arrays.cost(sized), exact=True)
+        need = compiled.program_words + compiled.plan.words
+        sized = self._arrays.sized(plain, need)
+        if need <= sized.words:
+            self._costed[plain] = Option(sized, compiled.cycles, self._arrays.cost(sized), exact=True)
 
     @cached_property
     def _waiting(self) -> list[ArrayConfig]:
