@@ -51,18 +51,22 @@ class Option:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a task takes on an array.
+    """What a task takes on an array, whatever its requantizers are.
 
     Parameters
     ----------
-    cycles: of its tiles.
+    cycles: of its tiles, without what comes before their weights and behind their last step.
     rows: of weights, in the cache.
-    words: of the program.
+    words: of the program: weights.
+    tiles: how many there are.
+    lined: they have constants.
     """
 
     cycles: int
     rows: int
     words: int
+    tiles: int
+    lined: bool
 
 
 class Arrays:
@@ -79,16 +83,14 @@ class Arrays:
         self._works: dict[ArrayConfig, dict[tuple[str, bool], _Work]] = {}
 
     def shapes(self, network: Network) -> list[ArrayConfig]:
-        """Return arrays of all sizes, with about the widths that a network needs."""
+        """Return arrays of all sizes, with room in all other limits."""
         bits = activation_bits(network), weight_bits(network)
         if bits not in self._shapes:
             # Words of large RAMs are as long as a power of two, and another engine needs at least one.
             counts = [count for count in (1, 2, 4) if count < self.budget.spram] or [0]
             budgets = [replace(self.budget, dsp=0, spram=count) for count in counts]
             found = [shape for budget in budgets for shape in arrays_of(network, budget, self.family)]
-            found = [shape for shape in found if cost_fits(self.least_cost(shape), self.budget)]
-            own = self.widths(network, found)
-            self._shapes[bits] = [with_own(shape, own[0]) for shape in found] if own else []
+            self._shapes[bits] = [shape for shape in found if cost_fits(self.least_cost(shape), self.budget)]
         return self._shapes[bits]
 
     def widths(self, network: Network, shapes: Iterable[ArrayConfig]) -> list[ArrayConfig]:
@@ -230,9 +232,14 @@ class Segment:
         """Return about what an array takes; without streamed weights, it has another shape. Raises: MappingError."""
         works = self._arrays.works(self.network, shape, array)
         rows = max(work.rows for work in works)
-        own = (with_rows(with_own(array, one, self.i_lanes), rows, self._arrays.family) for one in self._widths)
+        own = [with_rows(with_own(array, one, self.i_lanes), rows, self._arrays.family) for one in self._widths]
+        if not own:
+            raise MappingError("no array runs these layers")
+        heads = sum(work.tiles * _head_words(own[0], work.lined) for work in works)
+        fixed = FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(own[0])
+        cycles = sum(work.cycles + fixed * work.tiles for work in works)
         words = 2 * descriptor_words(array) + sum(work.words for work in works)
-        return _Timed(tuple(own), self.transfers + sum(work.cycles for work in works), words)
+        return _Timed(tuple(own), self.transfers + heads + cycles, heads + words)
 
     def _option(self, array: ArrayConfig, timed: _Timed) -> Option | None:
         """Return an array with its cost, or None if that is known not to run the segment."""
@@ -298,6 +305,13 @@ def _is_below(one: Cost, other: Cost) -> bool:
 
 def _work(task: Task, tensors: dict[str, Tensor], array: ArrayConfig) -> _Work:
     tiler = Tiler(task, tensors, array)
-    fixed = FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(array)
+    tiles, lined = len(tiler.tiles), bool(task.lines)
     cycles, words = (sum(map(count, tiler.tiles)) for count in (tiler.cycles, tiler.record_words))
-    return _Work(cycles + fixed * len(tiler.tiles), tiler.rows, words)
+    heads = tiles * _head_words(array, lined)
+    return _Work(cycles - heads, tiler.rows, words - heads, tiles, lined)
+
+
+def _head_words(array: ArrayConfig, lined: bool) -> int:
+    """Return the words of a record in front of its weights."""
+    constants = array.lanes // array.constant_lanes * array.constant_words if lined else 0
+    return descriptor_words(array) + constants
