@@ -45,7 +45,7 @@ def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
     """
     layers, (source,) = read_layers(body), body.inputs
     end = len(layers) - behind
-    if behind and not _is_cut(layers, end, body):
+    if behind and not is_cut(layers, end, body):
         return
     tail = extract(body, f"{body.name}_behind", (layers[end - 1].node,), body.outputs) if behind else None
     outputs = (layers[end - 1].node,) if behind else body.outputs
@@ -53,13 +53,13 @@ def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
         if not count:
             shared = extract(body, body.name, (source.name,), outputs) if behind else body
             yield Partition(None, shared, tail, (0, behind))
-        elif _is_cut(layers, count, body):
+        elif is_cut(layers, count, body):
             node = layers[count - 1].node
             front = extract(body, f"{body.name}_front", (source.name,), (node,))
             yield Partition(front, extract(body, body.name, (node,), outputs), tail, (count, behind))
 
 
-def _is_cut(layers: Sequence[Layer], count: int, body: Graph) -> bool:
+def is_cut(layers: Sequence[Layer], count: int, body: Graph) -> bool:
     """Return whether the layers from `count` on read codes of the last one of those in front, and nothing else."""
     if not 0 < count < len(layers) or layers[count - 1].function is None or layers[count - 1].node not in body:
         return False

@@ -148,12 +148,12 @@ def by_speed(
     found: list[tuple[int, ArrayConfig]] = []
     widths: list[ArrayConfig] = []
     refusal = None
-    for shape in _arrays(network, budget, family):
+    for shape in arrays_of(network, budget, family):
         try:
             if not widths:
-                widths = _all_widths(network, shape, budget, family)
+                widths = all_widths(network, shape, budget, family)
                 widths = with_spare(widths) if reusable else widths
-            arrays = [_with(shape, own, i_lanes) for own in widths]
+            arrays = [with_own(shape, own, i_lanes) for own in widths]
         except MappingError as error:
             refusal = error
             continue
@@ -180,12 +180,12 @@ def least_estimate(network: Network, budget: Budget, family: Family, i_lanes: in
     ----------
     fitting: of those that may fit the board; else whatever they take.
     """
-    shapes, found, widths = list(_arrays(network, budget, family)), list[int](), None
+    shapes, found, widths = list(arrays_of(network, budget, family)), list[int](), None
     for most in sorted({(shape.products, shape.drains) for shape in shapes}, reverse=True):
         for shape in (shape for shape in shapes if (shape.products, shape.drains) == most):
             with suppress(MappingError):
                 widths = widths or with_widths(network, shape, Requantizing.LOGIC)
-                array = _with(shape, widths, i_lanes)
+                array = with_own(shape, widths, i_lanes)
                 least = least_cost(with_blocks(replace(array, rows=1), budget.dsp, family), budget, family)
                 if not fitting or cost_fits(least, budget):
                     found.append(_estimate(network, array)[0])
@@ -196,11 +196,12 @@ def least_estimate(network: Network, budget: Budget, family: Family, i_lanes: in
     raise MappingError("no array runs these layers")
 
 
-def _with(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int) -> ArrayConfig:
+def with_own(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int = 1) -> ArrayConfig:
+    """Return an array of one's shape and another's widths."""
     return replace(shape, i_lanes=i_lanes, **{name: getattr(widths, name) for name in WIDTHS})
 
 
-def _all_widths(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
+def all_widths(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
     """Return arrays with the widths that a network needs, for each way to requantize that may be the smallest."""
     logic = with_widths(network, array, Requantizing.LOGIC)
     if array.activation_bits <= MOST_STEP_BITS and logic.sum_bits <= MOST_STEP_SUM_BITS:
@@ -226,7 +227,7 @@ def with_spare(arrays: Iterable[ArrayConfig]) -> list[ArrayConfig]:
     return found
 
 
-def _arrays(network: Network, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
+def arrays_of(network: Network, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
     """Yield arrays of all sizes that a board's logic or DSP blocks may hold, with room in all other limits."""
     activations, weights = activation_bits(network), weight_bits(network)
     bits = {"activation_bits": activations, "weight_bits": weights}

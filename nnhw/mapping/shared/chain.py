@@ -1,0 +1,236 @@
+"""Several shared engines in a row, each with a part of the layers: as fast as the slowest of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from nnhw.engines.shared import ArrayConfig
+from nnhw.ir import Graph, extract
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.family import Family
+from nnhw.mapping.reader import read_layers
+from nnhw.mapping.resources import Cost
+from nnhw.mapping.shared.compile import compile_network, network_of
+from nnhw.mapping.shared.network import Network
+from nnhw.mapping.shared.partition import is_cut
+from nnhw.mapping.shared.search import Choice, cost_fits, with_blocks
+from nnhw.mapping.shared.segments import Arrays, Option, Segment, frontier, segment_of
+
+MOST_ENGINES = 4
+GROWTHS = (1.1, 1.01)
+"""From an interval at which no engines fit to the next that is tried: first in large steps, then in small ones."""
+BEAM = 24
+"""Ways to run the layers up to a place that are kept: those that take the least part of what is there."""
+LONGEST = 4
+"""Cycles, for each product, beyond which nothing is sought."""
+ROUNDS = 30
+"""Times that estimates at an interval are put right."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Layers with the shared engine that runs them.
+
+    Parameters
+    ----------
+    graph: of the layers.
+    choice: array, program and cost.
+    """
+
+    graph: Graph
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A network on several shared engines in a row."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def cycles(self) -> int:
+        """From frame to frame: those of the slowest engine."""
+        return max(part.choice.compiled.cycles for part in self.parts)
+
+    @property
+    def cost(self) -> Cost:
+        """Of all engines."""
+        return sum((part.choice.cost for part in self.parts), Cost())
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Engines for the first layers.
+
+    Parameters
+    ----------
+    picks: which layers each runs, on which array.
+    cost: of these, without lanes in DSP blocks.
+    """
+
+    picks: tuple[tuple[Segment, Option], ...]
+    cost: Cost
+
+
+def choose_chain(
+    body: Graph,
+    budget: Budget,
+    family: Family,
+    most: int | None = None,
+    engines: int = MOST_ENGINES,
+    *,
+    loaded: bool = True,
+    i_lanes: int = 1,
+) -> Chain | None:
+    """Return the fastest chain of two shared engines or more that fits a budget, or None.
+
+    Parameters
+    ----------
+    most: cycles a frame from which on nobody wants it; None: there is no such limit.
+    engines: how many there are at most.
+    loaded: the network's input comes over the link; else from layers in front.
+    i_lanes: elements of a beat of it.
+
+    Raises
+    ------
+    MappingError: there are layers that no shared engine runs.
+    """
+    network = replace(network_of(body), loaded=loaded)
+    return _Search(body, network, budget, family, engines, i_lanes).best(most)
+
+
+class _Search:
+    """Seeks a chain; see `choose_chain`."""
+
+    def __init__(
+        self, body: Graph, network: Network, budget: Budget, family: Family, engines: int, i_lanes: int
+    ) -> None:
+        self.body, self.network, self.budget, self.family = body, network, budget, family
+        self.engines, self.i_lanes, self.layers = engines, i_lanes, read_layers(body)
+        self.arrays = Arrays(budget, family)
+        nodes = {task.node for task in self.network.tasks}
+        count = len(self.layers)
+        cuts = [end for end in range(1, count) if is_cut(self.layers, end, body)]
+        self.ends = [*(end for end in cuts if self.layers[end - 1].node in nodes), count]
+        self._segments: dict[tuple[int, int], Segment] = {}
+        self._shapes = self.arrays.shapes(self.network)
+
+    def best(self, most: int | None) -> Chain | None:
+        """Return the chain with the shortest interval, or None."""
+        low, limit = self._least(), most - 1 if most is not None else LONGEST * self.network.products
+        best: Chain | None = None
+        for growth in GROWTHS:
+            while low < limit:
+                high = min(limit, int(low * growth) + 1)
+                chain = self._at(high)
+                if chain is not None:
+                    best, limit = chain, chain.cycles - 1
+                    break
+                low = high
+            if best is None:
+                return None
+        return best
+
+    def _least(self) -> int:
+        """Return cycles that no chain takes: those of arrays with the most products for their logic."""
+        rates = [shape.products / self.arrays.least_cost(shape).lc for shape in self._shapes]
+        return int(self.network.products / (max(rates, default=1) * self.budget.lc))
+
+    def _at(self, interval: int) -> Chain | None:
+        """Return a chain that takes no more than so many cycles, or None."""
+        for _ in range(ROUNDS):
+            found = next(self._fitting(interval), None)
+            if found is None:
+                return None
+            way, arrays = found
+            guessed = [(segment, option) for segment, option in way.picks if not option.exact]
+            if not guessed:
+                segments = (segment for segment, _ in way.picks)
+                return Chain(tuple(map(self._part, segments, arrays)))
+            for segment, option in guessed:
+                segment.settle(option)
+        return None
+
+    def _fitting(self, interval: int) -> Iterator[tuple[_Way, list[ArrayConfig]]]:
+        """Yield ways that fit, the smallest first, with their arrays: all DSP blocks that are left have lanes."""
+        for way in sorted(self._ways(interval), key=self._part_taken):
+            arrays = self._with_blocks([option.array for _, option in way.picks], way.cost.dsp)
+            if cost_fits(sum(map(self.arrays.cost, arrays), Cost()), self.budget):
+                yield way, arrays
+
+    def _ways(self, interval: int) -> list[_Way]:
+        """Return ways to run all layers that may fit."""
+        begun: dict[int, list[_Way]] = {0: [_Way((), Cost())]}
+        done: list[_Way] = []
+        for left in reversed(range(self.engines)):
+            longer: defaultdict[int, list[_Way]] = defaultdict(list)
+            for first, ways in begun.items():
+                for end in self.ends if left else self.ends[-1:]:
+                    if first < end and (first, end) != (0, self.ends[-1]):
+                        longer[end] += self._extended(ways, self._segment(first, end), interval)
+            begun = {end: self._kept(ways) for end, ways in longer.items()}
+            done += begun.pop(self.ends[-1], [])
+        return done
+
+    def _extended(self, ways: list[_Way], segment: Segment, interval: int) -> Iterator[_Way]:
+        """Yield ways with one more engine, which has products to make."""
+        if not 0 < segment.network.products <= interval * self._most_products or segment.transfers > interval:
+            return
+        for option in segment.within(interval):
+            for way in ways:
+                longer = _Way((*way.picks, (segment, option)), way.cost + option.cost)
+                if self._part_taken(longer) <= 1:
+                    yield longer
+
+    def _kept(self, ways: list[_Way]) -> list[_Way]:
+        least = [ways[index] for index in frontier([way.cost for way in ways])]
+        return sorted(least, key=self._part_taken)[:BEAM]
+
+    def _part_taken(self, way: _Way) -> float:
+        """Return the part of the scarcest resource that is taken where DSP blocks that are left have lanes."""
+        cost, budget = way.cost, self.budget
+        lc = cost.lc - self._saved_lc * max(0, budget.dsp - cost.dsp)
+        pairs = (lc, budget.lc), (cost.ebr, budget.ebr), (cost.dsp, budget.dsp), (cost.spram, budget.spram)
+        return max(taken / given if given else 2.0 * (taken > 0) for taken, given in pairs)
+
+    def _with_blocks(self, arrays: list[ArrayConfig], taken: int) -> list[ArrayConfig]:
+        """Return arrays with lanes in the DSP blocks that are left: those whose lanes take most come first."""
+        found, left = list(arrays), self.budget.dsp - taken
+        for index in sorted(range(len(arrays)), key=lambda index: -arrays[index].simd):
+            own = self.arrays.cost(arrays[index]).dsp
+            found[index] = with_blocks(arrays[index], own + left, self.family)
+            left += own - self.arrays.cost(found[index]).dsp
+        return found
+
+    @cached_property
+    def _most_products(self) -> int:
+        """Of a cycle, on the largest array."""
+        return max((shape.products for shape in self._shapes), default=1)
+
+    @cached_property
+    def _saved_lc(self) -> float:
+        """Logic cells that lanes in a DSP block save, at most."""
+        saved = [0.0]
+        for shape in self._shapes:
+            logic, mixed = (self.arrays.cost(one) for one in (shape, with_blocks(shape, self.budget.dsp, self.family)))
+            if mixed.dsp > logic.dsp:
+                saved.append((logic.lc - mixed.lc) / (mixed.dsp - logic.dsp))
+        return max(saved)
+
+    def _segment(self, first: int, end: int) -> Segment:
+        """Return the layers between two places."""
+        if (first, end) not in self._segments:
+            network = segment_of(self.network, self.layers, first, end)
+            self._segments[first, end] = Segment(first, end, network, self.arrays, 1 if first else self.i_lanes)
+        return self._segments[first, end]
+
+    def _part(self, segment: Segment, array: ArrayConfig) -> Part:
+        """Return an engine with its program."""
+        before = (self.layers[segment.first - 1].node,) if segment.first else (self.body.inputs[0].name,)
+        last = segment.end == len(self.layers)
+        outputs = self.body.outputs if last else (self.layers[segment.end - 1].node,)
+        graph = extract(self.body, f"{self.body.name}_{segment.first}", before, outputs)
+        return Part(graph, Choice(compile_network(segment.network, array), self.arrays.cost(array)))

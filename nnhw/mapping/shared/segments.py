@@ -1,0 +1,317 @@
+"""Layers of a network that may have a shared engine of their own, with what arrays about take for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared.cycles import FETCH_LATENCY, POINT_CYCLES, tail_cycles
+from nnhw.engines.shared.records import descriptor_words
+from nnhw.errors import MappingError
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.family import Family
+from nnhw.mapping.layers import Layer
+from nnhw.mapping.resources import Cost
+from nnhw.mapping.shared.compile import compile_network
+from nnhw.mapping.shared.cost import array_cost
+from nnhw.mapping.shared.memory import find_lives
+from nnhw.mapping.shared.needs import activation_bits, weight_bits, with_rows
+from nnhw.mapping.shared.network import Network
+from nnhw.mapping.shared.search import SLOWER, all_widths, arrays_of, cost_fits, with_blocks, with_own
+from nnhw.mapping.shared.tasks import Task
+from nnhw.mapping.shared.tensors import Tensor, lay_out
+from nnhw.mapping.shared.tiles import Tiler
+
+MOST_WORDS = 1 << 16
+"""Words of a memory in block RAM whose size is not known yet."""
+NARROW = {"rows": 1, "factor_bits": 2, "addend_bits": 2, "shifts": (0,)}
+"""Limits of an array that is smaller than any that runs a network."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An array for a segment.
+
+    Parameters
+    ----------
+    array: without lanes in DSP blocks.
+    cycles: of a frame, those of its input and output included.
+    cost: of the array.
+    exact: cycles and cost are those of a program, and no estimates.
+    """
+
+    array: ArrayConfig
+    cycles: int
+    cost: Cost
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a task takes on an array, whatever its requantizers are.
+
+    Parameters
+    ----------
+    cycles: of its tiles, without what comes before their weights and behind their last step.
+    rows: of weights, in the cache.
+    words: of the program: weights.
+    tiles: how many there are.
+    lined: they have constants.
+    """
+
+    cycles: int
+    rows: int
+    words: int
+    tiles: int
+    lined: bool
+
+
+class Arrays:
+    """The arrays that a budget may hold, and what tasks take on them: the same for all segments with those tasks.
+
+    Parameters
+    ----------
+    budget: of all engines together.
+    """
+
+    def __init__(self, budget: Budget, family: Family) -> None:
+        self.budget, self.family = budget, family
+        self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
+        self._works: dict[ArrayConfig, dict[tuple[str, bool], _Work]] = {}
+
+    def shapes(self, network: Network) -> list[ArrayConfig]:
+        """Return arrays of all sizes, with room in all other limits."""
+        bits = activation_bits(network), weight_bits(network)
+        if bits not in self._shapes:
+            # Words of large RAMs are as long as a power of two, and another engine needs at least one.
+            counts = [count for count in (1, 2, 4) if count < self.budget.spram] or [0]
+            budgets = [replace(self.budget, dsp=0, spram=count) for count in counts]
+            found = [shape for budget in budgets for shape in arrays_of(network, budget, self.family)]
+            self._shapes[bits] = [shape for shape in found if cost_fits(self.least_cost(shape), self.budget)]
+        return self._shapes[bits]
+
+    def widths(self, network: Network, shapes: Iterable[ArrayConfig]) -> list[ArrayConfig]:
+        """Return arrays with the widths that a network needs, for each way to requantize; none if no shape runs it."""
+        for shape in shapes:
+            try:
+                return all_widths(network, shape, self.budget, self.family)
+            except MappingError:
+                continue
+        return []
+
+    def cost(self, array: ArrayConfig) -> Cost:
+        """Return what an array takes."""
+        return array_cost(array, self.family, self.budget.spram > 0)
+
+    def least_cost(self, shape: ArrayConfig) -> Cost:
+        """Return what an array takes at least, with as many lanes in DSP blocks as there are blocks."""
+        narrow = replace(shape, sum_bits=shape.activation_bits + shape.weight_bits, **NARROW)  # type: ignore[arg-type]
+        return self.cost(with_blocks(self.sized(narrow, 1), self.budget.dsp, self.family))
+
+    def sized(self, array: ArrayConfig, words: int) -> ArrayConfig:
+        """Return an array with a memory in block RAM of so many words; large RAM is as large as it is."""
+        unit = self.family.block_ram_modes[0][0]
+        return array if self.budget.spram else replace(array, words=-(-words // unit) * unit)
+
+    def works(self, network: Network, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work]:
+        """Return what each task takes, those of one position with another array. Raises: MappingError."""
+        tensors: dict[str, Tensor] = {}
+        tables = {array: self._works.setdefault(array, {}) for array in (shape, streaming)}
+        plain, others, found = tables[shape], tables[streaming], []
+        for task in network.tasks:
+            table, array = (others, streaming) if task.window.is_global else (plain, shape)
+            key = task.node, bool(task.lines)
+            if key not in table:
+                tensors = tensors or lay_out(network, shape)
+                table[key] = _work(task, tensors, array)
+            found.append(table[key])
+        return found
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """An array with about what its program takes.
+
+    Parameters
+    ----------
+    arrays: alike but for their requantizers.
+    cycles: of a frame.
+    words: of the program.
+    """
+
+    arrays: tuple[ArrayConfig, ...]
+    cycles: int
+    words: int
+
+
+class Segment:
+    """Layers that may have an engine of their own.
+
+    Parameters
+    ----------
+    first, end: of the layers.
+    network: of these alone.
+    i_lanes: elements of a beat of input.
+    """
+
+    def __init__(self, first: int, end: int, network: Network, arrays: Arrays, i_lanes: int = 1) -> None:
+        self.first, self.end, self.network, self.i_lanes, self._arrays = first, end, network, i_lanes, arrays
+        self._timed: list[_Timed] = []
+        self._costed: dict[ArrayConfig, Option | None] = {}
+        self._live: dict[int, int] = {}
+        self._frontiers: dict[int, list[Option]] = {}
+
+    @cached_property
+    def transfers(self) -> int:
+        """Cycles of input and output, about."""
+        inside, outside = (self.network.values.get(name) for name in (self.network.source, self.network.output))
+        beats = prod(inside.shape) // self.i_lanes if inside is not None else 0
+        return beats + (prod(outside.shape) if outside is not None else 0)
+
+    def within(self, interval: int) -> list[Option]:
+        """Return arrays that take no more than so many cycles: those that take less of something than each other."""
+        if interval not in self._frontiers:
+            self._time(interval)
+            timed = [one for one in self._timed if one.cycles <= interval]
+            options = [self._option(array, one) for one in timed for array in one.arrays]
+            fast = [option for option in options if option is not None and option.cycles <= interval]
+            self._frontiers[interval] = [fast[index] for index in frontier([option.cost for option in fast])]
+        return self._frontiers[interval]
+
+    def settle(self, option: Option) -> None:
+        """Make the program of an array, and put its cycles and cost right, and the memory of those with such words."""
+        plain = self._arrays.sized(option.array, MOST_WORDS)
+        bits = plain.word_bits
+        self._frontiers.clear()
+        self._costed[plain] = None
+        try:
+            compiled = compile_network(self.network, replace(plain, words=MOST_WORDS))
+        except MappingError:
+            return
+        if self._live.get(bits) != compiled.plan.words:
+            self._live[bits] = compiled.plan.words
+            for array, other in list(self._costed.items()):
+                if other is not None and not other.exact and array.word_bits == bits:
+                    del self._costed[array]
+        need = compiled.program_words + compiled.plan.words
+        sized = self._arrays.sized(plain, need)
+        if need <= sized.words:
+            self._costed[plain] = Option(sized, compiled.cycles, self._arrays.cost(sized), exact=True)
+
+    @cached_property
+    def _waiting(self) -> list[ArrayConfig]:
+        """Arrays that nothing is known of yet, those with the most products last."""
+        try:
+            return sorted(self._arrays.shapes(self.network), key=lambda shape: shape.products)
+        except MappingError:
+            return []
+
+    @cached_property
+    def _widths(self) -> list[ArrayConfig]:
+        """Arrays with the widths that the segment needs."""
+        return self._arrays.widths(self.network, self._arrays.shapes(self.network))
+
+    def _time(self, interval: int) -> None:
+        """Estimate the cycles of all arrays that may take no more than so many."""
+        while self._waiting and self._waiting[-1].products * interval >= self.network.products:
+            shape, most = self._waiting.pop(), None
+            can_stream = any(task.window.is_global for task in self.network.tasks)
+            for array in (shape, replace(shape, weight_stream=True)) if can_stream else (shape,):
+                try:
+                    timed = self._estimate(shape, array)
+                except MappingError:
+                    continue
+                if most is None or timed.cycles * SLOWER < most:
+                    most = timed.cycles
+                    self._timed.append(timed)
+
+    def _estimate(self, shape: ArrayConfig, array: ArrayConfig) -> _Timed:
+        """Return about what an array takes; without streamed weights, it has another shape. Raises: MappingError."""
+        works = self._arrays.works(self.network, shape, array)
+        rows = max(work.rows for work in works)
+        own = [with_rows(with_own(array, one, self.i_lanes), rows, self._arrays.family) for one in self._widths]
+        if not own:
+            raise MappingError("no array runs these layers")
+        heads = sum(work.tiles * _head_words(own[0], work.lined) for work in works)
+        fixed = FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(own[0])
+        cycles = sum(work.cycles + fixed * work.tiles for work in works)
+        words = 2 * descriptor_words(array) + sum(work.words for work in works)
+        return _Timed(tuple(own), self.transfers + heads + cycles, heads + words)
+
+    def _option(self, array: ArrayConfig, timed: _Timed) -> Option | None:
+        """Return an array with its cost, or None if that is known not to run the segment."""
+        if array not in self._costed:
+            try:
+                need = timed.words + self._live_words(array)
+            except MappingError:
+                need = MOST_WORDS + 1
+            sized = self._arrays.sized(array, need)
+            fits = need <= min(sized.words, MOST_WORDS)
+            self._costed[array] = Option(sized, timed.cycles, self._arrays.cost(sized)) if fits else None
+        return self._costed[array]
+
+    def _live_words(self, array: ArrayConfig) -> int:
+        """Return the words of values that are needed at once, where results lie over what is done with."""
+        if array.word_bits not in self._live:
+            network, tensors = self.network, lay_out(self.network, array)
+            tilers = [Tiler(task, tensors, array) for task in network.tasks]
+            lives, most = find_lives(network, tensors, tilers), 0
+            for index in range(-1, len(tilers) + 1):
+                made = sum(life.words for life in lives if life.born == index)
+                done = sum(life.words for life in lives if life.dies == index)
+                live = sum(life.words for life in lives if life.born <= index <= life.dies)
+                most = max(most, live - min(made, done))
+            self._live[array.word_bits] = most
+        return self._live[array.word_bits]
+
+
+def frontier(costs: Sequence[Cost]) -> list[int]:
+    """Return the indices of costs that take less of something than each other one, by their logic."""
+    kept: list[int] = []
+    for index in sorted(range(len(costs)), key=lambda index: (costs[index].lc, costs[index].ebr)):
+        cost = costs[index]
+        if not any(_is_below(costs[other], cost) for other in kept):
+            kept.append(index)
+    return kept
+
+
+def segment_of(network: Network, layers: Sequence[Layer], first: int, end: int) -> Network:
+    """Return some layers of a network as one of their own, which reads what the one in front of them makes.
+
+    It is the network of `extract`, without reading the layers' functions again.
+    """
+    nodes = {layer.node for layer in layers[first:end]}
+    source, output = layers[first - 1].node if first else network.source, layers[end - 1].node
+    values = {name: value for name, value in network.values.items() if name in nodes or name == source}
+    if end < len(layers):
+        values[output] = replace(values[output], borders=())
+    return Network(
+        source,
+        output,
+        tuple(task for task in network.tasks if task.node in nodes),
+        tuple(layer for layer in network.concats if layer.node in nodes),
+        values,
+        loaded=not first and network.loaded,
+    )
+
+
+def _is_below(one: Cost, other: Cost) -> bool:
+    """Return whether a cost is no more than another one, which is known to take as much logic at least."""
+    return one.ebr <= other.ebr and one.dsp <= other.dsp and one.spram <= other.spram
+
+
+def _work(task: Task, tensors: dict[str, Tensor], array: ArrayConfig) -> _Work:
+    tiler = Tiler(task, tensors, array)
+    tiles, lined = len(tiler.tiles), bool(task.lines)
+    cycles, words = (sum(map(count, tiler.tiles)) for count in (tiler.cycles, tiler.record_words))
+    heads = tiles * _head_words(array, lined)
+    return _Work(cycles - heads, tiler.rows, words - heads, tiles, lined)
+
+
+def _head_words(array: ArrayConfig, lined: bool) -> int:
+    """Return the words of a record in front of its weights."""
+    constants = array.lanes // array.constant_lanes * array.constant_words if lined else 0
+    return descriptor_words(array) + constants
