@@ -32,16 +32,16 @@ def test_counted_cycles_of_every_part_are_those_predicted(name: str, in_front: b
     for equality in check_equality(accelerator, body, codes):
         assert equality.equal
         assert equality.miscounted == 0
-        counted = equality.counted
-        assert counted is not None
-        for row in counted.rows():
+        (counted,) = equality.counted
+        rows = program_rows(equality.counted)
+        for row in rows:
             assert row["busy"]["simulated"] == row["busy"]["predicted"]
             waits = row["input_wait"] + row["output_wait"]
             if equality.pattern[1] == "none":
                 assert row["cycles"]["simulated"] == row["cycles"]["predicted"] + waits
                 assert not waits or (in_front and row["kind"] == "input")
         if equality.pattern[1] == "none":
-            assert sum(row["cycles"]["simulated"] for row in counted.rows()) == equality.run.interval_cycles
+            assert sum(row["cycles"]["simulated"] for row in rows) == equality.run.interval_cycles
         check_mutants(counted)
 
 

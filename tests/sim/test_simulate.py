@@ -14,6 +14,7 @@ from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.errors import BuildError, InputError
 from nnhw.flow.boundaries import compare
 from nnhw.flow.budget import map_on_board
+from nnhw.flow.counters import program_rows
 from nnhw.flow.options import Options
 from nnhw.flow.progress import SilentProgress
 from nnhw.flow.simulate import (
@@ -71,13 +72,14 @@ def test_simulate_accelerator_counts_the_cycles_of_a_program(tmp_path: Path) -> 
     values = boundary_values(body, codes)
     result = simulate_accelerator(accelerator, codes, values, PATTERNS, tmp_path, SilentProgress())
     assert result.equal
-    free, stalled = result.counted
-    assert all(row["cycles"]["simulated"] == row["cycles"]["predicted"] for row in free.rows())
-    assert sum(row["cycles"]["simulated"] for row in free.rows()) == result.interval_cycles
-    waits = [(row["input_wait"] > 0, row["output_wait"] > 0) for row in stalled.rows()]
+    free, stalled = (program_rows(counted) for counted in result.counted)
+    assert all(row["cycles"]["simulated"] == row["cycles"]["predicted"] for row in free)
+    assert sum(row["cycles"]["simulated"] for row in free) == result.interval_cycles
+    waits = [(row["input_wait"] > 0, row["output_wait"] > 0) for row in stalled]
     assert waits == [(True, False), *[(False, False)] * (len(waits) - 2), (False, True)]
-    assert (result.facts()["program"], result.facts()["miscounted"]) == (free.rows(), 0)
-    late = replace(result, counted=(free, replace(stalled, words=stalled.words + np.uint32(1))))
+    assert (result.facts()["program"], result.facts()["miscounted"]) == (free, 0)
+    right, (counted,) = result.counted
+    late = replace(result, counted=(right, (replace(counted, words=counted.words + np.uint32(1)),)))
     assert late.miscounted == 2
     with pytest.raises(BuildError, match=r"^the RTL differs from the IR in the cycles of its records \(2\), of 2 "):
         check_simulation(late)
