@@ -92,8 +92,8 @@ def _shared(
     left = replace(budget, lc=budget.lc - PROGRAM_LC - reserved)
     found = map_shared(body, board.name, left, family, most, reusable)
     best, *others = found
-    slower = "; ".join(f"{mapping.way.title}: {mapping.cycles:,}" for mapping in others)
-    way = f"{best.way.title}: {best.cycles:,} cycles a frame{f' ({slower})' if slower else ''}"
+    slower = "; ".join(f"{mapping.title}: {mapping.cycles:,}" for mapping in others)
+    way = f"{best.title}: {best.cycles:,} cycles a frame{f' ({slower})' if slower else ''}"
     return Mapped(best.accelerator, "shared", f"{why}; {way}" if why else way, best.programs)
 
 

@@ -56,6 +56,12 @@ class Chain:
         return max(part.choice.compiled.cycles for part in self.parts)
 
     @property
+    def title(self) -> str:
+        """For people."""
+        counts = [len(read_layers(part.graph)) for part in self.parts]
+        return f"{len(counts)} shared engines in a row, with {', '.join(map(str, counts[:-1]))} and {counts[-1]} layers"
+
+    @property
     def cost(self) -> Cost:
         """Of all engines."""
         return sum((part.choice.cost for part in self.parts), Cost())
