@@ -68,11 +68,12 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
         ["dequantize"],
     ),
     "copies": (
-        lambda m, x: aten.alias(aten.lift_fresh_copy(x.clone().contiguous().detach())), ["dequantize"]
+        lambda m, x: aten.alias(aten.lift_fresh_copy(x.mT.contiguous().clone().detach())), ["permute", "dequantize"]
     ),
     "casts": (
         lambda m, x: aten._to_copy(
-            aten.to.dtype_layout(aten.to.device(x.to(torch.float64), "cpu", torch.float64), dtype=torch.float64)
+            aten.to.dtype_layout(aten.to.device(x.to(torch.float64), "cpu", torch.float64), dtype=torch.float64),
+            dtype=torch.float32,
         ),
         ["dequantize"],
     ),
@@ -82,6 +83,7 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
         lambda m, x: x.clamp(torch.tensor(-0.5), torch.linspace(0, 1, 8)), ["dequantize", "maximum", "minimum"]
     ),
     "reciprocal": (lambda m, x: (x + 99).reciprocal(), ["dequantize", "add", "div"]),
+    "reciprocal_of_square": (lambda m, x: (x.square() + 1).reciprocal(), []),
     "softsign": (lambda m, x: functional.softsign(x), ["dequantize", "abs", "add", "div"]),
     "residual": (lambda m, x: m.finer(x * 2) + x, ["dequantize", "mul", "quantize", "dequantize", "add"]),
     "gate": (lambda m, x: x * functional.hardsigmoid(x), ["dequantize", "hardsigmoid", "mul"]),
@@ -168,6 +170,7 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "matmul": (lambda m, x: x @ m.quant(m.weight), []),
     "matmul_transposed": (lambda m, x: torch.matmul(x, m.quant(m.weight.t()).t()), []),
     "transposed_weights": (lambda m, x: torch.matmul(x, m.quant(m.weight.T).T), []),
+    "observed_weights": (lambda m, x: x @ Int(4)(m.weight), []),
     "mm": (lambda m, x: torch.mm(x.flatten(1), m.quant(m.weight).flatten().repeat(24)[:192, None]), []),
 }  # fmt: skip
 
