@@ -19,7 +19,7 @@ from tests.frontend.examples import ENDS, EXACT, Net
 from tests.frontend.models import settled
 from tests.sim.test_benches import pytestmark as needs_simulator
 
-INTERVAL = 2000
+INTERVAL = 500
 
 
 @pytest.fixture(scope="module")
