@@ -1,4 +1,7 @@
-"""Random small PyTorch networks of everything that nnhw documents as supported: layers, activations, formats, joins."""
+"""Random small PyTorch networks of everything that nnhw documents as supported: layers, activations, formats, joins.
+
+Whoever makes the choices (`Draws`) decides the structure: layers, widths, strides, scales, branches.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.draws import Draws, Seeded
 from nnhw.nn import Bipolar, Int, QuantConv1d, QuantConv2d, Quantizer, QuantLinear, Scale, Sign, Ternary, UInt
 
 OBSERVED = 6
@@ -138,8 +142,8 @@ class Path:
     x: float [N, ..], codes times scale if quantized.
     """
 
-    def __init__(self, rng: np.random.Generator, x: Tensor) -> None:
-        self.rng, self.x = rng, x
+    def __init__(self, draws: Draws, x: Tensor) -> None:
+        self.draws, self.x = draws, x
         self.modules: list[nn.Module] = []
 
     def put(self, module: nn.Module) -> None:
@@ -150,7 +154,7 @@ class Path:
 
     def branch(self) -> Path:
         """Return an empty path that begins where this one ends."""
-        return Path(self.rng, self.x)
+        return Path(self.draws, self.x)
 
     def sequence(self) -> nn.Sequential:
         """Return the modules as one."""
@@ -175,21 +179,11 @@ class Path:
         """Whether the values lie so far from 0 that few codes tell them apart."""
         return float(self.x.mean().abs()) > 3 * float(self.x.std())
 
-    def flip(self, probability: float) -> bool:
-        return bool(self.rng.random() < probability)
-
-    def pick(self, *choices: Any) -> Any:
-        return choices[int(self.rng.integers(len(choices)))]
-
-    def between(self, low: int, high: int) -> int:
-        """Return a whole number, both ends included."""
-        return int(self.rng.integers(low, high + 1))
-
     # Formats
 
     def scale(self, near: float, spread: Spread) -> float:
         """Return a scale near a number: a power of two, one of 12 significant bits, or any of float32."""
-        near = float(np.float32(near * self.rng.uniform(0.4, 1.4))) or 1.0
+        near = float(np.float32(near * self.draws.factor(0.4, 1.4))) or 1.0
         mantissa, exponent = math.frexp(near)
         if spread == "power":
             return math.ldexp(1.0, exponent - 1)
@@ -207,19 +201,19 @@ class Path:
 
     def quantizer(self, spread: Spread | None = None) -> None:
         """Append a quantizer of any format."""
-        self.try_some(lambda: self._quantizer(spread or self.pick("power", "power", "short", "any")))
+        self.try_some(lambda: self._quantizer(spread or self.draws.pick("power", "power", "short", "any")))
 
     def activation(self) -> None:
         """Append a function of each element."""
-        if self.flip(0.1):
+        if self.draws.flip(0.1):
             self.put(self._prelu())
         else:
-            self.try_some(lambda: Pointwise(ACTIVATIONS, self.pick(*ACTIVATIONS)))
+            self.try_some(lambda: Pointwise(ACTIVATIONS, self.draws.pick(*ACTIVATIONS)))
 
     def _quantizer(self, spread: Spread) -> Quantizer:
         peak = float(torch.quantile(self.x.abs().flatten()[:4000], 0.98)) or 1.0
-        bits = self.pick(2, 2, 3, 3, 4, 4, 5, 6, 8)
-        kind = self.pick("sign", "bipolar", "bit", "ternary", "int", "int", "narrow", "uint", "uint", "offset")
+        bits = self.draws.pick(2, 2, 3, 3, 4, 4, 5, 6, 8)
+        kind = self.draws.pick("sign", "bipolar", "bit", "ternary", "int", "int", "narrow", "uint", "uint", "offset")
         if kind == "sign":
             return Sign()
         if kind == "bipolar":
@@ -231,20 +225,20 @@ class Path:
         if kind == "uint":
             return UInt(bits, self.scale(peak / 2**bits, spread))
         if kind == "offset":
-            return UInt(bits, self.scale(2 * peak / 2**bits, spread), zero_point=self.between(1, 2**bits - 1))
+            return UInt(bits, self.scale(2 * peak / 2**bits, spread), zero_point=self.draws.between(1, 2**bits - 1))
         return Int(bits, self.scale(2 * peak / 2**bits, spread), narrow_range=kind == "narrow")
 
     def weights(self, outputs: int, spread: Spread | None = None) -> Quantizer:
         """Return a number format of weights with one scale, or one for each output."""
-        spread = spread or self.pick("power", "short", "any")
-        kind = self.pick("bipolar", "bipolar", "ternary", "int", "int", "narrow", "uint")
-        bits = self.pick(2, 3, 4, 5, 6, 8)
-        axis = self.pick(-1, 0)
+        spread = spread or self.draws.pick("power", "short", "any")
+        kind = self.draws.pick("bipolar", "bipolar", "ternary", "int", "int", "narrow", "uint")
+        bits = self.draws.pick(2, 3, 4, 5, 6, 8)
+        axis = self.draws.pick(-1, 0)
         unit = 0.3 if kind in ("bipolar", "ternary") else 0.6 / 2 ** (bits - 1)
         scale: Any = [self.scale(unit, spread) for _ in range(outputs if axis == 0 else 1)]
         if kind == "bipolar":
             return Bipolar(scale, axis)
-        scale = "max_abs" if spread == "power" and self.flip(0.5) else scale
+        scale = "max_abs" if spread == "power" and self.draws.flip(0.5) else scale
         if kind == "ternary":
             return Ternary(scale, axis)
         return UInt(bits, scale, axis) if kind == "uint" else Int(bits, scale, axis, narrow_range=kind == "narrow")
@@ -255,7 +249,7 @@ class Path:
         """Append a linear layer; a series or an image is flattened before."""
         if self.rank > 1:
             self.put(nn.Flatten())
-        self.put(QuantLinear(self.channels, outputs, weight_quant=self.weights(outputs), bias=self.flip(0.4)))
+        self.put(QuantLinear(self.channels, outputs, weight_quant=self.weights(outputs), bias=self.draws.flip(0.4)))
 
     def convolution(self, outputs: int, spread: Spread | None = None, keep: bool = False, stride: int = 0) -> None:
         """Append a convolution over whatever fits.
@@ -266,20 +260,21 @@ class Path:
         stride: in all directions; 0 for any.
         """
         groups = self._groups(outputs)
-        outputs = self.channels if groups == self.channels and keep is False and self.flip(0.6) else outputs
+        outputs = self.channels if groups == self.channels and keep is False and self.draws.flip(0.6) else outputs
         kernel: list[int] = []
         padding: list[int] = []
         dilation: list[int] = []
         strides: list[int] = []
         for size in self.sizes:
-            taps, step = (self.pick(1, 3), self.pick(1, 1, 2)) if keep else (self.between(1, 3), self.pick(1, 1, 2))
-            border = step * (taps - 1) // 2 if keep else self.between(0, min(taps - 1, 2))
+            taps = self.draws.pick(1, 3) if keep else self.draws.between(1, 3)
+            step = self.draws.pick(1, 1, 2)
+            border = step * (taps - 1) // 2 if keep else self.draws.between(0, min(taps - 1, 2))
             if size + 2 * border < step * (taps - 1) + 1:
                 taps, step, border = 1, 1, 0
             for numbers, number in ((kernel, taps), (dilation, step), (padding, border)):
                 numbers.append(number)
-            strides.append(stride or (1 if keep else self.pick(1, 1, 2)))
-        same = not keep and set(strides) == {1} and self.flip(0.3)
+            strides.append(stride or (1 if keep else self.draws.pick(1, 1, 2)))
+        same = not keep and set(strides) == {1} and self.draws.flip(0.3)
         make = QuantConv2d if self.rank == 3 else QuantConv1d
         self.put(
             make(
@@ -291,33 +286,34 @@ class Path:
                 padding="same" if same else tuple(padding),
                 dilation=tuple(dilation),
                 groups=groups,
-                bias=self.flip(0.4),
+                bias=self.draws.flip(0.4),
             )
         )
 
     def _groups(self, outputs: int) -> int:
         shared = [count for count in range(1, self.channels + 1) if self.channels % count == 0 == outputs % count]
-        if self.flip(0.25) and outputs % self.channels == 0:
+        if self.draws.flip(0.25) and outputs % self.channels == 0:
             return self.channels
-        return int(self.pick(*shared)) if self.flip(0.2) else 1
+        return int(self.draws.pick(*shared)) if self.draws.flip(0.2) else 1
 
     def chain(self) -> None:
         """Append what stands between sums and codes: batch normalization, activations, a quantizer; and pooling."""
-        if self.flip(0.6) or self.is_far_off:
+        if self.draws.flip(0.6) or self.is_far_off:
             self.put(self._batch_norm())
-        elif self.flip(0.3):
+        elif self.draws.flip(0.3):
             shape = (1, self.channels) + (1,) * (self.rank - 1)
-            factor = self.rng.choice([-2.0, -0.75, 0.5, 1.0, 1.25], shape)
-            self.put(Channelwise(torch.tensor(factor).float(), torch.tensor(self.rng.normal(0, 0.2, shape)).float()))
-        for _ in range(self.pick(0, 1, 1, 1, 2)):
+            factor = self.draws.numbers.choice([-2.0, -0.75, 0.5, 1.0, 1.25], shape)
+            addend = self.draws.numbers.normal(0, 0.2, shape)
+            self.put(Channelwise(torch.tensor(factor).float(), torch.tensor(addend).float()))
+        for _ in range(self.draws.pick(0, 1, 1, 1, 2)):
             self.activation()
-        if self.rank > 1 and self.flip(0.2):
+        if self.rank > 1 and self.draws.flip(0.2):
             self.max_pool()
         self.quantizer()
 
     def _prelu(self) -> nn.Module:
-        prelu = nn.PReLU(self.pick(1, self.channels))
-        prelu.weight.data = torch.tensor(self.rng.normal(0.2, 0.3, prelu.weight.shape)).float()
+        prelu = nn.PReLU(self.draws.pick(1, self.channels))
+        prelu.weight.data = torch.tensor(self.draws.numbers.normal(0.2, 0.3, prelu.weight.shape)).float()
         return prelu
 
     def _batch_norm(self) -> nn.Module:
@@ -328,39 +324,39 @@ class Path:
         def spread(values: np.ndarray) -> Tensor:
             return torch.tensor(values).float()
 
-        norm.running_mean = self.x.mean(axes) + spread(self.rng.normal(0, 0.1, self.channels))
-        norm.running_var = self.x.var(axes) * spread(self.rng.uniform(0.5, 1.5, self.channels)) + 1e-3
+        norm.running_mean = self.x.mean(axes) + spread(self.draws.numbers.normal(0, 0.1, self.channels))
+        norm.running_var = self.x.var(axes) * spread(self.draws.numbers.uniform(0.5, 1.5, self.channels)) + 1e-3
         # Falling channels, and constant ones.
-        signs = self.rng.choice([1.0, 1.0, 1.0, -1.0, 0.0], self.channels, p=[0.3, 0.3, 0.2, 0.18, 0.02])
-        norm.weight.data = spread(signs * self.rng.uniform(0.5, 1.5, self.channels))
-        norm.bias.data = spread(self.rng.normal(0, 0.3, self.channels))
+        signs = self.draws.numbers.choice([1.0, 1.0, 1.0, -1.0, 0.0], self.channels, p=[0.3, 0.3, 0.2, 0.18, 0.02])
+        norm.weight.data = spread(signs * self.draws.numbers.uniform(0.5, 1.5, self.channels))
+        norm.bias.data = spread(self.draws.numbers.normal(0, 0.3, self.channels))
         return norm
 
     def max_pool(self) -> None:
         """Append max pooling, if anything is left to be pooled."""
         if max(self.sizes) < 2:
             return
-        if self.flip(0.1):
+        if self.draws.flip(0.1):
             self.put((nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)[self.rank - 2](1))
             return
         make = (nn.MaxPool1d, nn.MaxPool2d)[self.rank - 2]
-        self.put(make(*self._pooling(), ceil_mode=self.flip(0.2)))
+        self.put(make(*self._pooling(), ceil_mode=self.draws.flip(0.2)))
 
     def average_pool(self) -> None:
         """Append average pooling with the chain that has to follow it."""
-        if max(self.sizes) < 2 or self.flip(0.3):
+        if max(self.sizes) < 2 or self.draws.flip(0.3):
             self.put((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)[self.rank - 2](1))
-        elif self.flip(0.3):
-            self.put(Pointwise(REDUCTIONS, self.pick(*REDUCTIONS)))
+        elif self.draws.flip(0.3):
+            self.put(Pointwise(REDUCTIONS, self.draws.pick(*REDUCTIONS)))
         else:
             self.put((nn.AvgPool1d, nn.AvgPool2d)[self.rank - 2](*self._pooling()))
         self.chain_without_pool()
 
     def _pooling(self) -> tuple[Any, Any, Any]:
         """Return kernel, stride and padding."""
-        kernel = [self.between(1, min(3, size)) for size in self.sizes]
-        stride = [self.pick(size, size, self.between(1, 2)) for size in kernel]
-        padding = [self.between(0, size // 2) if self.flip(0.3) else 0 for size in kernel]
+        kernel = [self.draws.between(1, min(3, size)) for size in self.sizes]
+        stride = [self.draws.pick(size, size, self.draws.between(1, 2)) for size in kernel]
+        padding = [self.draws.between(0, size // 2) if self.draws.flip(0.3) else 0 for size in kernel]
         return tuple(kernel), tuple(stride), tuple(padding)
 
     # Blocks
@@ -368,95 +364,95 @@ class Path:
     def layer(self) -> None:
         """Append a layer with all that follows it."""
         if self.rank == 1:
-            self.linear(self.between(2, 12))
+            self.linear(self.draws.between(2, 12))
         else:
-            self.convolution(self.between(1, 8))
+            self.convolution(self.draws.between(1, 8))
         self.chain()
-        if self.rank > 1 and self.flip(0.3):
-            self.pick(self.max_pool, self.average_pool)()
+        if self.rank > 1 and self.draws.flip(0.3):
+            self.draws.pick(self.max_pool, self.average_pool)()
 
     def joined(self, keep: bool = False) -> None:
         """Append branches whose sum is quantized again; with `keep`, of the same size."""
-        outputs = self.channels if self.flip(0.6) else self.between(2, 8)
+        outputs = self.channels if self.draws.flip(0.6) else self.draws.between(2, 8)
         parts: list[Path] = []
-        stride = self.pick(1, 1, 1, 2) if outputs != self.channels and not keep else 1
-        count = self.pick(2, 2, 2, 2, 3)
-        sums = count == 2 and bool(self.rng.spawn(1)[0].random() < 0.15)
+        stride = self.draws.pick(1, 1, 1, 2) if outputs != self.channels and not keep else 1
+        count = self.draws.pick(2, 2, 2, 2, 3)
+        sums = count == 2 and self.draws.late_flip(0.15)
         for number in range(count):
             part = self.branch()
             if number == 1 and sums:
                 part.plain_sums(outputs, stride)
             elif number == 0 and outputs == self.channels:
-                part.quantizer(self.pick("power", "short")) if self.flip(0.8) else part.put(nn.Identity())
+                part.quantizer(self.draws.pick("power", "short")) if self.draws.flip(0.8) else part.put(nn.Identity())
             else:
                 self._branch(part, outputs, stride)
             parts.append(part)
-        self.put(Join(self.pick("add", "add", "subtract"), [part.sequence() for part in parts]))
-        if self.flip(0.4):
+        self.put(Join(self.draws.pick("add", "add", "subtract"), [part.sequence() for part in parts]))
+        if self.draws.flip(0.4):
             self.put(Pointwise(ACTIVATIONS, "relu")) if sums else self.activation()
-        self.quantizer(self.pick("power", "short"))
+        self.quantizer(self.draws.pick("power", "short"))
 
     def plain_sums(self, outputs: int, stride: int) -> None:
         """Append a layer with one scale that no quantizer follows."""
-        weight = Int(4, self.scale(0.1, "short"))
+        weight, bias = Int(4, self.scale(0.1, "short")), self.draws.flip(0.4)
         if self.rank == 1:
-            self.put(QuantLinear(self.channels, outputs, weight_quant=weight, bias=self.flip(0.4)))
+            self.put(QuantLinear(self.channels, outputs, weight_quant=weight, bias=bias))
             return
         make: Any = QuantConv2d if self.rank == 3 else QuantConv1d
-        self.put(make(self.channels, outputs, 3, weight_quant=weight, stride=stride, padding=1, bias=self.flip(0.4)))
+        self.put(make(self.channels, outputs, 3, weight_quant=weight, stride=stride, padding=1, bias=bias))
 
     def _branch(self, part: Path, outputs: int, stride: int) -> None:
         """Append layers that keep the size, or divide it by the stride, up to a quantizer."""
         if part.rank == 1:
             part.linear(outputs)
         else:
-            if self.flip(0.1):
+            if self.draws.flip(0.1):
                 part.joined(keep=True)
-            elif self.flip(0.3):
-                part.convolution(self.between(1, 6), keep=True, stride=1)
+            elif self.draws.flip(0.3):
+                part.convolution(self.draws.between(1, 6), keep=True, stride=1)
                 part.chain_without_pool()
             part.convolution(outputs, keep=True, stride=stride)
-        part.chain_without_pool(self.pick("power", "short"))
+        part.chain_without_pool(self.draws.pick("power", "short"))
 
     def chain_without_pool(self, spread: Spread | None = None) -> None:
         """Append batch normalization, an activation and a quantizer."""
-        if self.flip(0.6) or self.is_far_off:
+        if self.draws.flip(0.6) or self.is_far_off:
             self.put(self._batch_norm())
-        if self.flip(0.7):
+        if self.draws.flip(0.7):
             self.activation()
         self.quantizer(spread)
 
     def concatenated(self) -> None:
         """Append branches one behind the other, with one quantizer behind or one in each."""
-        parts = [self.branch() for _ in range(self.pick(2, 2, 3))]
-        if self.flip(0.3):
+        parts = [self.branch() for _ in range(self.draws.pick(2, 2, 3))]
+        if self.draws.flip(0.3):
             parts[0].put(nn.Identity())
         for part in parts[1:] if parts[0].modules else parts:
-            self._branch(part, self.between(1, 4), 1)
+            self._branch(part, self.draws.between(1, 4), 1)
         self.put(Join("concat", [part.sequence() for part in parts]))
-        if self.flip(0.3):
+        if self.draws.flip(0.3):
             self.activation()
         self.quantizer()
 
     def upsampled(self) -> None:
         """Append nearest-neighbour upsampling, unless the image is large."""
         if self.x[0].numel() * 4 <= MOST_ELEMENTS:
-            factor: Any = self.pick(2, 3, (1, 2), (2, 1)) if self.rank == 3 else self.pick(2, 3)
+            factor: Any = self.draws.pick(2, 3, (1, 2), (2, 1)) if self.rank == 3 else self.draws.pick(2, 3)
             self.put(nn.Upsample(scale_factor=factor))
 
     def bordered(self) -> None:
         """Append a border of zeros or of another code, with different widths."""
-        widths = [self.between(0, 2) for _ in range(2 * len(self.sizes))]
+        widths = [self.draws.between(0, 2) for _ in range(2 * len(self.sizes))]
         if self.x[0].numel() * 4 <= MOST_ELEMENTS and any(widths):
             last, value = self.modules[-1], 0.0
-            if isinstance(last, Quantizer) and last.scale is not None and self.flip(0.3):
+            if isinstance(last, Quantizer) and last.scale is not None and self.draws.flip(0.3):
                 value = float(last.scale[0]) if last.zero_point < last.qmax else 0.0
             self.put((nn.ConstantPad1d, nn.ConstantPad2d)[self.rank - 2](tuple(widths), value))  # type: ignore[arg-type]
 
     def block(self) -> None:
         """Append one block of any kind."""
         joins = [self.joined, self.concatenated]
-        self.pick(
+        self.draws.pick(
             *[self.layer] * 6,
             *joins,
             *joins,
@@ -472,53 +468,63 @@ def random_model(seed: int) -> tuple[nn.Sequential, Tensor]:
     -------
     The network; float32 [6, *shape].
     """
-    rng = np.random.default_rng(seed)
+    return drawn_model(Seeded(seed))
+
+
+def drawn_model(draws: Draws) -> tuple[nn.Sequential, Tensor]:
+    """Return a network of someone's choices in eval mode, and images that its scales were taken from.
+
+    Returns
+    -------
+    The network; float32 [6, *shape].
+    """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(draws.seed)
         for _ in range(TRIES):
-            images = torch.tensor(rng.uniform(-1, 1, (OBSERVED, *_shape(rng)))).float()
-            path = _random_path(rng, images)
+            shape = _shape(draws)
+            images = torch.tensor(draws.numbers.uniform(-1, 1, (OBSERVED, *shape))).float()
+            path = _random_path(draws, images)
             if bool((path.x != path.x[:1]).any()):  # no network whose answer is always the same
                 break
     return path.sequence().eval(), images
 
 
-def _random_path(rng: np.random.Generator, images: Tensor) -> Path:
-    path = Path(rng, images)
-    if path.flip(0.3):
-        path.put(Pointwise(ACTIVATIONS, path.pick("affine", "divide", "tanh", "neg")))
+def _random_path(draws: Draws, images: Tensor) -> Path:
+    path = Path(draws, images)
+    if path.draws.flip(0.3):
+        path.put(Pointwise(ACTIVATIONS, path.draws.pick("affine", "divide", "tanh", "neg")))
     path.quantizer()
-    for _ in range(path.between(1, 3)):
+    for _ in range(path.draws.between(1, 3)):
         path.block()
     _finish(path)
     return path
 
 
-def _shape(rng: np.random.Generator) -> tuple[int, ...]:
+def _shape(draws: Draws) -> tuple[int, ...]:
     """Return the shape of an image, a series or a vector."""
-    kind = rng.integers(10)
+    kind = draws.between(0, 9)
     if kind < 6:
-        return (int(rng.integers(1, 5)), *(int(size) for size in rng.integers(3, 9, 2)))
+        return draws.between(1, 4), draws.between(3, 8), draws.between(3, 8)
     if kind < 8:
-        return int(rng.integers(1, 5)), int(rng.integers(4, 20))
-    return (int(rng.integers(2, 24)),)
+        return draws.between(1, 4), draws.between(4, 19)
+    return (draws.between(2, 23),)
 
 
 def _finish(path: Path) -> None:
     """Append a last layer, and what the host computes behind it."""
-    if path.rank > 1 and path.flip(0.3):
-        path.convolution(path.between(1, 5))
-        if path.flip(0.5):
+    if path.rank > 1 and path.draws.flip(0.3):
+        path.convolution(path.draws.between(1, 5))
+        if path.draws.flip(0.5):
             path.put(path._batch_norm())
-    elif path.rank == 1 or path.flip(0.8):
-        if path.rank > 1 and path.flip(0.15):
-            path.put(Pointwise(LAYOUTS, path.pick(*LAYOUTS)))
-        path.linear(path.between(1, 10))
-        if path.flip(0.4):
+    elif path.rank == 1 or path.draws.flip(0.8):
+        if path.rank > 1 and path.draws.flip(0.15):
+            path.put(Pointwise(LAYOUTS, path.draws.pick(*LAYOUTS)))
+        path.linear(path.draws.between(1, 10))
+        if path.draws.flip(0.4):
             path.put(path._batch_norm())
     else:
         path.layer()
-    if path.flip(0.2):
+    if path.draws.flip(0.2):
         path.put(Scale(0.125))
-    if path.flip(0.3):
-        path.put(Pointwise(TAILS, path.pick(*TAILS)))
+    if path.draws.flip(0.3):
+        path.put(Pointwise(TAILS, path.draws.pick(*TAILS)))

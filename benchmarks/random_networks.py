@@ -1,4 +1,9 @@
-"""Random networks: PyTorch's reference == the graph behind every pass == golden stages == RTL, at every boundary."""
+"""Random networks: PyTorch's reference == the graph behind every pass == golden stages == RTL, at every boundary.
+
+Networks have numbers, which are NumPy's seeds: they are divided among processes, one is repeated by its number alone,
+and results of different days are of the same networks. In the tests hypothesis makes the choices of the same generator
+(`tests/flow/test_drawn_networks.py`), so that a network that differs is made as small as it can be.
+"""
 
 from __future__ import annotations
 

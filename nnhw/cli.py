@@ -120,8 +120,12 @@ def build(
     calibrate: Annotated[
         Path | None, typer.Option(metavar="DATA.npy", help="Quantize a float model with these images.")
     ] = None,
+    evaluate: Annotated[
+        Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images that the accuracy is of.")
+    ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="LABELS.npy", help="Of those images: show the accuracy before and after.")
+        Path | None,
+        typer.Option(metavar="LABELS.npy", help="Of the images of --evaluate, else of --calibrate: show the accuracy."),
     ] = None,
     weight_bits: Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")] = 8,
     act_bits: Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")] = 8,
@@ -135,7 +139,7 @@ def build(
     chosen = make_options(
         clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board
     )
-    calibration = make_calibration(calibrate, labels, weight_bits, act_bits)
+    calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     made = build_file(
         file,
         board,

@@ -24,23 +24,31 @@ class Calibration:
     Parameters
     ----------
     data: .npy file of images [N, ..] as the model takes them.
-    labels: .npy file of their labels [N], for the accuracy before and after.
+    evaluate: .npy file of the images that the accuracy before and after is of; None: those of the calibration.
+    labels: .npy file of their labels [N]; None: no accuracy.
     weight_bits, act_bits: 1 to 8.
     """
 
     data: Path
+    evaluate: Path | None = None
     labels: Path | None = None
     weight_bits: int = 8
     act_bits: int = 8
 
 
-def make_calibration(data: Path | None, labels: Path | None, weight_bits: int, act_bits: int) -> Calibration | None:
-    """Return the calibration of a command line. Raises: InputError for options that mean nothing without data."""
-    if data is not None:
-        return Calibration(data, labels, weight_bits, act_bits)
-    if labels is not None or (weight_bits, act_bits) != (Calibration.weight_bits, Calibration.act_bits):
-        raise InputError("--labels, --weight-bits and --act-bits need --calibrate DATA.npy, images for a float model")
-    return None
+def make_calibration(
+    data: Path | None, evaluate: Path | None, labels: Path | None, weight_bits: int, act_bits: int
+) -> Calibration | None:
+    """Return the calibration of a command line. Raises: InputError for options that mean nothing without others."""
+    if data is None:
+        if evaluate or labels or (weight_bits, act_bits) != (Calibration.weight_bits, Calibration.act_bits):
+            raise InputError(
+                "--evaluate, --labels, --weight-bits and --act-bits need --calibrate DATA.npy, images for a float model"
+            )
+        return None
+    if evaluate is not None and labels is None:
+        raise InputError(f"--evaluate '{evaluate}' needs --labels LABELS.npy, the labels [N] of these images")
+    return Calibration(data, evaluate, labels, weight_bits, act_bits)
 
 
 def quantize_source(source: Source, calibration: Calibration, progress: Progress) -> Source:
@@ -53,8 +61,10 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
     from nnhw.nn.post_training import quantize
 
     images = _load(calibration.data, "calibration data")
-    labels = None if calibration.labels is None else _load(calibration.labels, "labels")
-    evaluate = None if labels is None else (images, labels)
+    evaluate = None
+    if calibration.labels is not None:
+        own = None if calibration.evaluate is None else _load(calibration.evaluate, "evaluation data")
+        evaluate = (images if own is None else own, _load(calibration.labels, "labels"))
     model = quantize(
         source.model,
         images,

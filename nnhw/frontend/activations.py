@@ -56,8 +56,10 @@ def plain(op: Op) -> Handler:
 
 def clamp(translator: Translator, call: Call) -> Value:
     """clamp, hardtanh and ReLU6, whose bounds have different names."""
-    low = call.arguments.get("min", call.arguments.get("min_val", 0.0))
-    high = call.arguments.get("max", call.arguments.get("max_val", 6.0))
+    given = call.arguments
+    low, high = (given.get(name, given.get(f"{name}_val")) for name in ("min", "max"))
+    if call.operator == "aten.relu6.default":
+        low, high = 0.0, 6.0
     if any(not isinstance(bound, int | float | None) for bound in (low, high)):
         raise CaptureError(f"{call} has tensors as bounds; use numbers")
     op = Clamp(float("-inf") if low is None else float(low), float("inf") if high is None else float(high))

@@ -22,10 +22,17 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
 _INTRODUCTION = """\
 # Supported operators
 
-This file is generated from the tables that the program itself uses: run `python -m nnhw.frontend.support`.
+This file is generated from the tables that the program itself uses and from the examples that its tests run: run
+`python -m tests.frontend.tested`.
 
 A model is captured with `torch.export` in eval mode. Operators that are not in the first table are refused, all at
 once, each with its place in the model and what to use instead. Forms in place (`relu_`) count as the operator itself.
+
+Each operator has an example in the tests, compared with `==` as far as it goes:
+
+- `RTL`: between two quantizers, on the device: PyTorch, the integer graph, the engines' golden functions, the hardware;
+- `host`: at the end of a model, which the host computes: the captured graph and its three parts;
+- `weights`: of weights and other constants alone, when the model is captured: PyTorch and the captured graph.
 """
 _LIMITS = """\
 ## Rows, permutations and joins
@@ -50,6 +57,14 @@ What is refused, with its place in the model:
 - concatenation along height, width or rows, and of flattened images: join channels or features, and flatten behind;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two.
+
+## Widths
+
+Weights and activations have 1 to 8 bits: `nnhw.nn` and `nnhw.quantize` make no others; DSP blocks, the shared engine
+and the estimates are made for them. `Quantizer(qmin, qmax, scale)` takes any range, and with an engine for each layer
+9 to 16 bits work, not tuned: the tests compare linear layers and convolutions of them with the hardware, but their
+products are made of logic alone. The input has 8 bits at most, for the link carries bytes, and a shared engine stores
+codes and weights of 8 bits at most; both refuse what is wider.
 """
 _OPS_INTRODUCTION = """\
 ## Operators of the IR
@@ -59,22 +74,27 @@ stated formula, and the hardware is compared with that.
 """
 
 
-def support_matrix() -> str:
-    """Return the support matrix as Markdown."""
+def support_matrix(tested: Mapping[str, str]) -> str:
+    """Return the support matrix as Markdown.
+
+    Parameters
+    ----------
+    tested: how far the examples of each operator go.
+    """
     parts = [_INTRODUCTION, "## Operators of PyTorch\n"]
     for title, module in _SECTIONS:
-        parts.append(f"### {title}\n\n{_table(('operators', 'meaning'), _rows(module.HANDLERS))}")
+        parts.append(f"### {title}\n\n{_table(('operators', 'tested', 'meaning'), _rows(module.HANDLERS, tested))}")
     parts += [_LIMITS, _OPS_INTRODUCTION]
     parts.append(_table(("op", "inputs", "meaning"), (_op_row(op) for op in OPS.values())))
     return "\n".join(parts)
 
 
-def _rows(handlers: Mapping[str, Handler]) -> Iterable[tuple[str, ...]]:
-    names: dict[str, list[str]] = {}
+def _rows(handlers: Mapping[str, Handler], tested: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
+    names: dict[tuple[str, str], list[str]] = {}
     for operator, handler in handlers.items():
-        names.setdefault(_first_sentence(handler.__doc__), []).append(operator)
-    for text, operators in names.items():
-        yield ", ".join(f"`{name.removeprefix('aten.').removesuffix('.default')}`" for name in operators), text
+        names.setdefault((tested[operator], _first_sentence(handler.__doc__)), []).append(operator)
+    for row, operators in names.items():
+        yield ", ".join(f"`{name.removeprefix('aten.').removesuffix('.default')}`" for name in operators), *row
 
 
 def _op_row(op: type[Op]) -> tuple[str, ...]:
@@ -91,7 +111,3 @@ def _first_sentence(text: str | None) -> str:
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-if __name__ == "__main__":
-    print(support_matrix(), end="")

@@ -19,13 +19,16 @@ BINS = 2048
 CANDIDATES = 80  # clipping points that are tried, from the peak down to a fifth of it
 
 
-def batches_of(data: Any, what: str, problems: list[NnhwError], shape: Sequence[int] | None = None) -> list[Tensor]:
+def batches_of(
+    data: Any, what: str, problems: list[NnhwError], shape: Sequence[int] | None = None, like: str = "an example_input"
+) -> list[Tensor]:
     """Return batches [N, ..] of finite floats; note all that is wrong with them.
 
     Parameters
     ----------
     data: one tensor or array [N, ..], or an iterable of such batches, or of tuples that begin with one.
-    shape: of an image of the model's example; None: that is not known.
+    shape: of an image that all have to be like; None: that is not known.
+    like: what has that shape.
     """
     batches: list[Tensor] = []
     shapes: set[tuple[int, ...]] = set()
@@ -37,17 +40,19 @@ def batches_of(data: Any, what: str, problems: list[NnhwError], shape: Sequence[
         shapes.add(tuple(batch.shape[1:]))
         if not found and (shape is None or tuple(shape) == tuple(batch.shape[1:])):
             batches += batch.split(BATCH)
-    problems += _wrong_shapes(shapes, what, shape)
+    problems += _wrong_shapes(shapes, what, shape, like)
     return batches
 
 
-def _wrong_shapes(shapes: set[tuple[int, ...]], what: str, shape: Sequence[int] | None) -> Iterator[InputError]:
+def _wrong_shapes(
+    shapes: set[tuple[int, ...]], what: str, shape: Sequence[int] | None, like: str
+) -> Iterator[InputError]:
     """Yield a problem where images differ in shape, or are not of the one that is needed."""
     listed = " and ".join(str(list(one)) for one in sorted(shapes))
     if shape is not None and shapes - {tuple(shape)}:
         yield InputError(
-            f"{what} needs images of the shape {list(shape)}, which example_input has, got {listed}; give "
-            f"[N, {', '.join(map(str, shape))}], or an example_input of the other shape"
+            f"{what} needs images of the shape {list(shape)}, which {like.removeprefix('an ')} has, got {listed}; give "
+            f"[N, {', '.join(map(str, shape))}], or {like} of the other shape"
         )
     elif len(shapes) > 1:
         yield InputError(f"{what} needs images of one shape, got {listed}; use batches of equal images")

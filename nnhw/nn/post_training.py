@@ -60,8 +60,9 @@ def quantize(
     calibration_batches: one tensor or array [N, ..], or an iterable of such batches, or of (batch, labels).
     weight_bits, act_bits: 1 to 8.
     input_bits: of the model's input, 1 to 8.
-    evaluate: images [N, ..] and labels [N] for the accuracy before and after, which becomes the attribute `accuracy`
-        of the result (None without them); computed by PyTorch in the model's own dtype.
+    evaluate: images [N, ..] like those of the calibration, or others, and their labels [N], 0 for the first output:
+        for the accuracy before and after, which becomes the attribute `accuracy` of the result (None without them);
+        computed by PyTorch in the model's own dtype.
     example_input: [batch, ..], whose images the data must be like; an exported program has its own.
 
     Raises
@@ -202,10 +203,10 @@ class _Images:
     count: int | None
 
 
-def _images(data: Any, what: str, shape: list[int] | None, problems: list[NnhwError]) -> _Images:
-    """Return data in batches; note what is wrong with it."""
+def _images(data: Any, what: str, shape: list[int] | None, problems: list[NnhwError], *like: str) -> _Images:
+    """Return data in batches; note what is wrong with it. See `batches_of`."""
     known = len(problems)
-    batches = batches_of(data, what, problems, shape)
+    batches = batches_of(data, what, problems, shape, *like)
     sound = len(problems) == known
     count = sum(len(batch) for batch in batches) if sound else None
     if isinstance(data, Tensor | np.ndarray) and shape is not None and data.ndim == len(shape) + 1:
@@ -222,14 +223,21 @@ def _labelled(
     if not isinstance(evaluate, tuple | list) or len(evaluate) != 2:
         problems.append(InputError("evaluate needs a pair: images [N, ..] and labels [N]"))
         return None
-    same = evaluate[0] is calibration.data
-    images = calibration if same else _images(evaluate[0], "evaluation data", shape, problems)
+    what, data = "evaluation data", evaluate[0]
+    if data is calibration.data:
+        images = calibration
+    elif shape is None and calibration.sound:
+        like = calibration.batches[0]
+        images = _images(data, what, list(like.shape[1:]), problems, "the calibration data")
+    else:
+        images = _images(data, what, shape, problems)
     try:
         labels = torch.as_tensor(evaluate[1])
     except (TypeError, ValueError, RuntimeError):
         labels = torch.empty(0)
     count = "N" if images.count is None else images.count
-    if labels.is_floating_point() or labels.ndim != 1 or count not in ("N", len(labels)):
+    whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if not whole or labels.ndim != 1 or count not in ("N", len(labels)):
         given = f"{str(labels.dtype).removeprefix('torch.')} {list(labels.shape)}"
         problems.append(InputError(f"labels need the shape [{count}], whole numbers, one per image, got {given}"))
     return images.batches, labels
@@ -247,5 +255,17 @@ def _accuracy(model: nn.Module, labelled: tuple[list[Tensor], Tensor] | None, dt
     if outputs.is_floating_point():
         if outputs.ndim != 2 or outputs.shape[1] < 2:
             raise InputError(f"accuracy needs outputs [N, classes], got {list(outputs.shape)}; leave evaluate out")
+        _check_labels(labelled[1], outputs.shape[1])
         outputs = outputs.argmax(dim=1)
     return float((outputs.reshape(-1) == labelled[1].reshape(-1)).double().mean())
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    """Check that each label is the number of an output. Raises: InputError."""
+    astray = ((labels < 0) | (labels >= classes)).nonzero().flatten().tolist()
+    if astray:
+        raise InputError(
+            f"labels need numbers from 0 to {classes - 1}, for the model has {classes} outputs, got others in "
+            f"{len(astray)} of {len(labels)} places, first {int(labels[astray[0]])} at [{astray[0]}]; number the "
+            f"classes as the outputs, from 0"
+        )

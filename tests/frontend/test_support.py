@@ -1,27 +1,73 @@
+"""The support matrix says what the tables and the examples say; the examples go as far as it says."""
+
 from __future__ import annotations
 
-from pathlib import Path
+import numpy as np
+import pytest
 
+from benchmarks.random_networks import LC, extreme_codes, golden_difference, rtl_difference
+from nnhw.errors import NnhwError
+from nnhw.flow.lowering import lower_graph
+from nnhw.frontend import capture
 from nnhw.frontend.capture import HANDLERS
 from nnhw.frontend.support import support_matrix
 from nnhw.ir import OPS
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
+from tests.frontend import tested
+from tests.frontend.examples import ENDS, EXACT, Net
+from tests.frontend.models import settled
+from tests.sim.test_benches import pytestmark as needs_simulator
 
-COMMITTED = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
+INTERVAL = 500
 
 
-def test_support_matrix_is_the_committed_one() -> None:
-    assert COMMITTED.read_text(encoding="utf-8") == support_matrix(), "run: python -m nnhw.frontend.support"
+@pytest.fixture(scope="module")
+def matrix() -> str:
+    assert sorted(HANDLERS.keys() - tested.tested().keys()) == [], "operators without an example"
+    return support_matrix(tested.tested())
 
 
-def test_support_matrix_has_every_operator_and_op() -> None:
-    text = support_matrix()
+def test_support_matrix_is_the_committed_one(matrix: str) -> None:
+    assert tested.MATRIX.read_text(encoding="utf-8") == matrix, "run: python -m tests.frontend.tested"
+
+
+def test_support_matrix_has_every_operator_and_op(matrix: str) -> None:
     for operator in HANDLERS:
-        assert f"`{operator.removeprefix('aten.').removesuffix('.default')}`" in text
+        assert f"`{operator.removeprefix('aten.').removesuffix('.default')}`" in matrix
     for name in OPS:
-        assert f"| `{name}` |" in text
+        assert f"| `{name}` |" in matrix
 
 
-def test_support_matrix_says_what_each_row_means() -> None:
-    rows = [line for line in support_matrix().splitlines() if line.startswith("| `")]
+def test_support_matrix_says_what_each_row_means(matrix: str) -> None:
+    rows = [line for line in matrix.splitlines() if line.startswith("| `")]
     assert len(rows) > len(OPS)
     assert all(line.rstrip(" |").rpartition("| ")[2].strip() for line in rows)
+
+
+@needs_simulator
+@pytest.mark.parametrize("network", range(len(tested.NETWORKS)))
+def test_examples_equal_reference_in_rtl(network: int) -> None:
+    parts, facts = lower_graph(tested.on_device(network)[0], {"inputs": tested.example_images(3).numpy()})
+    assert set(facts["passes"].values()) == {0}
+    accelerator = map_body(parts.body, "any", Budget(LC, LC), target_interval=INTERVAL)
+    codes = extreme_codes(parts.body, np.random.default_rng(network))
+    assert golden_difference(accelerator, parts.body, codes) == ""
+    assert rtl_difference(accelerator, parts.body, codes) == ""
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_examples_of_ends_equal_reference_on_the_host(name: str) -> None:
+    images = tested.example_images(4)
+    parts, facts = lower_graph(capture(settled(Net(ENDS[name])), images), {"inputs": images.numpy()})
+    assert set(facts["passes"].values()) == {0}
+    assert parts.tail.nodes[-1].op.name == name
+
+
+@pytest.mark.parametrize(("name", "problem"), tested.REFUSED.items())
+def test_examples_that_are_no_network_of_a_device_are_refused(name: str, problem: str) -> None:
+    images = tested.example_images(3)
+    graph = capture(settled(tested.OnDevice([EXACT[name][0]])), images)
+    with pytest.raises(NnhwError) as error:
+        map_body(lower_graph(graph, {"inputs": images.numpy()})[0].body, "any", Budget(LC, LC))
+    assert problem in str(error.value)

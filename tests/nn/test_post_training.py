@@ -194,6 +194,20 @@ def test_quantize_evaluates_before_and_after() -> None:
     assert nnhw.quantize(model, images).accuracy is None
 
 
+def test_quantize_evaluates_on_images_of_the_users_choice() -> None:
+    model, images = residual()
+    others = torch.randn(12, 2, 8, 8)
+    labels = model(others).argmax(1)
+    labels[:3] = (labels[:3] + 1) % 3
+    for given in ((others, labels), (others.numpy(), labels.numpy()), ([others[:5], others[5:]], labels.tolist())):
+        accuracy = nnhw.quantize(model, images, 2, 2, evaluate=given).accuracy
+        assert (accuracy.before, accuracy.samples) == (0.75, 12)
+        assert accuracy.after < 1
+    state = nnhw.quantize(model, images, evaluate=(others, labels)).state_dict()
+    unseen = nnhw.quantize(model, images).state_dict()
+    assert all(torch.equal(value, unseen[name]) for name, value in state.items())
+
+
 def test_weight_quantizer_is_symmetric_with_a_scale_for_each_output() -> None:
     weight = torch.tensor([[0.5, -1.0, 0.25], [0.0, 0.0, 0.0], [3.0, -0.1, 0.2]])
     quantizer = weight_quantizer(weight, 8, 0)
@@ -322,6 +336,22 @@ def test_quantize_says_once_what_is_wrong_with_images_of_both_uses() -> None:
     ]
 
 
+def test_quantize_rejects_evaluation_data() -> None:
+    model, images = branches()
+    labels = torch.zeros(5, dtype=torch.int64)
+    wrong = "evaluation data needs images of the shape [2, 8], which {} has, got [2, 9]; give [N, 2, 8], or {} of the"
+    assert problems_of(model, images, evaluate=(torch.ones(5, 2, 9), labels)) == [
+        wrong.format("the calibration data", "the calibration data") + " other shape"
+    ]
+    assert problems_of(model, images, evaluate=(torch.ones(6, 2, 9), labels), example_input=images) == [
+        wrong.format("example_input", "an example_input") + " other shape",
+        "labels need the shape [6], whole numbers, one per image, got int64 [5]",
+    ]
+    assert problems_of(model, images, evaluate=(torch.ones(4, 2, 8), labels)) == [
+        "labels need the shape [4], whole numbers, one per image, got int64 [5]"
+    ]
+
+
 def test_quantize_rejects_a_quantized_model() -> None:
     model = nn.Sequential(Sign(), QuantLinear(4, 2), UInt(8, 1.0))
     (problem,) = problems_of(model, torch.ones(2, 4))
@@ -354,6 +384,16 @@ def test_quantize_rejects_labels() -> None:
     model, images = branches()
     assert problems_of(model, images, evaluate=(images, torch.zeros(39, dtype=torch.int64))) == [
         "labels need the shape [40], whole numbers, one per image, got int64 [39]"
+    ]
+    labels = torch.zeros(40, dtype=torch.int64)
+    labels[7], labels[9] = 3, -1
+    (problem,) = problems_of(model, images, evaluate=(images, labels))
+    assert problem == (
+        "labels need numbers from 0 to 2, for the model has 3 outputs, got others in 2 of 40 places, first 3 at [7]; "
+        "number the classes as the outputs, from 0"
+    )
+    assert problems_of(model, images, evaluate=(images, labels > 0)) == [
+        "labels need the shape [40], whole numbers, one per image, got bool [40]"
     ]
     twice = nn.Sequential(nn.Linear(4, 2), Twice())
     assert problems_of(twice, torch.ones(2, 4), evaluate=(torch.ones(2, 4), torch.tensor([0, 1]))) == [
@@ -390,6 +430,20 @@ def test_build_calibrates_a_float_model(tmp_path: Path) -> None:
     assert read_json(out / "capture.json")["accuracy"]["samples"] == 20
     assert "after quantization, on 20 images" in result.output
     assert read_json(out / "lower.json")["weight_bits"] == 4 * (16 * 8 + 8 * 3)
+    others, own = tmp_path / "z.npy", ["--evaluate", str(tmp_path / "z.npy")]
+    np.save(others, np.random.default_rng(2).random((7, 1, 4, 4), np.float32))
+    np.save(labels, np.zeros(7, np.uint8))
+    result = CliRunner().invoke(app, [*command, *options, *own])
+    assert result.exit_code == 0, result.output
+    assert read_json(out / "capture.json")["accuracy"]["samples"] == 7
+    for given, problem in (
+        (options, "labels need the shape [20], whole numbers, one per image, got uint8 [7]"),
+        ([*options[:2], *own], f"--evaluate '{others}' needs --labels LABELS.npy, the labels [N] of these images"),
+        (own, "--evaluate, --labels, --weight-bits and --act-bits need --calibrate DATA.npy, images for a float model"),
+    ):
+        refused = CliRunner().invoke(app, [*command, *given])
+        assert refused.exit_code == 1
+        assert problem in " ".join(refused.output.split())
     np.save(data, np.ones((20, 1, 4, 5), np.float32))
     refused = CliRunner().invoke(app, [*command, "--calibrate", str(data)])
     assert "needs images of the shape [1, 4, 4], which example_input has, got [1, 4, 5]" in " ".join(
@@ -397,9 +451,7 @@ def test_build_calibrates_a_float_model(tmp_path: Path) -> None:
     )
     refused = CliRunner().invoke(app, [*command, "--weight-bits", "4"])
     assert refused.exit_code == 1
-    assert (
-        "--labels, --weight-bits and --act-bits need --calibrate DATA.npy, images for a float model" in refused.output
-    )
+    assert "--weight-bits and --act-bits need --calibrate DATA.npy, images for a float model" in refused.output
 
 
 def test_calibration_file_that_cannot_be_read_is_refused_by_what_is_wrong_with_it(tmp_path: Path) -> None:

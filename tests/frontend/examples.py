@@ -1,0 +1,199 @@
+"""Small example models, one or more for each operator that is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from nnhw.nn import Int, QuantConv1d, QuantConv2d, QuantIdentity, QuantLinear, Sign
+
+aten: Any = torch.ops.aten
+Forward = Callable[["Net", torch.Tensor], torch.Tensor]
+
+
+class Net(nn.Module):
+    """A model whose forward is a function of itself and of 6-bit codes."""
+
+    def __init__(self, function: Forward, codes: nn.Module | None = None) -> None:
+        super().__init__()
+        self.function = function
+        self.codes = codes or QuantIdentity(6, 2**-3)
+        self.finer, self.other, self.sign = Int(8, 2**-5), Int(5, 2**-2), Sign()
+        self.quant = Int(4, 2**-2)
+        self.weight, self.slopes = nn.Parameter(torch.zeros(8, 5)), nn.PReLU(3)
+        self.line, self.plane = QuantConv1d(3, 4, 3, padding=1), QuantConv2d(3, 4, (2, 4), padding="same")
+        self.fc = QuantLinear(8, 5, weight_quant=Int(4, 2**-2, axis=0))
+        self.row, self.patch = QuantConv1d(3, 4, 3, padding="same"), QuantConv2d(3, 4, 3)
+        self.all, self.norm = QuantLinear(192, 5), nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self, self.codes(x))
+
+
+EXACT: dict[str, tuple[Forward, list[str]]] = {
+    "leaky_relu": (lambda m, x: functional.leaky_relu(x, 0.1), ["dequantize", "leaky_relu"]),
+    "leaky_relu_": (lambda m, x: functional.leaky_relu(x * 2, 0.1, inplace=True), ["dequantize", "mul", "leaky_relu"]),
+    "prelu": (lambda m, x: m.slopes(x), ["dequantize", "prelu"]),
+    "prelu_one": (lambda m, x: functional.prelu(x, m.slopes.weight[:1]), ["dequantize", "prelu"]),
+    "hardsigmoid": (lambda m, x: functional.hardsigmoid(x), ["dequantize", "hardsigmoid"]),
+    "hardswish": (lambda m, x: functional.hardswish(x), ["dequantize", "hardswish"]),
+    "abs": (lambda m, x: abs(x), ["dequantize", "abs"]),
+    "square": (lambda m, x: x**2 + x.square(), ["dequantize", "square", "square", "add"]),
+    "power_one": (lambda m, x: x**1, ["dequantize"]),
+    "rounding": (lambda m, x: x.round() + x.floor() * 2 + x.ceil() * 4 + x.trunc() * 8, []),
+    "fix": (lambda m, x: torch.fix(x), ["dequantize", "trunc"]),
+    "relus": (lambda m, x: functional.relu(x) - functional.relu6(x * 2) + functional.hardtanh(x, -1.5, 0.75), []),
+    "clamps": (lambda m, x: torch.clip(x, -3, 2).clamp(-2.5, 1.75).clamp_min(-2).clamp_max(1.5), []),
+    "scalars": (lambda m, x: aten.div.Scalar(aten.mul.Scalar(aten.add.Scalar(x, 1), 3), 2), []),
+    "differences": (lambda m, x: aten.rsub.Scalar(aten.sub.Scalar(x, 1), 3) + torch.rsub(x, torch.tensor(0.5)), []),
+    "power_of_tensor": (lambda m, x: torch.pow(x, torch.tensor(2.0)), ["dequantize", "square"]),
+    "clamp_tensor": (
+        lambda m, x: x.clamp(torch.tensor(-0.5), torch.tensor([0, 1, 2])[:, None, None]),
+        ["dequantize", "maximum", "minimum"],
+    ),
+    "clamp_one_tensor": (
+        lambda m, x: torch.clamp_max(torch.clamp_min(x, torch.tensor(-0.5)), torch.tensor(2.5)),
+        ["dequantize", "maximum", "minimum"],
+    ),
+    "greater": (lambda m, x: torch.max(x, x * -0.5), []),
+    "lesser": (lambda m, x: torch.minimum(x, torch.tensor(0.5)), ["dequantize", "minimum"]),
+    "dropouts": (
+        lambda m, x: torch.feature_alpha_dropout(
+            torch.feature_dropout(functional.alpha_dropout(functional.dropout(x, 0.5, False)), 0.5, False), 0.5, False
+        ),
+        ["dequantize"],
+    ),
+    "copies": (
+        lambda m, x: aten.alias(aten.lift_fresh_copy(x.mT.contiguous().clone().detach())), ["permute", "dequantize"]
+    ),
+    "casts": (
+        lambda m, x: aten._to_copy(
+            aten.to.dtype_layout(aten.to.device(x.to(torch.float64), "cpu", torch.float64), dtype=torch.float64),
+            dtype=torch.float32,
+        ),
+        ["dequantize"],
+    ),
+    "maximum": (lambda m, x: torch.maximum(x, torch.tensor(0.5)), ["dequantize", "maximum"]),
+    "minimum": (lambda m, x: torch.min(x, -x), []),
+    "clamp_tensors": (
+        lambda m, x: x.clamp(torch.tensor(-0.5), torch.linspace(0, 1, 8)), ["dequantize", "maximum", "minimum"]
+    ),
+    "reciprocal": (lambda m, x: (x + 99).reciprocal(), ["dequantize", "add", "div"]),
+    "reciprocal_of_square": (lambda m, x: (x.square() + 1).reciprocal(), []),
+    "softsign": (lambda m, x: functional.softsign(x), ["dequantize", "abs", "add", "div"]),
+    "residual": (lambda m, x: m.finer(x * 2) + x, ["dequantize", "mul", "quantize", "dequantize", "add"]),
+    "gate": (lambda m, x: x * functional.hardsigmoid(x), ["dequantize", "hardsigmoid", "mul"]),
+    "difference": (lambda m, x: x - m.other(x), ["dequantize", "quantize", "dequantize", "sub"]),
+    "max_pool2d": (
+        lambda m, x: functional.max_pool2d(x, 3, 2, 1, ceil_mode=True), ["max_pool2d", "dequantize"]
+    ),
+    "max_pool2d_rest": (lambda m, x: functional.max_pool2d(x, 3, 3), ["max_pool2d", "dequantize"]),
+    "max_pool2d_ceil": (lambda m, x: functional.max_pool2d(x, 3, 3, ceil_mode=True), ["max_pool2d", "dequantize"]),
+    "max_pool1d": (
+        lambda m, x: functional.max_pool1d(x.flatten(2), 5, 4, 2), ["reshape", "max_pool2d", "reshape", "dequantize"]
+    ),
+    "adaptive_max_pool2d": (lambda m, x: functional.adaptive_max_pool2d(x, (2, 4)), ["max_pool2d", "dequantize"]),
+    "adaptive_max_pool1d": (lambda m, x: nn.AdaptiveMaxPool1d(4)(x.flatten(2)), []),
+    "amax": (lambda m, x: x.amax((2, 3)), ["max_pool2d", "flatten", "dequantize"]),
+    "avg_pool2d": (lambda m, x: functional.avg_pool2d(x, (2, 3), 2), ["sum_pool2d", "dequantize", "div"]),
+    "avg_pool2d_padding": (
+        lambda m, x: functional.avg_pool2d(x, 3, 2, 1), ["pad", "sum_pool2d", "dequantize", "div"]
+    ),
+    "avg_pool2d_uncounted": (
+        lambda m, x: functional.avg_pool2d(x, 2, 2, count_include_pad=False, ceil_mode=True),
+        ["sum_pool2d", "dequantize", "div"],
+    ),
+    "avg_pool2d_divisor": (
+        lambda m, x: functional.avg_pool2d(x, 3, 3, 1, ceil_mode=True, divisor_override=7),
+        ["pad", "sum_pool2d", "dequantize", "div"],
+    ),
+    "avg_pool1d": (lambda m, x: functional.avg_pool1d(x.flatten(2), 4), []),
+    "adaptive_avg_pool2d": (lambda m, x: functional.adaptive_avg_pool2d(x, (None, 2)), []),
+    "adaptive_avg_pool1d": (lambda m, x: functional.adaptive_avg_pool1d(x.flatten(2), 16), []),
+    "global": (lambda m, x: nn.AdaptiveAvgPool2d(1)(x).flatten(1), []),
+    "mean": (lambda m, x: x.mean((2, 3)), ["sum_pool2d", "dequantize", "div", "flatten"]),
+    "mean_rows": (lambda m, x: x.mean(-2, keepdim=True), ["sum_pool2d", "dequantize", "div"]),
+    "sum": (lambda m, x: x.sum((-1, -2)), ["sum_pool2d", "flatten", "dequantize"]),
+    "mean_of_rows": (
+        lambda m, x: x.flatten(2).mean(1),
+        ["reshape", "permute", "reshape", "sum_pool2d", "dequantize", "div", "flatten"],
+    ),
+    "sum_of_rows": (lambda m, x: x.sum((1, 2), keepdim=True), []),
+    "amax_of_rows": (lambda m, x: (-x).amax(1), []),
+    "cat": (lambda m, x: torch.cat([x, -x, x], 1), ["dequantize", "neg", "concat"]),
+    "cat_codes": (lambda m, x: torch.cat([x, x], -1), ["concat", "dequantize"]),
+    "cat_scales": (
+        lambda m, x: torch.cat([x, m.other(x)], 1), ["dequantize", "quantize", "dequantize", "concat"]
+    ),
+    "pad": (lambda m, x: functional.pad(x, (1, 2, 0, 3)), ["pad", "dequantize"]),
+    "pad_line": (lambda m, x: functional.pad(x.flatten(2), (1, 2)), ["reshape", "pad", "reshape", "dequantize"]),
+    "pad_code": (lambda m, x: functional.pad(x, (1, 1), value=-0.25), ["pad", "dequantize"]),
+    "pad_between_codes": (lambda m, x: functional.pad(x, (1, 1), value=0.3), ["dequantize", "pad"]),
+    "pad_beyond_codes": (lambda m, x: functional.pad(x, (1, 1), value=64.0), ["dequantize", "pad"]),
+    "pad_constant": (lambda m, x: torch.constant_pad_nd(x, (1, 2), 0.5), ["pad", "dequantize"]),
+    "pad_nothing": (lambda m, x: functional.pad(x, (0, 0)), ["dequantize"]),
+    "upsample": (lambda m, x: functional.interpolate(x, scale_factor=(2, 3)), ["upsample", "dequantize"]),
+    "upsample_size": (lambda m, x: functional.interpolate(x, size=(16, 24)), ["upsample", "dequantize"]),
+    "upsample_line": (lambda m, x: nn.Upsample(scale_factor=2)(x.flatten(2)), []),
+    "permute": (lambda m, x: x.permute(0, 2, 3, 1), ["permute", "dequantize"]),
+    "permute_back": (lambda m, x: x.transpose(1, 2).movedim(2, 1), ["dequantize"]),
+    "permute_sizes_of_one": (lambda m, x: x.amax((2, 3), keepdim=True).transpose(1, 3), []),
+    "transposes": (lambda m, x: x.mT.swapaxes(1, 2), ["permute", "dequantize"]),
+    "reshapes": (lambda m, x: x.flatten(1).unflatten(1, (6, 32)).unsqueeze(1).squeeze(), ["reshape", "dequantize"]),
+    "views": (lambda m, x: x.view(-1, 1, 192).squeeze(1).reshape(-1, 1, 1, 192).squeeze((1, 2)), []),
+    "view_as": (lambda m, x: x.flatten(1).view_as(x), ["dequantize"]),
+    "reshape_as": (lambda m, x: x.flatten(1).reshape_as(x), ["dequantize"]),
+    "orders": (
+        lambda m, x: x.moveaxis(1, 3).moveaxis((1, 2), (2, 1)).movedim((1, 2), (2, 3)).swapdims(1, 2), []
+    ),
+    "whole_slice": (lambda m, x: x[:, :, :], ["dequantize"]),
+    "conv1d": (
+        lambda m, x: m.line(x.flatten(2)), ["reshape", "conv2d", "reshape", "dequantize", "add"]
+    ),
+    "conv1d_same": (lambda m, x: m.row(x.flatten(2)), []),
+    "conv2d": (lambda m, x: m.patch(x), ["conv2d", "dequantize", "add"]),
+    "even_same": (lambda m, x: m.plane(x), ["pad", "conv2d", "dequantize", "add"]),
+    "linear_rows": (
+        lambda m, x: m.fc(x), ["permute", "reshape", "conv2d", "reshape", "permute", "dequantize", "add"]
+    ),
+    "linear_batches": (
+        lambda m, x: m.fc(x.amax(2).unsqueeze(1)), []
+    ),
+    "linear_one_row": (
+        lambda m, x: m.fc(functional.adaptive_max_pool1d(x.flatten(1).unsqueeze(1), 8)),
+        ["reshape", "max_pool2d", "flatten", "linear", "reshape", "dequantize", "add"],
+    ),
+    "matmul": (lambda m, x: x @ m.quant(m.weight), []),
+    "matmul_transposed": (lambda m, x: torch.matmul(x, m.quant(m.weight.t()).t()), []),
+    "transposed_weights": (lambda m, x: torch.matmul(x, m.quant(m.weight.T).T), []),
+    "observed_weights": (lambda m, x: x @ Int(4)(m.weight), []),
+    "mm": (lambda m, x: torch.mm(x.flatten(1), m.quant(m.weight).flatten().repeat(24)[:192, None]), []),
+}  # fmt: skip
+
+CURVES: dict[str, Forward] = {
+    "sigmoid": lambda m, x: torch.sigmoid(x),
+    "tanh": lambda m, x: torch.tanh(x),
+    "elu": lambda m, x: functional.elu(x, 0.7),
+    "selu": lambda m, x: functional.selu(x),
+    "celu": lambda m, x: functional.celu(x, 0.7),
+    "silu": lambda m, x: functional.silu(x),
+    "swish": lambda m, x: x * torch.sigmoid(x),
+    "mish": lambda m, x: functional.mish(x),
+    "gelu": lambda m, x: functional.gelu(x),
+    "gelu_tanh": lambda m, x: functional.gelu(x, approximate="tanh"),
+    "softplus": lambda m, x: functional.softplus(x, 2, 3),
+    "log_sigmoid": lambda m, x: functional.logsigmoid(x),
+    "exp": lambda m, x: torch.exp(x),
+    "sqrt": lambda m, x: torch.sqrt(x.abs()) + abs(x) ** 0.5,
+    "batch_norm": lambda m, x: m.norm(x),
+}
+ENDS: dict[str, Forward] = {
+    "softmax": lambda m, x: m.all(x.flatten(1)).softmax(1),
+    "log_softmax": lambda m, x: m.all(x.flatten(1)).log_softmax(1),
+    "argmax": lambda m, x: m.all(x.flatten(1)).argmax(1),
+}
+"""Of models, computed by the host."""
