@@ -185,6 +185,8 @@ def _program(parts: Sequence[Mapping[str, Any]]) -> Table:
 def _resources(report: Report) -> Table:
     table = _table("Resources", "", "estimated", "used", "available", "full")
     for name, row in report["resources"].items():
+        if name == "ff" and not row["available"]:  # each is part of a logic cell
+            continue
         taken = row["used"] if row["used"] is not None else row["estimated"]
         full = _percent(taken / row["available"]) if taken is not None and row["available"] else UNKNOWN
         table.add_row(name.upper(), _count(row["estimated"]), _count(row["used"]), _count(row["available"]), full)

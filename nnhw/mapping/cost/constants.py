@@ -41,8 +41,9 @@ class Rom:
         if not self.logic:
             return Cost(columns * bank_mux_lc(depth, columns, family), family.block_rams(depth, columns, rom=True))
         if depth <= family.lut_rom_words:
-            return Cost(distinct_columns(self.words))
-        return Cost(columns * lut_rom_lc(depth, family))
+            distinct = distinct_columns(self.words)
+            return Cost(distinct, ff=distinct)
+        return Cost(columns * lut_rom_lc(depth, family), ff=columns)
 
 
 def bank_mux_lc(depth: int, bits: int, family: Family) -> float:
