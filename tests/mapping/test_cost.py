@@ -29,7 +29,7 @@ from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.requantize import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.cost import cost
-from nnhw.mapping.cost.constants import Rom, lut_rom_lc
+from nnhw.mapping.cost.constants import Rom, bank_mux_lc, lut_rom_lc
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, tree_widths
@@ -172,6 +172,11 @@ def test_adder_lc_on_ecp5_has_a_bit_more_that_brings_the_carry(bits: int, cells:
 @pytest.mark.parametrize(("depth", "luts"), [(16, 1.0), (17, 1.1), (32, 2.0), (40, 3.9), (100, 8.0), (144, 11.1)])
 def test_lut_rom_lc_on_ecp5_is_what_was_measured(depth: int, luts: float) -> None:
     assert lut_rom_lc(depth, ECP5) == pytest.approx(luts, rel=0.2)
+
+
+@pytest.mark.parametrize(("words", "luts"), [(512, 0.0), (768, 2.0), (1280, 3.0), (1792, 5.0), (2304, 8.0)])
+def test_bank_mux_lc_on_ice40_is_what_was_measured(words: int, luts: float) -> None:
+    assert bank_mux_lc(words, 16, ICE40) == pytest.approx(luts, abs=0.5)
 
 
 def test_counter_lc_grows_with_its_count() -> None:
