@@ -10,7 +10,9 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import count, islice
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +95,9 @@ def random_accelerator(seed: int, board: Board) -> Accelerator:
     interval = round(float(np.exp(rng.uniform(*np.log(INTERVALS)))))
     link, family = LINK_COST[board.family], FAMILIES[board.family]
     lc, ebr = given.lc * family.usable - link.lc, given.ebr - link.ebr
+    ff = given.ff * family.usable_ff - link.ff if given.ff else inf
     share, rams, dsp = rng.uniform(0.3, 1), rng.choice([0, 2, 8, ebr]), rng.choice([0, given.dsp])
-    for budget in (Budget(lc * share, min(int(rams), ebr), int(dsp)), Budget(lc, ebr, given.dsp)):
+    for budget in (Budget(lc * share, min(int(rams), ebr), int(dsp), ff=ff), Budget(lc, ebr, given.dsp, ff=ff)):
         try:
             return map_body(parts.body, board.name, budget, family=family, target_interval=interval)
         except NnhwError as error:
@@ -117,12 +120,13 @@ def is_constant(accelerator: Accelerator) -> bool:
 
 
 def compare_one(accelerator: Accelerator, board: Board) -> Row:
-    """Return estimated and used resources, and the relative error of the logic cells."""
+    """Return estimated and used resources, and the relative errors of logic cells and, counted apart, flip-flops."""
     estimated = estimate(accelerator, FAMILIES[board.family])
     used = used_resources(accelerator, board, estimated["dsp"] > 0)
     row: Row = {"stages": len(accelerator.stages), "estimated": estimated}
-    row["used"] = {"lc": used.lc, "ebr": used.ebr, "spram": used.spram, "dsp": used.dsp}
-    return {**row, "error": round(estimated["lc"] / used.lc - 1, 4)}
+    row["used"] = {"lc": used.lc, "ff": used.ff, "ebr": used.ebr, "spram": used.spram, "dsp": used.dsp}
+    row["error"] = round(estimated["lc"] / used.lc - 1, 4)
+    return {**row, "ff_error": round(estimated["ff"] / used.ff - 1, 4)} if used.ff else row
 
 
 def used_resources(accelerator: Accelerator, board: Board, dsp: bool) -> Resources:
@@ -141,7 +145,7 @@ def used_resources(accelerator: Accelerator, board: Board, dsp: bool) -> Resourc
         run_process(tool.command([*options, "--report", "pack.json"], folder, "nextpnr.log"))
         report = json.loads((folder / "pack.json").read_text(encoding="utf-8"))["utilization"]
     counts = {kind: int(entry["used"]) for kind, entry in report.items()}
-    return Resources(lc=family.placed_lc(counts), ebr=taken.ebr, spram=taken.spram, dsp=taken.dsp)
+    return replace(taken, lc=family.placed_lc(counts), ff=family.placed_ff(counts))
 
 
 def summary(board: str, rows: list[Row]) -> Row:
@@ -149,22 +153,33 @@ def summary(board: str, rows: list[Row]) -> Row:
     failed = [row for row in rows if "failure" in row]
     rows = [row for row in rows if "failure" not in row]
     errors = [abs(row["error"]) for row in rows]
+    flip_flops = [abs(row["ff_error"]) for row in rows if "ff_error" in row]
     exact = ("ebr", "spram", "dsp")
     other = [row["seed"] for row in rows if any(row["estimated"][key] != row["used"][key] for key in exact)]
-    return {
+    row: Row = {
         "board": board,
         "networks": rows,
         "failed": failed,
         "median_error": round(float(np.median(errors)), 4),
         "worst_error": max(errors),
+        **(
+            {"median_ff_error": round(float(np.median(flip_flops)), 4), "worst_ff_error": max(flip_flops)}
+            if flip_flops
+            else {}
+        ),
         "inexact_memories": other,
     }
+    if flip_flops:
+        row |= {"median_ff_error": round(float(np.median(flip_flops)), 4), "worst_ff_error": max(flip_flops)}
+    return row
 
 
 def describe(row: Row) -> str:
     """Return a network's row as a line."""
     estimated, used = row["estimated"], row["used"]
     rest = "  ".join(f"{key} {estimated[key]:3} / {used[key]:3}" for key in ("ebr", "dsp"))
+    if "ff_error" in row:
+        rest = f"ff {estimated['ff']:6} / {used['ff']:6} {row['ff_error']:+7.1%}  {rest}"
     return (
         f"seed {row['seed']:5}  {row['stages']:3} engines  "
         f"lc {estimated['lc']:6} / {used['lc']:6} {row['error']:+7.1%}  {rest}"
@@ -176,6 +191,8 @@ def show(row: Mapping[str, Any]) -> None:
     for network in row["networks"]:
         print(describe(network))
     print(f"logic cells: median error {row['median_error']:.1%}, worst {row['worst_error']:.1%}")
+    if "median_ff_error" in row:
+        print(f"flip-flops: median error {row['median_ff_error']:.1%}, worst {row['worst_ff_error']:.1%}")
     for network in row["failed"]:
         print(f"seed {network['seed']:5}  fails: {network['failure']}")
     print(f"networks with other memories or DSP blocks than estimated: {row['inexact_memories'] or 'none'}")

@@ -6,7 +6,7 @@ import difflib
 import importlib.resources
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -35,6 +35,9 @@ SPEEDS: Mapping[str, tuple[str, ...]] = {"ice40": ("",), "ecp5": ("6", "7", "8")
 """Speed grades of each family; of the iCE40 the device's name says it."""
 
 
+FLIP_FLOPS_APART = ("ecp5",)
+"""Families whose flip-flops have room beside any LUT."""
+
 FLASH_BLOCK_BYTES = 0x10000
 """What flash erases at once at the most."""
 
@@ -46,12 +49,15 @@ class Resources:
     Parameters
     ----------
     ebr: of 4 kbit (iCE40), or of 18 kbit (ECP5, DP16KD).
+    ff: flip-flops, where they have room beside any LUT (ECP5); a board file may leave them out: as many as logic cells.
+        Else 0: each is part of a logic cell.
     """
 
     lc: int
     ebr: int
     spram: int
     dsp: int
+    ff: int = 0
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,8 @@ def _read(path: Traversable) -> Board:
         problems += _check(board, where)
     raise_all(problems)
     assert isinstance(board, Board)
+    if board.family in FLIP_FLOPS_APART and not board.resources.ff:
+        return replace(board, resources=replace(board.resources, ff=board.resources.lc))
     return board
 
 
@@ -246,6 +254,13 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     problems += [
         BoardError(f"{where}: field '{name}' must be more than 0") for name, value in positive.items() if not value
     ]
+    if board.resources.ff and board.family not in FLIP_FLOPS_APART:
+        problems.append(
+            BoardError(
+                f"{where}: field 'resources.ff' must be left out, but is {board.resources.ff}: in family "
+                f"'{board.family}' each flip-flop is part of a logic cell"
+            )
+        )
     if board.flash is not None and (board.flash.offset % FLASH_BLOCK_BYTES or not 0 < board.flash.offset < 1 << 24):
         problems.append(
             BoardError(

@@ -21,6 +21,9 @@ UART_RULE = (
 )
 
 
+FLIP_FLOP_RULE = "in family 'ice40' each flip-flop is part of a logic cell"
+
+
 def write_board(folder: Path, **changes: str | None) -> Path:
     """Write the file of the iCEBreaker with lines changed (or, for None, left out); return its path."""
     lines = (FOLDER / "icebreaker.toml").read_text(encoding="utf-8").splitlines()
@@ -36,6 +39,11 @@ def write_board(folder: Path, **changes: str | None) -> Path:
 def test_boards_have_a_row_for_each_file() -> None:
     assert sorted(BOARD_NAMES) == sorted(path.stem for path in FOLDER.glob("*.toml"))
     assert [board.name for board in list_boards()] == list(BOARD_NAMES)
+
+
+def test_boards_have_flip_flops_beside_luts_on_the_ecp5() -> None:
+    for board in list_boards():
+        assert board.resources.ff == (board.resources.lc if board.family == "ecp5" else 0)
 
 
 def test_boards_have_names_of_their_own() -> None:
@@ -99,6 +107,10 @@ def test_load_board_takes_a_file(tmp_path: Path) -> None:
             f"{UART_RULE}, but has none of them",
         ),
         ({"package": '"sg48"\nspeed = "6"'}, "field 'speed' must be left out, but is '6'"),
+        (
+            {"lc": "5280\nff = 5280"},
+            f"field 'resources.ff' must be left out, but is 5280: {FLIP_FLOP_RULE}",
+        ),
         ({"platform": '"module"'}, "field 'platform' must be 'module:Class', but is 'module'"),
         ({"name": '"a/b"'}, "field 'name' must serve as a folder's name, but is 'a/b'"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -81,7 +82,7 @@ class Bitstream:
             "clock_hz": self.closure.settings.output_hz,
             "fmax_hz": round(placement.fmax_hz),
             "seed": placement.seed,
-            "resources": {"lc": taken.lc, "ebr": taken.ebr, "spram": taken.spram, "dsp": taken.dsp},
+            "resources": dataclasses.asdict(taken),
             "attempts": [
                 {"clock_hz": attempt.clock_hz, "seed": attempt.seed, "fmax_hz": round(attempt.fmax_hz)}
                 for attempt in self.closure.attempts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig
@@ -20,7 +21,7 @@ from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.cost import array_cost
 
-LINK_COST = {"ice40": Cost(lc=710, ebr=2), "ecp5": Cost(lc=570, ebr=2, surplus=-105)}
+LINK_COST = {"ice40": Cost(lc=710, ebr=2), "ecp5": Cost(lc=570, ebr=2, ff=445)}
 """UART, framing, CRC, identity, counters, reset, by family: measured, see `benchmarks/`."""
 
 SPARE_EBR = {"ice40": 0, "ecp5": 2}
@@ -44,6 +45,7 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
         ebr=board.resources.ebr - link.ebr - SPARE_EBR[board.family],
         dsp=board.resources.dsp,
         spram=board.resources.spram,
+        ff=board.resources.ff * family.usable_ff - link.ff if board.resources.ff else inf,
     )
     mapped = _map_at_rate(body, board, available, family, options)
     accelerator = mapped.accelerator
@@ -104,9 +106,9 @@ def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> d
     """
     link = LINK_COST[family.name]
     if accelerator.programs:
-        link += Cost(lc=PROGRAM_LC)
+        link += Cost(lc=PROGRAM_LC, ff=0 if family.flip_flop_packs else PROGRAM_LC)
     total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), link)
-    return {"lc": round(total.cells), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
+    return {"lc": round(total.lc), "ff": round(total.ff), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
 
 
 def _cost(config: EngineConfig, family: Family, spram: bool) -> Cost:

@@ -20,6 +20,7 @@ class FlowFamily:
     synth: yosys command for a board, without the stages of `-run`; with multiplications in DSP blocks or not.
     cells_lc: least logic cells of a netlist.
     placed_lc: logic cells of a placement.
+    cells_ff, placed_ff: the same of flip-flops, where they are counted apart.
     block_rams, large_rams, dsps: cells of a netlist, by the beginning of their names.
     placed: what nextpnr's report calls block RAMs, large RAMs and DSP blocks.
     place_tool, pack_tool: as on PATH.
@@ -50,6 +51,8 @@ class FlowFamily:
     bitstream: str
     hidden: tuple[str, str] | None = None
     flip_flops: Callable[[Board], tuple[str, ...]] = lambda _: ()
+    cells_ff: Callable[[Counts], int] = lambda _: 0
+    placed_ff: Callable[[Counts], int] = lambda _: 0
 
     @property
     def tools(self) -> tuple[str, str, str]:
@@ -106,8 +109,11 @@ def _cells_lc_ice40(cells: Counts) -> int:
 
 def _cells_lc_ecp5(cells: Counts) -> int:
     """Count LUTs: a carry cell is two, a memory of 16 x 4 bits six, two of them for its write port."""
-    luts = cells.get("LUT4", 0) + 2 * cells.get("CCU2C", 0) + 6 * cells.get("TRELLIS_DPR16X4", 0)
-    return max(luts, cells.get("TRELLIS_FF", 0))
+    return cells.get("LUT4", 0) + 2 * cells.get("CCU2C", 0) + 6 * cells.get("TRELLIS_DPR16X4", 0)
+
+
+def _ff_ecp5(cells: Counts) -> int:
+    return cells.get("TRELLIS_FF", 0)
 
 
 ICE40 = FlowFamily(
@@ -143,7 +149,7 @@ ECP5 = FlowFamily(
     synth=_synth_ecp5,
     cells_lc=_cells_lc_ecp5,
     # A slice has two of each, and a flip-flop needs no LUT beside it: the device is full when either runs out.
-    placed_lc=lambda taken: max(taken.get("TRELLIS_COMB", 0), taken.get("TRELLIS_FF", 0)),
+    placed_lc=lambda taken: taken.get("TRELLIS_COMB", 0),
     block_rams=("DP16KD", "PDPW16KD"),
     large_rams=(),
     dsps=("MULT18X18D",),
@@ -157,6 +163,8 @@ ECP5 = FlowFamily(
     place_options=(),
     pack_options=("--compress",),
     bitstream="design.bit",
+    cells_ff=_ff_ecp5,
+    placed_ff=_ff_ecp5,
 )
 
 FLOW_FAMILIES: Mapping[str, FlowFamily] = {"ice40": ICE40, "ecp5": ECP5}

@@ -186,8 +186,8 @@ def _router_lines(log: str) -> list[tuple[str, str, str]]:
 
 
 def is_crowded(taken: Resources, given: Resources) -> bool:
-    """Return whether little is left of a device's logic cells, or of two kinds of its blocks."""
-    if taken.lc > CROWDED * given.lc:
+    """Return whether little is left of a device's logic cells or flip-flops, or of two kinds of its blocks."""
+    if taken.lc > CROWDED * given.lc or taken.ff > CROWDED * given.ff:
         return True
     blocks = ((taken.ebr, given.ebr), (taken.dsp, given.dsp), (taken.spram, given.spram))
     return sum(some > CROWDED * number for some, number in blocks) >= 2
@@ -279,7 +279,7 @@ def _too_large(board: Board, line: str) -> str:
 def _resources(utilization: Mapping[str, Mapping[str, int]], family: FlowFamily) -> Resources:
     taken = {kind: entry["used"] for kind, entry in utilization.items()}
     ebr, spram, dsp = (taken.get(kind, 0) for kind in family.placed)
-    return Resources(lc=family.placed_lc(taken), ebr=ebr, spram=spram, dsp=dsp)
+    return Resources(lc=family.placed_lc(taken), ebr=ebr, spram=spram, dsp=dsp, ff=family.placed_ff(taken))
 
 
 def _slowest_path(report: Mapping[str, Any]) -> tuple[Hop, ...]:

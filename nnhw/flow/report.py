@@ -14,7 +14,7 @@ from nnhw.flow.counters import program_rows
 from nnhw.protocol import BITS_PER_UART_BYTE, PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
 
 SCHEMA_VERSION = 1
-RESOURCES = ("lc", "ebr", "spram", "dsp")
+RESOURCES = ("lc", "ff", "ebr", "spram", "dsp")
 
 Facts = Mapping[str, Mapping[str, Any]]
 

@@ -89,7 +89,7 @@ def _shared(
     reusable: bool = False,
 ) -> Mapped:
     reserved = board.resources.lc * (family.usable - family.usable_shared)
-    left = replace(budget, lc=budget.lc - PROGRAM_LC - reserved)
+    left = replace(budget, lc=budget.lc - PROGRAM_LC - reserved, ff=budget.ff - PROGRAM_LC)
     found = map_shared(body, board.name, left, family, most, reusable)
     best, *others = found
     slower = "; ".join(f"{mapping.title}: {mapping.cycles:,}" for mapping in others)

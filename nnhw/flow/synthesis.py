@@ -79,6 +79,7 @@ class Netlist:
             ebr=family.count(cells, family.block_rams),
             spram=family.count(cells, family.large_rams),
             dsp=family.count(cells, family.dsps),
+            ff=family.cells_ff(cells),
         )
 
 
@@ -288,7 +289,10 @@ def check_size(netlist: Netlist, board: Board) -> None:
     BuildError: it cannot fit; says by how much.
     """
     taken, given = netlist.resources, board.resources
-    names = (("lc", "logic cells"), ("ebr", "block RAMs"), ("spram", "large RAMs"), ("dsp", "DSP blocks"))
+    names = (
+        *(("lc", "logic cells"), ("ff", "flip-flops")),
+        *(("ebr", "block RAMs"), ("spram", "large RAMs"), ("dsp", "DSP blocks")),
+    )
     over = [
         f"{getattr(taken, field)} {name} of {getattr(given, field)}"
         for field, name in names

@@ -194,6 +194,8 @@ def _by_engine(table: Table, rows: Sequence[Mapping[str, Any]]) -> Iterator[tupl
 def _resources(report: Report) -> Table:
     table = _table("Resources", "", "estimated", "used", "available", "full")
     for name, row in report["resources"].items():
+        if name == "ff" and not row["available"]:  # each is part of a logic cell
+            continue
         taken = row["used"] if row["used"] is not None else row["estimated"]
         full = _percent(taken / row["available"]) if taken is not None and row["available"] else UNKNOWN
         table.add_row(name.upper(), _count(row["estimated"]), _count(row["used"]), _count(row["available"]), full)

@@ -64,7 +64,9 @@ class Family:
     dsp: its DSP block; some devices of the family have none.
     usable: share of a device's logic cells that a mapping may be estimated to take: beyond, clocks drop, or placement
         finds no room. Measured: a UP5K does not always place at 86 %. An ECP5-25F was placed and routed at 93 % of
-        its LUTs; with 93 % of its flip-flops taken, which come in pairs with one enable, cells found no place.
+        its LUTs.
+    usable_ff: the same of flip-flops, where they are counted apart. Measured on an ECP5-25F, where they come in pairs
+        with one enable: with 93 % of them taken, cells found no place.
     stretch: multiple of that for what is known only with the whole: FIFOs, converters of width, larger line buffers.
     usable_shared: the same of a shared engine, whose many small groups of registers and short carry chains leave tiles
         of the iCE40 half empty. Measured: at 84 % of a UP5K as estimated, 87 % as placed, all seeds found places.
@@ -94,6 +96,7 @@ class Family:
     flip_flop_packs: bool
     dsp: DspBlock
     usable: float
+    usable_ff: float
     stretch: float
     usable_shared: float
     block_ram_lc: float
@@ -168,6 +171,7 @@ ICE40 = Family(
     flip_flop_packs=True,
     dsp=DspBlock("SB_MAC16", 16, 16, least_bits=11, products=2, product_bits=8, accumulates=True),
     usable=0.85,
+    usable_ff=1.0,
     stretch=1.04,
     usable_shared=0.84,
     block_ram_lc=25,
@@ -201,6 +205,7 @@ ECP5 = Family(
     # MULT9X9D, half of it, is not accepted by nextpnr, and ALU54B is not used by yosys.
     dsp=DspBlock("MULT18X18D", 18, 18, least_bits=0, products=1, product_bits=18, accumulates=False),
     usable=0.9,
+    usable_ff=0.9,
     stretch=1.0,
     usable_shared=0.9,
     block_ram_lc=80,

@@ -134,13 +134,17 @@ class Mapper:
                 missing, large = total.ebr - budget.ebr, budget.spram - total.spram
                 accelerator = into_large_ram(accelerator, missing, large, family)
                 total = accelerator_cost(accelerator, family)
-            stretched = replace(budget, lc=family.stretch * budget.lc)
-            over = Cost(max(0.0, total.cells - stretched.lc), max(0, total.ebr - budget.ebr))
-            if not over.lc and not over.ebr:
+            stretched = replace(budget, lc=family.stretch * budget.lc, ff=family.stretch * budget.ff)
+            if not stretched.excess(replace(total, dsp=0, spram=0)):
                 return without_waits(self.space, placed, accelerator, stretched)
             # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
-            least = LEAST_ROOM * budget.lc if over.lc else 0.0
-            left = replace(left, lc=left.lc - max(over.lc, least), ebr=left.ebr - over.ebr)
+            left = left.without(
+                Cost(
+                    _room(total.lc - stretched.lc, budget.lc),
+                    max(0, total.ebr - budget.ebr),
+                    ff=_room(total.ff - stretched.ff, budget.ff),
+                )
+            )
         raise MappingError(
             f"the network does not fit: with the FIFOs between its engines there are {stretched.excess(total)}; use "
             "fewer channels or fewer bits, a slower --target-fps, or a board with more resources ('nnhw boards')"
@@ -188,8 +192,9 @@ class Mapper:
             roomy = [self._may_be_roomy(item, busy, interval) for item in chosen]
             started = [replace(item.folding, roomy=room) for item, room in zip(chosen, roomy, strict=True)]
             placed, taken = placement.products(*placement.weights(placement.buffers(started, interval)))
-            over = max(0.0, taken.cells - budget.lc) + block_ram_lc * max(0, taken.ebr - budget.ebr)
-            if best is None or (over, taken.cells) < (best[0], best[2].cells):
+            over = max(0.0, taken.lc - budget.lc, taken.ff - budget.ff)
+            over += block_ram_lc * max(0, taken.ebr - budget.ebr)
+            if best is None or (over, taken.lc) < (best[0], best[2].lc):
                 best = over, placed, taken
             if not over and not thrifty:
                 break
@@ -200,3 +205,8 @@ class Mapper:
     def _may_be_roomy(item: Candidate, busy: float | None, interval: int) -> bool:
         """Return whether a layer gets a roomy line buffer; in LUTs there is no room."""
         return busy is not None and item.cycles >= busy * interval and not item.folding.lut_buffer
+
+
+def _room(missing: float, given: float) -> float:
+    """Return how much less may be taken at the next try, where so much is missing; nothing where nothing is."""
+    return max(missing, LEAST_ROOM * given) if missing > 0 else 0.0

@@ -2,7 +2,7 @@
 
 A logic cell of iCE40 is one LUT4, one flip-flop and one carry. A flip-flop shares the cell of the LUT that drives it
 alone; one that takes its value from another flip-flop, a memory or a port has a cell of its own. On ECP5 it has room
-beside any LUT: there LUTs are counted, two for a carry cell, and flip-flops only as far as they are more.
+beside any LUT: there LUTs are counted, two for a carry cell, and flip-flops apart from them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nnhw.mapping.family import ICE40, Family
-
-CONTROL_FLIP_FLOPS = 0.63
-"""Flip-flops for each LUT of counters, addresses and handshakes on ECP5: measured with 70 random networks."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +20,14 @@ class Cost:
     ----------
     lc: logic cells; where flip-flops have room beside any LUT: LUTs.
     ebr, dsp, spram: block RAMs, DSP blocks, large RAMs.
-    surplus: flip-flops less `lc`, where these have room beside any LUT and the two differ much; less than 0 where there
-        are fewer. Those of one engine go beside the LUTs of another one.
+    ff: flip-flops, where these have room beside any LUT; else they are part of the logic cells, and this is 0.
     """
 
     lc: float = 0
     ebr: int = 0
     dsp: int = 0
     spram: int = 0
-    surplus: float = 0
-
-    @property
-    def cells(self) -> float:
-        """The logic cells of a whole device: as many as LUTs or flip-flops, whichever are more."""
-        return self.lc + max(0.0, self.surplus)
+    ff: float = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -44,7 +35,7 @@ class Cost:
             self.ebr + other.ebr,
             self.dsp + other.dsp,
             self.spram + other.spram,
-            self.surplus + other.surplus,
+            self.ff + other.ff,
         )
 
 
@@ -75,11 +66,6 @@ def register_lc(bits: float, family: Family) -> float:
     return bits if family.flip_flop_packs else 0.0
 
 
-def control_cost(lc: float, family: Family) -> Cost:
-    """Return the cost of control; see `CONTROL_FLIP_FLOPS`."""
-    return Cost(lc, surplus=0.0 if family.flip_flop_packs else (CONTROL_FLIP_FLOPS - 1) * lc)
-
-
 def counter_lc(count: int, family: Family = ICE40) -> float:
     """Return the logic cells of a counter to `count` - 1 and again: a carry chain, and the comparison with its end."""
     bits = counter_bits(count)
@@ -95,6 +81,11 @@ def counter_lc(count: int, family: Family = ICE40) -> float:
 def buffer_lc(bits: int, family: Family = ICE40) -> float:
     """Return the logic cells of a `StreamBuffer`: two beats, and its handshake."""
     return bits + register_lc(bits, family) + 4
+
+
+def buffer_flip_flops(bits: int) -> int:
+    """Return the flip-flops of a `StreamBuffer`: two beats, and its handshake."""
+    return 2 * bits + 2
 
 
 def tree_widths(widths: list[int]) -> list[list[int]]:

@@ -173,13 +173,13 @@ def test_place_and_pack_an_ecp5(tmp_path: Path) -> None:
     assert bytes.fromhex("ffffbdb3") in content[:256]
 
 
-def test_read_placement_counts_luts_or_flip_flops_of_an_ecp5(tmp_path: Path) -> None:
+def test_read_placement_counts_luts_and_flip_flops_of_an_ecp5(tmp_path: Path) -> None:
     write_report(tmp_path, 48.0, [])
     report = json.loads((tmp_path / "seed4.json").read_text())
     kinds = {"TRELLIS_COMB": 7, "TRELLIS_FF": 9, "DP16KD": 2, "MULT18X18D": 3}
     report["utilization"] = {kind: {"used": used, "available": 100} for kind, used in kinds.items()}
     (tmp_path / "seed4.json").write_text(json.dumps(report))
-    assert read_placement(tmp_path, 4, CLOCK_HZ, ECP5).resources == Resources(9, 2, 0, 3)
+    assert read_placement(tmp_path, 4, CLOCK_HZ, ECP5).resources == Resources(7, 2, 0, 3, ff=9)
 
 
 def test_router_goes_in_circles_only_if_nothing_moves_for_long() -> None:
@@ -243,6 +243,9 @@ def test_seed_without_places_is_lost_and_one_without_cells_is_not() -> None:
 
 
 def test_device_is_crowded_when_logic_or_two_kinds_of_blocks_run_out() -> None:
+    full = Resources(lc=24288, ebr=56, spram=0, dsp=28, ff=24288)
+    assert is_crowded(dataclasses.replace(full, lc=12000, ebr=0, dsp=0, ff=22000), full)
+    assert not is_crowded(dataclasses.replace(full, lc=12000, ebr=0, dsp=0, ff=20000), full)
     given = Resources(lc=5280, ebr=30, spram=4, dsp=8)
     assert is_crowded(Resources(lc=4000, ebr=28, spram=4, dsp=0), given)
     assert is_crowded(Resources(lc=4000, ebr=3, spram=4, dsp=8), given)

@@ -16,6 +16,7 @@ from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError
 from nnhw.flow import synthesis
 from nnhw.flow.cache import Cache
+from nnhw.flow.family import ECP5
 from nnhw.flow.synthesis import Memory, Netlist, check_memories, check_size, parse_memories, synthesize
 from nnhw.hdl.memory import block_ram
 from nnhw.mapping.family import FAMILIES
@@ -301,6 +302,13 @@ def test_check_size_rejects_each_resource_that_is_exceeded(tmp_path: Path) -> No
         "the design needs 5281 logic cells of 5280, 31 block RAMs of 30, 9 DSP blocks of 8 that 'icebreaker' has; "
         "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
     )
+
+
+def test_check_size_counts_flip_flops_of_the_ecp5_apart(tmp_path: Path) -> None:
+    full = {"LUT4": 20_000, "CCU2C": 2144, "TRELLIS_FF": 24_288}
+    check_size(Netlist(tmp_path, full, (), ECP5), ECP5_BOARD)
+    with pytest.raises(BuildError, match="the design needs 24289 flip-flops of 24288 that 'ulx3s_25f' has"):
+        check_size(Netlist(tmp_path, {**full, "TRELLIS_FF": 24_289}, (), ECP5), ECP5_BOARD)
 
 
 def test_check_size_takes_a_full_device(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError, ProblemList
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.cost import cost
+from nnhw.mapping.cost import accelerator_cost, cost
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.family import ECP5, ICE40, Family
 from nnhw.mapping.folding import Folding
@@ -109,6 +109,18 @@ def test_mapping_stays_in_its_budget() -> None:
     total = sum((cost(stage.config) for stage in map_body(body, "test", budget).stages), Cost())
     assert total.ebr <= budget.ebr
     assert total.lc <= budget.lc * 1.1  # converters are not counted while the mapper chooses
+
+
+def test_mapping_stays_in_its_budget_of_flip_flops() -> None:
+    body = make_body((784,), U4, [LayerSpec(32, weight=U4), LayerSpec(10, steps=0)])
+    free = map_body(body, "test", Budget(lc=5000, ebr=40), family=ECP5)
+    taken = accelerator_cost(free, ECP5)
+    assert taken.ff > 1000
+    bounded = map_body(body, "test", Budget(lc=5000, ebr=40, ff=taken.ff / 2), family=ECP5)
+    assert accelerator_cost(bounded, ECP5).ff <= taken.ff / 2
+    assert bounded.schedule.interval_cycles > free.schedule.interval_cycles
+    with pytest.raises(MappingError, match=r"\(\d+ flip-flops too many\)"):
+        map_body(body, "test", Budget(lc=5000, ebr=40, ff=100), family=ECP5)
 
 
 def line_buffers(family: Family, ebr: int) -> tuple[list[bool], list[bool], int]:

@@ -5,43 +5,44 @@ from __future__ import annotations
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.mapping.cost.flip_flops import concat_flip_flops, fifo_flip_flops, sum_flip_flops
 from nnhw.mapping.cost.memories import memory_cost
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, control_cost, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, counter_bits, counter_lc, register_lc
 
 
 def fork_cost(config: ForkConfig, family: Family) -> Cost:
     """Return the cost of a fork: one register, and a bit for each output."""
     own = 2 * config.outputs if family.flip_flop_packs else 2 * config.outputs**2 - 2
-    return control_cost(register_lc(config.lanes * config.bits, family) + own, family)
+    beat = config.lanes * config.bits
+    return Cost(register_lc(beat, family) + own, ff=beat + config.outputs)
 
 
 def fifo_cost(config: FifoConfig, family: Family) -> Cost:
     """Return the cost of a FIFO: a memory with two addresses and a level, or registers."""
-    words, width = config.words, config.width
+    words, width, ff = config.words, config.width, fifo_flip_flops(config)
     if config.depth == 1:
-        return Cost(lc=register_lc(width, family) + 2)
+        return Cost(lc=register_lc(width, family) + 2, ff=ff)
     if config.depth == 2:
-        return Cost(lc=buffer_lc(width, family))
+        return Cost(lc=buffer_lc(width, family), ff=ff)
     level = counter_bits(words + 1)
     if family.flip_flop_packs:
         counters = 2 * counter_lc(words) + 3 * level + 9
     else:
         counters = max(23.0, 2 * counter_lc(words, family) + adder_lc(level, family) + 2 * level + 3)
     if config.in_block_ram or config.large:
-        return control_cost(counters, family) + memory_cost(words, width, config.large, family)
+        return Cost(counters, ff=ff) + memory_cost(words, width, config.large, family)
     if family.flip_flop_packs:
-        return Cost(lc=counters + words * (2 * width + 1) - width)
-    return Cost(lc=counters + (words + 1) // 2 * width)
+        return Cost(lc=counters + words * (2 * width + 1) - width, ff=ff)
+    return Cost(lc=counters + (words + 1) // 2 * width, ff=ff)
 
 
 def concat_cost(config: ConcatConfig, family: Family) -> Cost:
     """Return the cost of a concatenation: a register behind a multiplexer, a counter."""
     inputs = len(config.chunks)
-    return Cost(
-        lc=config.lanes * config.bits * (inputs + 1) / 2 + 2 * counter_bits(max(config.chunks)) + 3 * inputs + 4
-    )
+    lc = config.lanes * config.bits * (inputs + 1) / 2 + 2 * counter_bits(max(config.chunks)) + 3 * inputs + 4
+    return Cost(lc, ff=concat_flip_flops(config))
 
 
 def sum_cost(config: SumConfig, family: Family) -> Cost:
@@ -51,9 +52,8 @@ def sum_cost(config: SumConfig, family: Family) -> Cost:
     terms = [(shift, shift + inputs[index].bits + inputs[index].bipolar, sign) for index, shift, sign in config.terms]
     adders = lanes * _terms_lc(terms, raw, family)
     o_bits = raw if config.requantizer is None else config.requantizer.code.bits
-    own = Cost(
-        lc=adders + buffer_lc(lanes * o_bits, family) + register_lc(config.tree_levels, family) + len(config.inputs)
-    )
+    lc = adders + buffer_lc(lanes * o_bits, family) + register_lc(config.tree_levels, family) + len(config.inputs)
+    own = Cost(lc, ff=sum_flip_flops(config))
     return own + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
 

@@ -9,6 +9,7 @@ from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
 from nnhw.mapping.cost.arithmetic import adder_tree_lc, dsp_lc, tree_lc
 from nnhw.mapping.cost.constants import Rom
+from nnhw.mapping.cost.flip_flops import channelwise_flip_flops
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, counter_bits, counter_lc, register_lc
@@ -23,7 +24,7 @@ def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
         + register_lc(config.raw_latency, family)
         + lanes * _channel_lc(config, family)
     )
-    total = Cost(lc)
+    total = Cost(lc, ff=channelwise_flip_flops(config))
     if config.steps > 1:
         counters = counter_lc(config.chunks, family) + counter_lc(config.steps, family) + 3
         total += Cost(lanes * _running_lc(config, family) + counters)
@@ -32,7 +33,7 @@ def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
             total += Cost(addresses, family.block_rams(config.chunks, lanes * raw))
         else:
             ring = lanes * raw * max(0, config.chunks - 1)
-            total += Cost(register_lc(ring, family), surplus=0 if family.flip_flop_packs else ring)
+            total += Cost(register_lc(ring, family))
     if config.weight is not None:
         depth = config.steps * config.chunks
         total += Cost(counter_lc(depth, family) + register_lc(config.i_lanes * config.activation.bits, family))

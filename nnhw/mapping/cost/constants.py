@@ -41,18 +41,19 @@ class Rom:
         if not self.logic:
             return Cost(columns * bank_mux_lc(depth, columns, family), family.block_rams(depth, columns, rom=True))
         if depth <= family.lut_rom_words:
-            return Cost(distinct_columns(self.words))
-        return Cost(columns * lut_rom_lc(depth, family))
+            distinct = distinct_columns(self.words)
+            return Cost(distinct, ff=distinct)
+        return Cost(columns * lut_rom_lc(depth, family), ff=columns)
 
 
 def bank_mux_lc(depth: int, bits: int, family: Family) -> float:
     """Return the logic cells that choose among block RAMs one below another, for each bit.
 
-    Measured on ECP5: 2 for 3 of them, 3 for 5, 11 for 9.
+    Measured on ECP5: 2 for 3 of them, 3 for 5, 11 for 9; on iCE40: 2 for 3, 3 for 5, 5 for 7, 8 for 9.
     """
     banks = family.rom_banks(depth, bits)
     if family.wide_luts < 2:
-        return 0.0
+        return banks - 1.0 if banks < 4 else 1.2 * banks - 3
     return max(0, min(banks - 1, 3)) if banks <= family.wide_luts else 1.2 * banks
 
 

@@ -48,7 +48,7 @@ def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
     """Return the cost of any engine."""
     found = _COSTS[type(config)](config, family)
     left = 1.0 if family.wide_luts == 1 else _BETWEEN.get(type(config), 1.0)
-    return replace(found, lc=left * found.lc, surplus=found.surplus + (1 - left) * found.lc)
+    return replace(found, lc=left * found.lc, ff=0.0 if family.flip_flop_packs else found.ff)
 
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:

@@ -7,7 +7,7 @@ from nnhw.engines.encoding import encode
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.mapping.cost.arithmetic import dsp_lc, tree_lc
 from nnhw.mapping.cost.constants import Rom
-from nnhw.mapping.cost.flip_flops import array_flip_flops
+from nnhw.mapping.cost.flip_flops import array_flip_flops, sequence_flip_flops
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, chain_lc, counter_bits, counter_lc, register_lc
@@ -41,9 +41,8 @@ def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
         )
         lc += register_lc(raw * (waits[0] * (config.pe - config.dsp_pe) + waits[1] * config.dsp_pe), family)
     blocks = config.dsp_pe * dsp_blocks(config.arithmetic, config.simd, family.name) - len(config.pairs)
-    total = Cost(lc, 0, blocks) + _matmul_weights(config, depth, family)
-    if not family.flip_flop_packs:
-        total += Cost(surplus=array_flip_flops(config) + 2 * config.drain * o_bits - total.lc)
+    ff = array_flip_flops(config, depth) + sequence_flip_flops(config, depth)
+    total = Cost(lc, 0, blocks, ff=ff) + _matmul_weights(config, depth, family)
     return total + requantizer_cost(config.thresholds, config.raw, config.drain, config.logic_thresholds, family)
 
 

@@ -28,4 +28,4 @@ def lut_ram_cost(depth: int, bits: int, family: Family) -> Cost:
     banks = -(-depth // family.lut_ram_words)
     chosen = LUT_RAM_CHOICE[banks > FEW_BANKS] * bits * banks + banks if banks > 1 else 0
     lc = banks * -(-bits // 4) * family.lut_ram_lc + chosen
-    return Cost(lc=lc, surplus=-lc)
+    return Cost(lc=lc)

@@ -24,8 +24,9 @@ from nnhw.engines.requantize import (
 )
 from nnhw.ir.types import IntType
 from nnhw.mapping.cost.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
+from nnhw.mapping.cost.requantizer_flip_flops import double_flip_flops, scaler_flip_flops, search_flip_flops
 from nnhw.mapping.family import ICE40, Family
-from nnhw.mapping.resources import Cost, adder_lc, control_cost, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
 
 COMPARE = 1.7
 """Logic cells of a bit of a comparison: its carry, and the LUT that inverts a bit of a constant."""
@@ -86,7 +87,8 @@ def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in
     turned = thresholds.code.bits if thresholds.descending.any() else 0
     own = lanes * (levels * _compare_lc(bits, family, depth == 1) + (levels - 1) * 1.5 + turned)
     own += counter_lc(depth, family) + 2 if depth > 1 else 0
-    return control_cost(own, family) + _constants(threshold_roms(thresholds, (low, high), lanes, in_logic), family)
+    ff = counter_bits(depth) + (depth > 1)
+    return Cost(own, ff=ff) + _constants(threshold_roms(thresholds, (low, high), lanes, in_logic), family)
 
 
 def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
@@ -98,7 +100,7 @@ def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], fami
         register_lc(bits + level + 1, family) + _compare_lc(bits, family) for level in range(search.levels)
     )
     own += lanes * search.levels
-    return control_cost(own, family) + _constants(search_roms(search, raw, lanes), family)
+    return Cost(own, ff=search_flip_flops(search, lanes, raw)) + _constants(search_roms(search, raw, lanes), family)
 
 
 def _product_cost(product: Product, lanes: int, depth: int, family: Family) -> Cost:
@@ -198,6 +200,7 @@ def _adder_lc(bits: int, moves: int, family: Family, passed: int = 0) -> float:
 def _scaler_cost(scaler: Scaler, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
     depth, bits, inner = scaler.outputs // lanes, scaler.raw.bits, scaler.segments - 1
     total = _product_cost(scaler.product, lanes, depth * scaler.segments, family)
+    total += Cost(ff=scaler_flip_flops(scaler, lanes))
     total += _constants(scaler_roms(scaler, raw, lanes), family)
     if inner:
         total += Cost(lanes * (inner * _compare_lc(bits, family) + 2) + register_lc(2 * lanes * bits, family))
@@ -222,6 +225,7 @@ def _double_cost(scaler: DoubleScaler, lanes: int, raw: tuple[int, int], family:
     depth = scaler.outputs // lanes
     high = bits_for_range(*scaler.high_range)[0] + 2
     total = _product_cost(scaler.product, lanes, depth, family)
+    total += Cost(ff=double_flip_flops(scaler, lanes))
     total += _constants(double_roms(scaler, raw, lanes), family)
     own = adder_lc(high, family) + high * scaler.spread_bits + _clamp_lc(scaler.code.bits, 0, family) + 4
     own -= register_lc(HIGH_SHIFT, family)  # of the bits below the high part, nothing but the carry is kept
@@ -240,7 +244,8 @@ def _table_cost(table: Table, lanes: int, raw: tuple[int, int], family: Family) 
         # The lowest bits of a sum that nothing is added to pass by.
         added = bits - _zeros(np.array([low, span] if by_channel else [low or 1 << bits]))
         own = lanes * adder_lc(added, family) + (adder_lc(added, family) + bits if by_channel else 0) + 3.0
-    return Cost(own + TABLE_LOGIC * constants.lc, constants.ebr)
+    ff = lanes * bits + (bits if by_channel else 0) + table.latency + constants.ff
+    return Cost(own + TABLE_LOGIC * constants.lc, constants.ebr, ff=ff)
 
 
 _COSTS: dict[type, Callable[[Any, int, tuple[int, int], Family], Cost]] = {

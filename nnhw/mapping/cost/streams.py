@@ -5,8 +5,9 @@ from __future__ import annotations
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.mapping.cost.flip_flops import convert_flip_flops, pad_flip_flops, pool_flip_flops
 from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, control_cost, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
 
 
 def convert_cost(config: ConvertConfig, family: Family) -> Cost:
@@ -14,10 +15,10 @@ def convert_cost(config: ConvertConfig, family: Family) -> Cost:
     ratio = max(config.i_lanes, config.o_lanes) // min(config.i_lanes, config.o_lanes)
     bits, count = max(config.i_lanes, config.o_lanes) * config.bits, counter_bits(ratio)
     if family.flip_flop_packs:
-        return Cost(lc=bits + 2 * count + (3 if config.o_lanes > config.i_lanes else 4))
-    if config.o_lanes > config.i_lanes:
-        return Cost(lc=count + 3, surplus=bits)
-    return Cost(lc=bits + 4)
+        lc = bits + 2 * count + (3 if config.o_lanes > config.i_lanes else 4)
+    else:
+        lc = count + 3 if config.o_lanes > config.i_lanes else bits + 4
+    return Cost(lc, ff=convert_flip_flops(config))
 
 
 def pool_cost(config: PoolConfig, family: Family) -> Cost:
@@ -28,8 +29,7 @@ def pool_cost(config: PoolConfig, family: Family) -> Cost:
         compare = config.lanes * (adder_lc(config.element.bits, family) + register_lc(config.element.bits, family))
     ring = bits + register_lc(bits * config.chunks, family)
     counters = counter_lc(config.chunks, family) + counter_lc(config.taps, family)
-    surplus = 0 if family.flip_flop_packs else bits * (config.chunks + 1) - ring - compare
-    return Cost(lc=ring + compare + counters + 4, surplus=surplus)
+    return Cost(lc=ring + compare + counters + 4, ff=pool_flip_flops(config))
 
 
 def pad_cost(config: PadConfig, family: Family) -> Cost:
@@ -45,7 +45,7 @@ def pad_cost(config: PadConfig, family: Family) -> Cost:
     )
     bits = config.lanes * config.bits
     # What stands for a pixel of the border is in the reset of ECP5's flip-flops.
-    return control_cost(register_lc(bits, family) + counters + 5, family)
+    return Cost(register_lc(bits, family) + counters + 5, ff=pad_flip_flops(config))
 
 
 def _limit_lc(limit: int, bits: int) -> int:

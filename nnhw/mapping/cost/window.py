@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from nnhw.engines.loops import LoopNest
 from nnhw.engines.window import WindowConfig
+from nnhw.mapping.cost.flip_flops import window_flip_flops
 from nnhw.mapping.cost.memories import lut_ram_cost, memory_cost
 from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, control_cost, counter_lc, register_lc
+from nnhw.mapping.resources import Cost, adder_lc, counter_lc, register_lc
 
 
 def window_cost(config: WindowConfig, family: Family) -> Cost:
@@ -16,7 +17,7 @@ def window_cost(config: WindowConfig, family: Family) -> Cost:
     own = _walk_lc(config, family) + counter_lc(config.row_words, family)
     own += _rows_lc(config) if family.flip_flop_packs else _rows_chains_lc(config, family)
     pause = counter_lc(config.reads, family) + 3 if config.large else 0
-    return sum((memory for _ in range(config.row_lanes)), control_cost(own + pause, family))
+    return sum((memory for _ in range(config.row_lanes)), Cost(own + pause, ff=window_flip_flops(config)))
 
 
 def _walk_lc(config: WindowConfig, family: Family) -> float:

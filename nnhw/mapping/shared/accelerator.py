@@ -14,7 +14,6 @@ from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.schedule import Network
 from nnhw.mapping.shared.behind import Behind, map_behind
 from nnhw.mapping.shared.chain import choose_chain
@@ -157,7 +156,7 @@ class _Ways:
         behind = None
         if partition.behind is not None:
             behind = map_behind(partition.behind, self.board, budget, self.family, way.cycles)
-            budget = _without(budget, behind.cost(self.family))
+            budget = budget.without(behind.cost(self.family))
         if partition.front is None:
             compiled = choose_array(network, budget, self.family).compiled
             return self._mapping(partition, (), compiled, None, behind)
@@ -228,11 +227,6 @@ def map_program(body: Graph, board: str, array: ArrayConfig) -> tuple[Accelerato
     """Make a program of an integer graph for an array that is there already. Raises: MappingError."""
     compiled = compile_body(body, array)
     return assemble(body, board, (), (compiled,)), compiled
-
-
-def _without(budget: Budget, cost: Cost) -> Budget:
-    """Return what is left of a budget."""
-    return Budget(budget.lc - cost.lc, budget.ebr - cost.ebr, budget.dsp - cost.dsp, budget.spram - cost.spram)
 
 
 def assemble(

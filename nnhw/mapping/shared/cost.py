@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.shared import ArrayConfig
@@ -21,6 +22,8 @@ FINISH_LC = 145
 """Rounding, clamping and shifting of one requantizer."""
 BLOCK_FINISH_LC, CODE_BIT_LC = 15, 12
 """The same behind a DSP block: in all, and for each bit of a code; 54 with 4 bits and three shifts, 72 with four."""
+FLIP_FLOPS = 1.0
+"""Flip-flops for each logic cell, where they are counted apart."""
 STEPS_LC = 5
 """What counts the steps that a sum has reached."""
 
@@ -32,7 +35,8 @@ def array_cost(array: ArrayConfig, family: Family, spram: bool) -> Cost:
     ----------
     spram: the memory is in large RAM.
     """
-    return _lanes(array, family) + _block_rams(array, family, spram) + _sequencing(array, family)
+    total = _lanes(array, family) + _block_rams(array, family, spram) + _sequencing(array, family)
+    return replace(total, ff=0.0 if family.flip_flop_packs else FLIP_FLOPS * total.lc)
 
 
 def _lanes(array: ArrayConfig, family: Family) -> Cost:

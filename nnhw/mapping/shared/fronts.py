@@ -56,16 +56,16 @@ class Fronts:
                     break
                 # With fewer block RAMs it takes more logic.
                 front = self._at(step, left.dsp, ebr) if ebr > 0 else None
-                if front is not None and self.cost(front).lc <= left.lc:
+                if front is not None and left.has_logic(self.cost(front)):
                     yield front
 
     def _small(self, step: int, left: Budget) -> Accelerator | None:
         """Return the mapping for `GRID**step` cycles with all block RAMs, or None if its logic does not fit."""
         front = self._at(step, self.budget.dsp, self.budget.ebr)
         # With fewer DSP blocks it takes more logic.
-        if front is not None and self.cost(front).lc <= left.lc and self.cost(front).dsp > left.dsp:
+        if front is not None and left.has_logic(self.cost(front)) and self.cost(front).dsp > left.dsp:
             front = self._at(step, left.dsp, self.budget.ebr)
-        return front if front is not None and self.cost(front).lc <= left.lc else None
+        return front if front is not None and left.has_logic(self.cost(front)) else None
 
     def cost(self, front: Accelerator) -> Cost:
         """Return what a mapping takes."""
@@ -75,7 +75,7 @@ class Fronts:
         """Return the smallest mapping that takes no more than `GRID**step` cycles, with so many DSP blocks and RAMs."""
         key = step, dsp, ebr
         if key not in self._made:
-            budget, interval = Budget(self.budget.lc, ebr, dsp, 0), int(GRID**step)
+            budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(GRID**step)
             try:
                 made = map_body(self.body, self.board, budget, family=self.lavish, target_interval=interval)
                 self._made[key] = made

@@ -242,9 +242,8 @@ def _small_first(
 def _left(budget: Budget, cost: Cost, beat_bits: int) -> Budget | None:
     """Return what a shared engine leaves, and what brings beats together and keeps them; None: too little."""
     joining = 3 * beat_bits + QUEUE_LC if beat_bits else 0
-    if not cost_fits(cost + Cost(joining), budget):
-        return None
-    return Budget(budget.lc - cost.lc - joining, budget.ebr - cost.ebr, budget.dsp - cost.dsp, 0)
+    taken = cost + Cost(joining, ff=joining)
+    return replace(budget.without(taken), spram=0) if cost_fits(taken, budget) else None
 
 
 def _joined(front: Accelerator, lanes: int, left: Budget, family: Family) -> tuple[Stage, ...]:

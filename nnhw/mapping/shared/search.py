@@ -265,8 +265,7 @@ def _estimate(network: Network, array: ArrayConfig) -> tuple[int, int]:
 
 
 def cost_fits(cost: Cost, budget: Budget) -> bool:
-    within = cost.lc <= budget.lc and cost.ebr <= budget.ebr
-    return within and cost.dsp <= budget.dsp and cost.spram <= budget.spram
+    return not budget.excess(cost)
 
 
 def _too_small(reasons: list[tuple[Cost, ArrayConfig]], budget: Budget) -> str:
