@@ -39,21 +39,26 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
     ------
     MappingError: it does not fit, or not at the rate asked for.
     """
+    family = FAMILIES[board.family]
+    mapped = _map_at_rate(body, board, available(board), family, options)
+    accelerator = mapped.accelerator
+    facts = {"resources": estimate(accelerator, family, board.resources.spram > 0), "board": dataclasses.asdict(board)}
+    return mapped, facts | {"style": {"name": mapped.style, "why": mapped.why, "memory": memory_map(mapped)}}
+
+
+def available(board: Board) -> Budget:
+    """Return what a board leaves to engines beside the link."""
     link, family = LINK_COST[board.family], FAMILIES[board.family]
-    available = Budget(
+    return Budget(
         lc=board.resources.lc * family.usable - link.lc,
         ebr=board.resources.ebr - link.ebr - SPARE_EBR[board.family],
         dsp=board.resources.dsp,
         spram=board.resources.spram,
         ff=board.resources.ff * family.usable_ff - link.ff if board.resources.ff else inf,
     )
-    mapped = _map_at_rate(body, board, available, family, options)
-    accelerator = mapped.accelerator
-    facts = {"resources": estimate(accelerator, family, board.resources.spram > 0), "board": dataclasses.asdict(board)}
-    return mapped, facts | {"style": {"name": mapped.style, "why": mapped.why, "memory": memory_map(mapped)}}
 
 
-def _map_at_rate(body: Graph, board: Board, available: Budget, family: Family, options: Options) -> Mapped:
+def _map_at_rate(body: Graph, board: Board, budget: Budget, family: Family, options: Options) -> Mapped:
     """Return the mapping that reaches the rate asked for, or where none was, the fastest.
 
     Raises
@@ -63,10 +68,10 @@ def _map_at_rate(body: Graph, board: Board, available: Budget, family: Family, o
     interval = target_interval(board, options)
     if interval is not None:
         with suppress(MappingError):  # at this rate; the fastest may fit all the same
-            mapped = map_in_style(body, board, available, family, options, interval)
+            mapped = map_in_style(body, board, budget, family, options, interval)
             if mapped.interval <= interval:
                 return mapped
-    fastest = map_in_style(body, board, available, family, options, None)
+    fastest = map_in_style(body, board, budget, family, options, None)
     if interval is not None and fastest.interval > interval:
         raise MappingError(_too_slow(fastest.accelerator, board, options))
     return fastest

@@ -88,13 +88,17 @@ def _shared(
     most: int | None = None,
     reusable: bool = False,
 ) -> Mapped:
-    reserved = board.resources.lc * (family.usable - family.usable_shared)
-    left = replace(budget, lc=budget.lc - PROGRAM_LC - reserved, ff=budget.ff - PROGRAM_LC)
-    found = map_shared(body, board.name, left, family, most, reusable)
+    found = map_shared(body, board.name, left_to_shared(board, budget, family), family, most, reusable)
     best, *others = found
     slower = "; ".join(f"{mapping.title}: {mapping.cycles:,}" for mapping in others)
     way = f"{best.title}: {best.cycles:,} cycles a frame{f' ({slower})' if slower else ''}"
     return Mapped(best.accelerator, "shared", f"{why}; {way}" if why else way, best.programs)
+
+
+def left_to_shared(board: Board, budget: Budget, family: Family) -> Budget:
+    """Return what of a board's budget shared engines may take."""
+    reserved = board.resources.lc * (family.usable - family.usable_shared)
+    return replace(budget, lc=budget.lc - PROGRAM_LC - reserved, ff=budget.ff - PROGRAM_LC)
 
 
 def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: MappingError) -> Mapped:

@@ -34,6 +34,8 @@ not run."""
 PAYS = 0.75
 """Cycles of the shared engine without layers behind it, of those with them, at which engines for these are tried: as
 they take room from it, less saves nothing."""
+CHAIN_PAYS = 0.95
+"""Cycles of shared engines in a row, of those with one, at which they are worth the logic."""
 MOST_BEAT, MOST_BEAT_ROOMY = 4, 32
 """Elements that come in a beat from layers in front."""
 LEAST_SHARED = 0.67
@@ -181,9 +183,9 @@ class _Ways:
 
     def try_chain(self) -> None:
         """Map the network on several shared engines in a row, if that is faster than all that was found."""
-        least = min((mapping.cycles for mapping in self.found), default=self.most)
+        most = int(CHAIN_PAYS * min(mapping.cycles for mapping in self.found)) if self.found else self.most
         try:
-            chain = choose_chain(self.body, self.budget, self.family, least)
+            chain = choose_chain(self.body, self.budget, self.family, most)
         except MappingError as error:
             self.refused.append(error)
             return

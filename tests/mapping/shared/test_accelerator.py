@@ -23,8 +23,8 @@ ROOMY = Budget(lc=70_000, ebr=200, dsp=156)
 
 def test_layers_stand_in_front_of_a_large_array_where_that_is_faster() -> None:
     body = NETWORKS["residual"](0)
-    mapping = map_shared(body, "ulx3s_85f", ROOMY, ECP5)[0]
-    accelerator, compiled = mapping.accelerator, mapping.compiled
+    mapping = next(mapping for mapping in map_shared(body, "ulx3s_85f", ROOMY, ECP5) if len(mapping.programs) == 1)
+    accelerator, (compiled,) = mapping.accelerator, mapping.programs
     array, whole = compiled.config.array, network_of(body)
     assert array.products >= 100
     assert len(accelerator.stages) > 1
@@ -35,8 +35,8 @@ def test_layers_stand_in_front_of_a_large_array_where_that_is_faster() -> None:
 
 def test_a_network_whose_first_layers_are_most_of_it_has_none_in_front() -> None:
     body = NETWORKS["depthwise"](0)
-    mapping = map_shared(body, "ulx3s_85f", ROOMY, ECP5)[0]
-    accelerator, compiled = mapping.accelerator, mapping.compiled
+    mapping = next(mapping for mapping in map_shared(body, "ulx3s_85f", ROOMY, ECP5) if len(mapping.programs) == 1)
+    accelerator, (compiled,) = mapping.accelerator, mapping.programs
     assert len(accelerator.stages) == 1
     check_program(body, compiled)
 
@@ -59,3 +59,16 @@ def test_engines_in_front_that_do_not_fit_beside_an_array_give_way_to_others(mon
     assert pair is not None
     assert len(tried) == 2
     assert pair.front is tried[1]
+
+
+def test_engines_stand_in_a_row_only_where_that_is_faster() -> None:
+    found = {name: map_shared(NETWORKS[name](0), "ulx3s_85f", ROOMY, ECP5) for name in ("depthwise", "wide")}
+    assert {name: [len(mapping.programs) for mapping in mappings] for name, mappings in found.items()} == {
+        "depthwise": [3, 1],
+        "wide": [1, 1],
+    }
+    first, second = found["depthwise"]
+    assert first.cycles <= second.cycles
+    assert first.title == "3 shared engines in a row, with 1, 4 and 1 layers"
+    slowest = max(compiled.cycles for compiled in first.programs)
+    assert slowest <= first.cycles == first.accelerator.schedule.interval_cycles
