@@ -234,7 +234,7 @@ def _remarks(report: Report) -> Iterator[str]:
     """Yield what the tables leave to be said."""
     accuracy, exact, style = report["model"]["accuracy"], report["exactness"], report["style"]
     if style:
-        what = "One engine runs all layers that share it" if style["name"] == "shared" else "Each layer has an engine"
+        what = "Layers share an engine" if style["name"] == "shared" else "Each layer has an engine"
         yield f"{what}: {style['why']}."
     if accuracy:
         yield (
