@@ -101,6 +101,13 @@ FORMATS: dict[str, Format] = {
     "W8A4": Format(_unsigned(4), _signed(8)),
     "W8A8": Format(_signed(8), _signed(8), (200, 232)),
 }
+for _weight in range(1, 9):
+    for _activation in range(1, 9):
+        # Those of networks behind a ReLU, where no other design has a figure.
+        _found = Format(
+            BIPOLAR if _activation == 1 else _unsigned(_activation), BIPOLAR if _weight == 1 else _signed(_weight)
+        )
+        FORMATS.setdefault(f"W{_weight}A{_activation}", _found)
 
 
 class Cell(wiring.Component):
