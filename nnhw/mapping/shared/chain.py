@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from nnhw.engines.shared import ArrayConfig
@@ -14,7 +14,6 @@ from nnhw.mapping.family import Family
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import compile_network, network_of
-from nnhw.mapping.shared.network import Network
 from nnhw.mapping.shared.partition import is_cut
 from nnhw.mapping.shared.search import Choice, cost_fits, with_blocks
 from nnhw.mapping.shared.segments import Arrays, Option, Segment, frontier, segment_of
@@ -82,14 +81,7 @@ class _Way:
 
 
 def choose_chain(
-    body: Graph,
-    budget: Budget,
-    family: Family,
-    most: int | None = None,
-    engines: int = MOST_ENGINES,
-    *,
-    loaded: bool = True,
-    i_lanes: int = 1,
+    body: Graph, budget: Budget, family: Family, most: int | None = None, engines: int = MOST_ENGINES
 ) -> Chain | None:
     """Return the fastest chain of two shared engines or more that fits a budget, or None.
 
@@ -97,25 +89,20 @@ def choose_chain(
     ----------
     most: cycles a frame from which on nobody wants it; None: there is no such limit.
     engines: how many there are at most.
-    loaded: the network's input comes over the link; else from layers in front.
-    i_lanes: elements of a beat of it.
 
     Raises
     ------
     MappingError: there are layers that no shared engine runs.
     """
-    network = replace(network_of(body), loaded=loaded)
-    return _Search(body, network, budget, family, engines, i_lanes).best(most)
+    return _Search(body, budget, family, engines).best(most)
 
 
 class _Search:
     """Seeks a chain; see `choose_chain`."""
 
-    def __init__(
-        self, body: Graph, network: Network, budget: Budget, family: Family, engines: int, i_lanes: int
-    ) -> None:
-        self.body, self.network, self.budget, self.family = body, network, budget, family
-        self.engines, self.i_lanes, self.layers = engines, i_lanes, read_layers(body)
+    def __init__(self, body: Graph, budget: Budget, family: Family, engines: int) -> None:
+        self.body, self.network, self.budget, self.family = body, network_of(body), budget, family
+        self.engines, self.layers = engines, read_layers(body)
         self.arrays = Arrays(budget, family)
         nodes = {task.node for task in self.network.tasks}
         count = len(self.layers)
@@ -230,7 +217,7 @@ class _Search:
         """Return the layers between two places."""
         if (first, end) not in self._segments:
             network = segment_of(self.network, self.layers, first, end)
-            self._segments[first, end] = Segment(first, end, network, self.arrays, 1 if first else self.i_lanes)
+            self._segments[first, end] = Segment(first, end, network, self.arrays)
         return self._segments[first, end]
 
     def _part(self, segment: Segment, array: ArrayConfig) -> Part:

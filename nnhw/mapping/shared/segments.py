@@ -154,11 +154,10 @@ class Segment:
     ----------
     first, end: of the layers.
     network: of these alone.
-    i_lanes: elements of a beat of input.
     """
 
-    def __init__(self, first: int, end: int, network: Network, arrays: Arrays, i_lanes: int = 1) -> None:
-        self.first, self.end, self.network, self.i_lanes, self._arrays = first, end, network, i_lanes, arrays
+    def __init__(self, first: int, end: int, network: Network, arrays: Arrays) -> None:
+        self.first, self.end, self.network, self._arrays = first, end, network, arrays
         self._timed: list[_Timed] = []
         self._costed: dict[ArrayConfig, Option | None] = {}
         self._live: dict[int, int] = {}
@@ -168,7 +167,7 @@ class Segment:
     def transfers(self) -> int:
         """Cycles of input and output, about."""
         inside, outside = (self.network.values.get(name) for name in (self.network.source, self.network.output))
-        beats = prod(inside.shape) // self.i_lanes if inside is not None else 0
+        beats = prod(inside.shape) if inside is not None else 0
         return beats + (prod(outside.shape) if outside is not None else 0)
 
     def within(self, interval: int) -> list[Option]:
@@ -232,7 +231,7 @@ class Segment:
         """Return about what an array takes; without streamed weights, it has another shape. Raises: MappingError."""
         works = self._arrays.works(self.network, shape, array)
         rows = max(work.rows for work in works)
-        own = [with_rows(with_own(array, one, self.i_lanes), rows, self._arrays.family) for one in self._widths]
+        own = [with_rows(with_own(array, one), rows, self._arrays.family) for one in self._widths]
         if not own:
             raise MappingError("no array runs these layers")
         heads = sum(work.tiles * _head_words(own[0], work.lined) for work in works)
@@ -294,7 +293,7 @@ def segment_of(network: Network, layers: Sequence[Layer], first: int, end: int) 
         tuple(task for task in network.tasks if task.node in nodes),
         tuple(layer for layer in network.concats if layer.node in nodes),
         values,
-        loaded=not first and network.loaded,
+        loaded=not first,
     )
 
 

@@ -143,16 +143,6 @@ def test_engines_share_the_large_rams() -> None:
     assert sum(array.word_bits for array in arrays) <= 16 * UP5K.spram
 
 
-def test_input_from_layers_in_front_comes_in_wide_beats() -> None:
-    body = deep()
-    chain = choose_chain(body, LARGE, ECP5, engines=2, loaded=False, i_lanes=4)
-    assert chain is not None
-    first, *others = (part.choice.compiled for part in chain.parts)
-    assert first.config.array.i_lanes == 4
-    assert not first.network.loaded
-    assert all(other.config.array.i_lanes == 1 for other in others)
-
-
 def test_frontier_keeps_what_takes_less_of_something() -> None:
     costs = [Cost(10, 3), Cost(8, 5), Cost(9, 5), Cost(8, 6), Cost(12, 3), Cost(12, 2), Cost(20, 9, spram=0)]
     assert frontier(costs) == [1, 0, 5]
