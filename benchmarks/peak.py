@@ -23,6 +23,7 @@ from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.pll import PllSettings, reachable_clocks
 from nnhw.hdl.top import make_top
 from nnhw.ir.types import BIPOLAR
+from nnhw.mapping.family import FAMILIES, Family
 
 WORDS = 16
 """Words of each lane's weights, as many as a LUT4 holds for a bit."""
@@ -55,8 +56,8 @@ class Peak:
     seeds: int = 2
     by_default: bool = True
 
-    def config(self) -> MatmulConfig:
-        """Return the engine, with seeded weights and thresholds."""
+    def config(self, family: Family) -> MatmulConfig:
+        """Return the engine: seeded weights and thresholds, registers behind weights where the mapper has them."""
         rng = np.random.default_rng(1)
         inputs = self.simd * WORDS
         weights = 2 * rng.integers(0, 2, (self.pe, inputs)) - 1
@@ -66,6 +67,7 @@ class Peak:
             *(self.pe, self.simd, self.hop, self.drain, weights, BIPOLAR, BIPOLAR, thresholds),
             vectors=1,
             logic_pe=self.pe - self.block_pe,
+            registered=family.slow_block_ram,
         )
 
 
@@ -136,7 +138,7 @@ def measure(board: Board, peak: Peak) -> dict[str, Any]:
     products: a cycle; `port_products`: those whose weights come from block RAM. `weight_words`: of each lane.
     `fmax_hz`: of the best seed; `seeds`: of each. `slowest_path`: of the best. `aim`: what a bare array reached.
     """
-    config, placements = peak.config(), list(place(board, peak))
+    config, placements = peak.config(FAMILIES[board.family]), list(place(board, peak))
     best = max(placements, key=lambda placement: placement.fmax_hz)
     products = config.pe * config.simd
     taken = best.resources
@@ -163,7 +165,7 @@ def place(board: Board, peak: Peak) -> list[Placement]:
     """Return a placement for each seed, made for the first clock of the PLL that is not below the aim."""
     clocks = sorted(reachable_clocks(board), key=lambda settings: settings.output_hz)
     settings: PllSettings = next((one for one in clocks if one.output_hz >= peak.aim[1]), clocks[-1])
-    design = make_top(lambda clock_hz: Harness(peak.config()), board, settings)
+    design = make_top(lambda clock_hz: Harness(peak.config(FAMILIES[board.family])), board, settings)
     cache = Cache.default()
     with tempfile.TemporaryDirectory() as scratch:
         netlist = synthesize(design.rtlil, board, Path(scratch), cache=cache)

@@ -10,6 +10,7 @@ from amaranth.sim import Simulator
 from benchmarks import peak
 from nnhw.boards import load_board
 from nnhw.errors import InputError
+from nnhw.mapping.family import FAMILIES, ICE40
 
 PORT_BITS = {"ice40": 16, "ecp5": 36}
 
@@ -17,14 +18,14 @@ PORT_BITS = {"ice40": 16, "ecp5": 36}
 @pytest.mark.parametrize("name", peak.PEAKS)
 def test_peak_engine_reaches_its_aim_within_the_ports_of_the_block_rams(name: str) -> None:
     one, board = peak.PEAKS[name], load_board(name)
-    config = one.config()
+    config = one.config(FAMILIES[board.family])
     assert config.pe * config.simd >= one.aim[0]
     assert config.folds * config.steps == peak.WORDS
     assert 0 <= board.resources.ebr * PORT_BITS[board.family] - one.block_pe * one.simd < 2 * one.simd
 
 
 def test_harness_folds_codes_that_change() -> None:
-    harness = peak.Harness(peak.Peak(4, 8, 2, 2, 2, (1, 1)).config())
+    harness = peak.Harness(peak.Peak(4, 8, 2, 2, 2, (1, 1)).config(ICE40))
     seen: list[int] = []
 
     async def bench(ctx: Any) -> None:
