@@ -74,7 +74,7 @@ class Peak:
 PEAKS: dict[str, Peak] = {
     "icebreaker": Peak(32, 32, 8, 4, 15, (1000, 70_000_000)),
     "ice40_hx8k_b_evn": Peak(45, 32, 9, 9, 16, (1400, 170_000_000)),
-    "ulx3s_25f": Peak(56, 64, 7, 7, 30, (3400, 115_000_000), seeds=1),
+    "ulx3s_25f": Peak(72, 64, 9, 9, 30, (3400, 115_000_000), seeds=1),
     "ulx3s_85f": Peak(112, 128, 14, 14, 58, (13_800, 100_000_000), seeds=1, by_default=False),
 }
 

@@ -68,7 +68,7 @@ CASES: dict[str, Case] = {
     "tfc_w1a1": Case("icebreaker", frames=32),
     "ai8x_mnist": Case("ulx3s_25f", frames=2, seeds=2),
     "ds_cnn_w4a4": Case("ulx3s_25f", frames=3, seeds=2),
-    "ds_cnn_w8a8": Case("ulx3s_25f", frames=2, seeds=2),
+    "ds_cnn_w8a8": Case("ulx3s_25f", frames=2, seeds=2, clock_hz=90e6),
     "sensor_cnn1d": Case("ulx3s_25f", seeds=2),
     "ecg_autoencoder": Case("icebreaker", frames=16),
     "resnet8_w2a2": Case("ulx3s_85f", frames=2, placed=False),

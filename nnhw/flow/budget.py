@@ -43,7 +43,7 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
     mapped = _map_at_rate(body, board, available(board), family, options)
     accelerator = mapped.accelerator
     facts = {"resources": estimate(accelerator, family, board.resources.spram > 0), "board": dataclasses.asdict(board)}
-    return mapped, facts | {"style": {"name": mapped.style, "why": mapped.why, "memory": memory_map(mapped)}}
+    return mapped, facts | {"style": style_of(mapped)}
 
 
 def available(board: Board) -> Budget:
@@ -75,6 +75,12 @@ def _map_at_rate(body: Graph, board: Board, budget: Budget, family: Family, opti
     if interval is not None and fastest.interval > interval:
         raise MappingError(_too_slow(fastest.accelerator, board, options))
     return fastest
+
+
+def style_of(mapped: Mapped) -> dict[str, Any]:
+    """Return what the report says of the style: what it is, why, the memory map, and which layers take turns."""
+    turns = [fusion.title(compiled.network) for compiled in mapped.compiled for fusion in compiled.fusions]
+    return {"name": mapped.style, "why": mapped.why, "memory": memory_map(mapped), "turns": turns}
 
 
 def memory_map(mapped: Mapped) -> list[dict[str, Any]] | None:

@@ -164,6 +164,8 @@ def _memory(report: Report) -> Table:
     table = _table("Memory of the shared engine", "what", "from word", "words", "written by", "read until")
     for engine, row in _by_engine(table, rows):
         table.add_row(f"{engine}{row['name']}", _count(row["first"]), _count(row["words"]), row["from"], row["until"])
+    if turns := report["style"].get("turns"):
+        table.caption = "To fit the memory, " + "; ".join(turns)
     return table
 
 

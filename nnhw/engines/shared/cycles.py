@@ -48,6 +48,14 @@ def tail_cycles(array: ArrayConfig) -> int:
     return finish_latency(array) + array.drain_cycles - 1 + requantizer_latency(array) + 1 + array.parts
 
 
+def fixed_cycles(array: ArrayConfig) -> int:
+    """Return the cycles of a `Compute` whose words have come and whose positions are done: latencies.
+
+    Where positions have no gap, there is one idle cycle more.
+    """
+    return FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(array)
+
+
 @dataclass(frozen=True)
 class RecordCycles:
     """Cycles of one record, without waiting for input or output.

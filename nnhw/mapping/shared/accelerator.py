@@ -17,7 +17,8 @@ from nnhw.mapping.family import Family
 from nnhw.mapping.schedule import Network
 from nnhw.mapping.shared.behind import Behind, map_behind
 from nnhw.mapping.shared.chain import choose_chain
-from nnhw.mapping.shared.compile import Compiled, compile_body, network_of
+from nnhw.mapping.shared.compile import Compiled, network_of
+from nnhw.mapping.shared.fitting import compile_body
 from nnhw.mapping.shared.fronts import Fronts
 from nnhw.mapping.shared.network import Network as Tasks
 from nnhw.mapping.shared.pairs import ROOMY_LC, Pairing

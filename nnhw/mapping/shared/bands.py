@@ -55,29 +55,38 @@ def banded(fill: Fill, tilers: Sequence[Tiler], bands: Bands, places: Mapping[st
         for number, (tiler, whole) in enumerate(zip(chosen, records, strict=True), 1):
             ready = _rows_ready(tiler.task.window, ready)
             if ready > done[number]:
-                yield from (_rows_of(record, tiler, done[number], ready) for record in whole)
+                yield from (rows_of(record, tiler, (done[number], ready)) for record in whole)
             done[number] = ready
 
 
 def _rows_ready(window: Window, rows: int) -> int:
     """Return the stored rows that can be made of the first rows of a source."""
-    spread = (window.pool[0] - 1) * window.stride[0] + (window.kernel[0] - 1) * window.dilation[0] - window.before[0]
-    ends = (min(row * window.step[0] + spread, window.source[1] - 1) for row in range(window.blocks[0]))
-    return sum(end < rows for end in ends)
+    return sum(window.rows_read(row, row + 1)[1] <= rows for row in range(window.blocks[0]))
 
 
-def _rows_of(record: Compute, tiler: Tiler, first: int, end: int) -> Compute:
-    """Return the part of a record that stores some rows."""
-    window, source = tiler.task.window, tiler.sources[0]
+def rows_of(
+    record: Compute, tiler: Tiler, rows: tuple[int, int], origins: tuple[int, int] = (0, 0), done: int = 0
+) -> Compute:
+    """Return the part of a record that stores some rows.
+
+    Parameters
+    ----------
+    rows: the first, and the end.
+    origins: the rows of source and target that lie where their storages begin.
+    done: rows that were stored before: products that make them again do not count.
+    """
+    window, source, target, (first, end) = tiler.task.window, tiler.sources[0], tiler.target, rows
+    assert target is not None
     height, width = window.blocks
+    fresh = max(first, done)
     down = first * window.step[0]
-    *inner, rows = record.loops
+    *inner, outer = record.loops
     return replace(
         record,
-        start=record.start + down * window.source[2] * source.step,
+        start=record.start + (down - origins[0]) * window.source[2] * source.step,
         row=record.row + down,
-        loops=(*inner, replace(rows, count=end - first)),
-        target=record.target + first * width * record.target_step,
+        loops=(*inner, replace(outer, count=end - first)),
+        target=record.target + (first - origins[1]) * width * record.target_step,
         first_pixel=first * width,
-        products=record.products * end // height - record.products * first // height,
+        products=record.products * end // height - record.products * fresh // height,
     )

@@ -15,10 +15,11 @@ from nnhw.ir import Graph
 from nnhw.mapping.layers import as_map
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.bands import Bands, banded, most_tasks
+from nnhw.mapping.shared.fusion import Fusion, fused, fused_cycles, lay_out_fused
 from nnhw.mapping.shared.memory import Plan, memory_map, plan_memory, too_large
 from nnhw.mapping.shared.network import Network, read_network
 from nnhw.mapping.shared.tasks import STREAMING
-from nnhw.mapping.shared.tensors import Tensor, lay_out
+from nnhw.mapping.shared.tensors import Tensor
 from nnhw.mapping.shared.tiles import Tiler
 
 WHOLE = Bands()
@@ -31,6 +32,7 @@ class Compiled:
     Parameters
     ----------
     network: tasks and values.
+    fusions: tasks that take turns.
     config: array and records.
     tensors: how each value lies in memory.
     plan: of the memory behind the program.
@@ -42,6 +44,7 @@ class Compiled:
     tensors: dict[str, Tensor] = field(repr=False)
     plan: Plan
     offsets: np.ndarray | None = field(repr=False)
+    fusions: tuple[Fusion, ...] = ()
 
     @property
     def cycles(self) -> int:
@@ -65,13 +68,9 @@ class Compiled:
 
     @property
     def memory_map(self) -> str:
-        """For people: what lies where in memory, and from which layer to which."""
-        return memory_map(self.network, self.plan, self.program_words, self.config.array)
-
-
-def compile_body(body: Graph, array: ArrayConfig) -> Compiled:
-    """Return an integer graph as a program. Raises: MappingError."""
-    return compile_network(network_of(body), array)
+        """For people: what lies where in memory, from which layer to which, and which layers take turns."""
+        table = memory_map(self.network, self.tensors, self.plan, self.program_words, self.config.array)
+        return "\n".join([table, *(fusion.title(self.network) for fusion in self.fusions)])
 
 
 def network_of(body: Graph) -> Network:
@@ -92,46 +91,59 @@ def network_of(body: Graph) -> Network:
     return read_network(layers, (source.name, shape, source.type.int_dtype), layers[-1].node)
 
 
-def compile_network(network: Network, array: ArrayConfig, bands: Bands = WHOLE) -> Compiled:
+def compile_network(
+    network: Network, array: ArrayConfig, bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
+) -> Compiled:
     """Return a network as a program.
 
     Parameters
     ----------
-    bands: how it begins.
+    bands: how it begins, with fewer tasks where others take turns.
+    fusions: tasks that take turns, apart from each other and in their order.
 
     Raises
     ------
     MappingError: it exceeds a limit of the array: which, by how much, and what helps.
     """
-    tensors = lay_out(network, array)
-    tilers = _tilers(network, tensors, array)
-    bands = replace(bands, tasks=min(bands.tasks, most_tasks(tilers, network.source)))
-    plan = plan_memory(network, tensors, tilers, bands.tasks)
-    words = _program_words(network, tensors, tilers, bands)
+    tensors = lay_out_fused(network, array, fusions)
+    tilers = tilers_of(network, tensors, array)
+    most = min([most_tasks(tilers, network.source), *(fusion.first for fusion in fusions)])
+    bands = replace(bands, tasks=min(bands.tasks, most))
+    plan = plan_memory(network, tensors, tilers, bands.tasks, fusions)
+    words = program_words(network, tilers, bands, fusions)
     if words + plan.words > array.words:
         raise too_large(plan, words, array)
     places = {name: words + place for name, place in plan.places.items()}
-    config = SharedConfig(array, _records(network, tensors, tilers, bands, places))
+    config = SharedConfig(array, _records(network, tensors, tilers, bands, fusions, places))
     assert len(config.words) == words
     last = tilers[-1]
     offsets = np.broadcast_to(last.offset, last.task.channels) if last.target is None else None
-    return Compiled(network, config, tensors, plan, offsets)
+    return Compiled(network, config, tensors, plan, offsets, tuple(fusions))
 
 
 def _records(
-    network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], bands: Bands, places: Mapping[str, int]
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    tilers: Sequence[Tiler],
+    bands: Bands,
+    fusions: Sequence[Fusion],
+    places: Mapping[str, int],
 ) -> tuple[Record, ...]:
     """Return the records of a program."""
-    fill = _fill(network, tensors, places, tilers[0].array)
+    fill = _fill(tensors[network.source], network, places, tilers[0].array)
     records: list[Record] = [*banded(fill, tilers, bands, places)] if bands.tasks else [fill]
-    for tiler in tilers[bands.tasks :]:
-        records += tiler.records(places)
+    done = bands.tasks
+    for fusion in fusions:
+        records += [record for tiler in tilers[done : fusion.first] for record in tiler.records(places)]
+        records += fused(fusion, tilers, places)
+        done = fusion.end
+    records += [record for tiler in tilers[done:] for record in tiler.records(places)]
     if network.output in tensors:
         records.append(_emit(network, tensors, places))
     return tuple(records)
 
 
-def _tilers(network: Network, tensors: Mapping[str, Tensor], array: ArrayConfig) -> tuple[Tiler, ...]:
+def tilers_of(network: Network, tensors: Mapping[str, Tensor], array: ArrayConfig) -> tuple[Tiler, ...]:
     """Return what makes the records of each task. Raises: MappingError, all at once."""
     problems: list[MappingError] = []
     found: list[Tiler] = []
@@ -144,19 +156,23 @@ def _tilers(network: Network, tensors: Mapping[str, Tensor], array: ArrayConfig)
     return tuple(found)
 
 
-def _program_words(network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], bands: Bands) -> int:
+def program_words(
+    network: Network, tilers: Sequence[Tiler], bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
+) -> int:
     """Return the words of a program: descriptors, constants, weights."""
     words, head = [sum(map(tiler.record_words, tiler.tiles)) for tiler in tilers], descriptor_words(tilers[0].array)
     end = head * (network.output in network.values)
+    for fusion in fusions:
+        words[fusion.first : fusion.end] = [0] * (fusion.end - fusion.first)
+        end += fused_cycles(fusion, tilers)[1]
     if not bands.tasks:
         return head + sum(words) + end
-    nowhere = dict.fromkeys(tensors, 0)
-    start = banded(_fill(network, tensors, nowhere, tilers[0].array), tilers, bands, nowhere)
+    (source,), nowhere = tilers[0].sources, dict.fromkeys(network.values, 0)
+    start = banded(_fill(source, network, nowhere, tilers[0].array), tilers, bands, nowhere)
     return sum(record_words(record, tilers[0].array) for record in start) + sum(words[bands.tasks :]) + end
 
 
-def _fill(network: Network, tensors: Mapping[str, Tensor], places: Mapping[str, int], array: ArrayConfig) -> Fill:
-    tensor = tensors[network.source]
+def _fill(tensor: Tensor, network: Network, places: Mapping[str, int], array: ArrayConfig) -> Fill:
     channels = tensor.value.shape[0]
     # Codes without sign come as they are; what else is not stored as it is has been shifted by the host.
     unsigned = tensor.zero == 1 << (array.activation_bits - 1)

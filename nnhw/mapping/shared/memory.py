@@ -10,6 +10,7 @@ import numpy as np
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
+from nnhw.mapping.shared.fusion import Fusion, band_reads, band_writes
 from nnhw.mapping.shared.network import Network
 from nnhw.mapping.shared.tasks import STREAMING
 from nnhw.mapping.shared.tensors import Tensor
@@ -57,15 +58,22 @@ class Plan:
         return sum(life.words for life in self.lives if life.born <= task <= life.dies)
 
 
-def plan_memory(network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], turns: int = 0) -> Plan:
+def plan_memory(
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    tilers: Sequence[Tiler],
+    turns: int = 0,
+    fusions: Sequence[Fusion] = (),
+) -> Plan:
     """Return places for all values, with a peak as small as a beam search finds.
 
     Parameters
     ----------
     turns: of the first tasks, that take turns with each other and with the input.
+    fusions: tasks that take turns with each other.
     """
-    lives = find_lives(network, tensors, tilers, turns)
-    search = _Search(lives, tensors, tilers)
+    lives = find_lives(network, tensors, tilers, turns, fusions)
+    search = _Search(lives, tilers, fusions)
     places = search.run()
     first = min(places.values())
     words = max(places[life.name] + life.words for life in lives) - first
@@ -73,7 +81,11 @@ def plan_memory(network: Network, tensors: Mapping[str, Tensor], tilers: Sequenc
 
 
 def find_lives(
-    network: Network, tensors: Mapping[str, Tensor], tilers: Sequence[Tiler], turns: int = 0
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    tilers: Sequence[Tiler],
+    turns: int = 0,
+    fusions: Sequence[Fusion] = (),
 ) -> tuple[Life, ...]:
     """Return how long each storage is needed, in the order in which they begin; see `plan_memory`."""
     born, dies, spill = {network.source: -1}, {network.source: 0}, dict.fromkeys(tensors, 0)
@@ -89,6 +101,13 @@ def find_lives(
     for name, begin in born.items():
         if begin < turns:
             born[name], dies[name] = -1, max(dies[name], turns - 1)
+    for fusion in fusions:
+        chosen = tilers[fusion.first : fusion.end]
+        for tiler in chosen:
+            assert tiler.target is not None
+            (source,), target = tiler.sources, tiler.target
+            dies[source.storage] = max(dies[source.storage], fusion.end - 1)
+            born[target.storage] = min(born[target.storage], fusion.first)
     found = [Life(name, tensors[name].words(tilers[0].array) + spill[name], born[name], dies[name]) for name in born]
     return tuple(sorted(found, key=lambda life: life.born))
 
@@ -96,11 +115,11 @@ def find_lives(
 class _Search:
     """Beam search over the places of storages, in the order of their birth; places are relative to the input's."""
 
-    def __init__(self, lives: Sequence[Life], tensors: Mapping[str, Tensor], tilers: Sequence[Tiler]) -> None:
+    def __init__(self, lives: Sequence[Life], tilers: Sequence[Tiler], fusions: Sequence[Fusion]) -> None:
         self.lives = {life.name: life for life in lives}
         self.order = list(lives)
-        self.tensors = tensors
         self.tilers = tilers
+        self.fusions = {tilers[fusion.end - 1].task.node: fusion for fusion in fusions}
         self.writers = Counter(one.target.storage for one in tilers if one.target is not None)
         self.walks: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
         self.overlaps: dict[tuple[str, str], list[int]] = {}
@@ -145,7 +164,12 @@ class _Search:
 
     def _may_overlap(self, life: Life, other: Life) -> bool:
         """Return whether another storage is read for the last time while this one is written."""
-        return other.dies == life.born and self.writers[life.name] == 1
+        fusion, begin = self.fusions.get(life.name), life.born
+        if fusion is not None:
+            (source,), begin = self.tilers[fusion.first].sources, fusion.end - 1
+            if source.storage != other.name:
+                return False
+        return other.dies == begin and self.writers[life.name] == 1
 
     def _apart(self, life: Life, place: int, other: Life, other_place: int) -> bool:
         """Return whether writing a storage leaves alone what is still to be read of another."""
@@ -163,6 +187,10 @@ class _Search:
         """Return when the words of a storage are read for the last time, and when those of another are written."""
         key = life.name, other.name
         if key not in self.walks:
+            if (fusion := self.fusions.get(life.name)) is not None:
+                own = band_reads(fusion, self.tilers, other.words), band_writes(fusion, self.tilers, life.words)
+                self.walks[key] = own
+                return own
             tiler = self.tilers[life.born]
             sources = [source for source in tiler.sources if source.storage == other.name]
             reads = np.max([last_reads(tiler, source, other.words) for source in sources], axis=0)
@@ -175,12 +203,12 @@ class ProgramTooLarge(MappingError):
 
     Parameters
     ----------
-    words: that it needs.
+    bits: of the memory that it needs.
     """
 
-    def __init__(self, message: str, words: int) -> None:
+    def __init__(self, message: str, bits: int) -> None:
         super().__init__(message)
-        self.words = words
+        self.bits = bits
 
 
 def too_large(plan: Plan, program: int, array: ArrayConfig) -> ProgramTooLarge:
@@ -193,10 +221,15 @@ def too_large(plan: Plan, program: int, array: ArrayConfig) -> ProgramTooLarge:
         f"{program}, values {plan.words} (most at once: {names}); use fewer bits for weights or activations, smaller "
         f"feature maps, a larger board, or {STREAMING}"
     )
-    return ProgramTooLarge(message, need)
+    return ProgramTooLarge(message, need * bits)
 
 
-def memory_map(network: Network, plan: Plan, program: int, array: ArrayConfig) -> str:
+def _kept(tensor: Tensor) -> str:
+    """Return for people how many rows of a value memory holds at once, if not all."""
+    return f", {tensor.rows} rows at once" if tensor.rows < tensor.value.shape[1] else ""
+
+
+def memory_map(network: Network, tensors: Mapping[str, Tensor], plan: Plan, program: int, array: ArrayConfig) -> str:
     """Return for people what lies where, and from which layer to which."""
     names = ["input", *(task.name for task in network.tasks), "output"]
     rows = [("words", "from", "to", "what", "layers")]
@@ -204,7 +237,7 @@ def memory_map(network: Network, plan: Plan, program: int, array: ArrayConfig) -
     for life in plan.lives:
         first = program + plan.places[life.name]
         shape = " x ".join(str(size) for size in network.values[life.name].shape)
-        what = f"{life.name} ({shape})"
+        what = f"{life.name} ({shape}{_kept(tensors[life.name])})"
         layers = f"{names[life.born + 1]} .. {names[life.dies + 1]}"
         rows.append((str(life.words), str(first), str(first + life.words - 1), what, layers))
     used = program + plan.words

@@ -220,8 +220,9 @@ def _banded(pair: Pair, network: Network) -> Pair:
     for bands in BANDS:
         if pair.interval <= WAITS * least:
             break
+        own = pair.compiled
         try:
-            other = replace(pair, compiled=compile_network(network, pair.compiled.config.array, bands))
+            other = replace(pair, compiled=compile_network(network, own.config.array, bands, own.fusions))
         except MappingError:
             continue
         pair = min(pair, other, key=lambda pair: pair.interval)

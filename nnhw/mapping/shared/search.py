@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,14 +11,14 @@ from math import prod
 from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import MOST_SHIFTS, MOST_STEP_BITS, Requantizing
-from nnhw.engines.shared.cycles import FETCH_LATENCY, POINT_CYCLES, tail_cycles
+from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.errors import MappingError
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost
-from nnhw.mapping.shared.bands import Bands
-from nnhw.mapping.shared.compile import WHOLE, Compiled, compile_network
+from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.cost import array_cost
+from nnhw.mapping.shared.fitting import compile_fitting
 from nnhw.mapping.shared.memory import ProgramTooLarge
 from nnhw.mapping.shared.needs import activation_bits, weight_bits, with_rows, with_widths
 from nnhw.mapping.shared.network import Network
@@ -101,7 +102,7 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
         fast = [choice for choice in found if choice.compiled.cycles <= most]
         return min(fast, key=lambda choice: (choice.cost.lc, choice.compiled.cycles))
     if refused:
-        raise min(refused, key=lambda error: error.words)
+        raise min(refused, key=lambda error: error.bits)
     raise MappingError(_too_small(reasons, budget))
 
 
@@ -120,18 +121,38 @@ def least_cost(array: ArrayConfig, budget: Budget, family: Family) -> Cost:
     return array_cost(least, family, budget.spram > 0)
 
 
-def compiled_choice(
-    network: Network, array: ArrayConfig, budget: Budget, family: Family, bands: Bands = WHOLE
-) -> Choice | None:
-    """Return an array with its program; a memory in block RAM as small as it may be, or None if that is too large."""
-    compiled = compile_network(network, array, bands)
+def compiled_choice(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> Choice | None:
+    """Return an array with its program, and a memory in block RAM as small as may be; None without room for any.
+
+    Raises
+    ------
+    ProgramTooLarge: the memory has too little room for the program and the values.
+    """
     if budget.spram:
-        return Choice(compiled, array_cost(array, family, True))
-    unit = family.block_ram_modes[0][0]
+        return Choice(compile_fitting(network, array), array_cost(array, family, True))
+    unit, compiled = family.block_ram_modes[0][0], compile_network(network, array)
+    if not cost_fits(_in_block_ram(compiled, unit, family).cost, budget):
+        most = _most_words(array, unit, budget, family)
+        if not most:
+            return None
+        compiled = compile_fitting(network, replace(array, words=most))
+    return _in_block_ram(compiled, unit, family)
+
+
+def _most_words(array: ArrayConfig, unit: int, budget: Budget, family: Family) -> int:
+    """Return the words of the largest memory in block RAM, a multiple of a unit, with which an array fits; or 0."""
+
+    def is_too_large(count: int) -> bool:
+        return not cost_fits(array_cost(replace(array, words=count * unit), family, False), budget)
+
+    return unit * bisect_left(range(1, array.words // unit + 1), True, key=is_too_large)
+
+
+def _in_block_ram(compiled: Compiled, unit: int, family: Family) -> Choice:
+    """Return a program with a memory in block RAM of no more words than it needs."""
     need = compiled.program_words + compiled.plan.words
-    small = replace(array, words=-(-need // unit) * unit)
-    cost = array_cost(small, family, False)
-    return Choice(compile_network(network, small, bands), cost) if cost_fits(cost, budget) else None
+    small = replace(compiled.config.array, words=-(-need // unit) * unit)
+    return Choice(compile_network(compiled.network, small, fusions=compiled.fusions), array_cost(small, family, False))
 
 
 def by_speed(
@@ -256,10 +277,9 @@ def _estimate(network: Network, array: ArrayConfig) -> tuple[int, int]:
     """
     source = network.values[network.source].shape
     tensors, cycles, rows = lay_out(network, array), prod(source) // array.i_lanes, 0
-    fixed = FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(array)
     for task in network.tasks:
         tiler = Tiler(task, tensors, array)
-        cycles += sum(fixed + tiler.cycles(tile) for tile in tiler.tiles)
+        cycles += sum(fixed_cycles(array) + tiler.cycles(tile) for tile in tiler.tiles)
         rows = max(rows, tiler.rows)
     return cycles, rows
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from nnhw.engines.shared import ArrayConfig
-from nnhw.engines.shared.cycles import FETCH_LATENCY, POINT_CYCLES, tail_cycles
+from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.engines.shared.records import descriptor_words
 from nnhw.errors import MappingError
 from nnhw.mapping.budget import Budget
@@ -235,7 +235,7 @@ class Segment:
         if not own:
             raise MappingError("no array runs these layers")
         heads = sum(work.tiles * _head_words(own[0], work.lined) for work in works)
-        fixed = FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(own[0])
+        fixed = fixed_cycles(own[0])
         cycles = sum(work.cycles + fixed * work.tiles for work in works)
         words = 2 * descriptor_words(array) + sum(work.words for work in works)
         return _Timed(tuple(own), self.transfers + heads + cycles, heads + words)

@@ -63,6 +63,13 @@ class Window:
         sizes = zip(ends, self.before, self.source[1:], strict=True)
         return any(before > 0 or end - before >= size for end, before, size in sizes)
 
+    def rows_read(self, first: int, end: int) -> tuple[int, int]:
+        """Return the first row of the source, and the end of those, that some stored rows are made of."""
+        low = first * self.step[0] - self.before[0]
+        spread = (self.pool[0] - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation[0]
+        high = (end - 1) * self.step[0] - self.before[0] + spread + 1
+        return max(0, low), min(self.source[1], high)
+
     @property
     def is_pixelwise(self) -> bool:
         """Whether each pixel is made of the one in its place."""

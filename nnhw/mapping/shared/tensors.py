@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
@@ -24,6 +26,7 @@ class Tensor:
     first: channel of the storage that is its first.
     step: words from one pixel to the next.
     chunk: words from one word of a pixel to the next: 1, or all pixels where it lies plane by plane.
+    rows: of the feature map, that memory holds at once.
     """
 
     value: Value
@@ -31,7 +34,8 @@ class Tensor:
     storage: str
     first: int
     step: int
-    chunk: int = 1
+    chunk: int
+    rows: int
 
     @property
     def is_planar(self) -> bool:
@@ -50,8 +54,13 @@ class Tensor:
 
     @property
     def pixels(self) -> int:
-        """Pixels of the feature map."""
-        return self.value.shape[1] * self.value.shape[2]
+        """Pixels of the feature map that memory holds at once."""
+        return self.rows * self.value.shape[2]
+
+    def rows_of_words(self, words: np.ndarray) -> np.ndarray:
+        """Return the row in which each word of a storage is; those behind the last count to it."""
+        pixels = words % self.pixels if self.is_planar else words // self.step
+        return np.minimum(pixels // self.value.shape[2], self.rows - 1)
 
     def granule(self, number: int, array: ArrayConfig) -> tuple[int, int]:
         """Return (place in the storage, slice of the word there) where a granule of the first pixel begins."""
@@ -62,8 +71,15 @@ class Tensor:
         )
 
 
-def lay_out(network: Network, array: ArrayConfig) -> dict[str, Tensor]:
+def lay_out(
+    network: Network, array: ArrayConfig, kept: Mapping[str, int] | None = None, pixelwise: Iterable[str] = ()
+) -> dict[str, Tensor]:
     """Return how each value of a network lies in memory.
+
+    Parameters
+    ----------
+    kept: rows of values that memory holds at once; those of others are all.
+    pixelwise: values that lie pixel by pixel in any case.
 
     Raises
     ------
@@ -72,14 +88,16 @@ def lay_out(network: Network, array: ArrayConfig) -> dict[str, Tensor]:
     homes = _homes(network, array)
     outside = {network.source, network.output}
     fixed = {network.output} if network.loaded else outside
-    planar = _planar(network, array, outside | set(homes) | {storage for storage, _ in homes.values()})
+    storages = {storage for storage, _ in homes.values()}
+    planar = _planar(network, array, outside | set(homes) | storages | set(pixelwise))
     tensors = {}
     for name, value in network.values.items():
         storage, first = homes.get(name, (name, 0))
         zero = _zero(name, network.values[storage], array, fixed)
         chunks = array.chunks(network.values[storage].shape[0])
-        layout = (1, value.shape[1] * value.shape[2]) if name in planar else (chunks, 1)
-        tensors[name] = Tensor(value, zero, storage, first, *layout)
+        rows = (kept or {}).get(name, value.shape[1])
+        layout = (1, rows * value.shape[2]) if name in planar else (chunks, 1)
+        tensors[name] = Tensor(value, zero, storage, first, *layout, rows)
     return tensors
 
 
@@ -150,8 +168,3 @@ def _why(layer: ConcatLayer, name: str, channels: int, array: ArrayConfig) -> st
         f"are multiples of {array.lanes} and that no sum and no other concatenation reads; change the number of "
         f"channels, or {STREAMING}"
     )
-
-
-def storages(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors that have words of their own."""
-    return {name: tensor for name, tensor in tensors.items() if tensor.storage == name}

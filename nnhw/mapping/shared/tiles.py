@@ -253,15 +253,22 @@ class Tiler:
         constants = 0 if not self.task.lines else array.lanes // array.constant_lanes * array.constant_words
         return descriptor_words(array) + constants
 
-    def cycles(self, tile: Tile) -> int:
-        """Return the cycles of a tile's positions, and of the words that come before."""
+    def cycles(self, tile: Tile, rows: int | None = None) -> int:
+        """Return the cycles of a tile's positions, and of the words that come before.
+
+        Parameters
+        ----------
+        rows: that are stored; None: all.
+        """
         kernel = self.weights.shape[1:] if self.task.is_sum else self.task.window.kernel
         pool = self.task.window.pool
         words, steps, window = tile.words * kernel[0] * kernel[1], self._steps(tile), pool[0] * pool[1]
         gap = needed_gap(words, steps, window, self.array)
         if self.streams:
             return self._head_words() + gap + stream_cycles(words, steps, self.array)
-        return self.record_words(tile) + (gap + words * steps) * window * self.task.window.pixels * tile.granules
+        height, width = self.task.window.blocks
+        pixels = width * (height if rows is None else rows)
+        return self.record_words(tile) + (gap + words * steps) * window * pixels * tile.granules
 
     def _weights(self, tile: Tile) -> np.ndarray:
         """Return the rows of weights [n, lanes, simd]."""

@@ -30,7 +30,7 @@ def check_program(body: Graph, compiled: Compiled, seed: int = 0) -> None:
     zero = compiled.tensors[compiled.network.source].zero
     shift = 0 if zero == 1 << (compiled.config.array.activation_bits - 1) else zero
     trace = run_program(compiled.config, stream_order(frame)[0] - shift)
-    stored: dict[str, int] = {}
+    stored: dict[str, np.ndarray] = {}
     for one in trace.stored:
         record = compiled.config.records[one.record]
         assert isinstance(record, Compute)
@@ -44,8 +44,9 @@ def check_program(body: Graph, compiled: Compiled, seed: int = 0) -> None:
         codes = codes.reshape(pixels, -1)[:, :count]
         wanted = value[first : first + count, record.first_pixel : record.first_pixel + pixels]
         assert (codes.T + record.zero == wanted).all(), record.layer
-        stored[record.node] = stored.get(record.node, 0) + count * pixels
-    assert all(count == values[name][0].size for name, count in stored.items())
+        done = stored.setdefault(record.node, np.zeros(value.shape, bool))
+        done[first : first + count, record.first_pixel : record.first_pixel + pixels] = True
+    assert all(done.all() for done in stored.values())
     assert (decode_output(compiled, trace.output) == stream_order(output)[0]).all()
     check_order(compiled)
 

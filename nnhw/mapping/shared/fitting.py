@@ -1,0 +1,145 @@
+"""Which tasks take turns so that a network fits the memory of an array: those that take the fewest cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nnhw.engines.shared import ArrayConfig
+from nnhw.ir import Graph
+from nnhw.mapping.shared.compile import Compiled, compile_network, network_of, program_words, tilers_of
+from nnhw.mapping.shared.fusion import Fusion, fusable, fused_cycles, kept_rows, lay_out_fused
+from nnhw.mapping.shared.memory import Plan, ProgramTooLarge, find_lives, plan_memory
+from nnhw.mapping.shared.network import Network
+from nnhw.mapping.shared.tensors import lay_out
+
+COUNTS = (2, 3, 4, 6, 8, 12, 16, 24)
+"""Bands of rows that are tried."""
+LONGEST = 8
+"""Tasks that take turns at most: each computes rows again for all behind it."""
+ROUNDS = 3
+"""Groups of tasks that take turns, at most."""
+PLANS = 60
+"""Memory plans that are made in a round: each takes a beam search."""
+
+Fusions = tuple[Fusion, ...]
+
+
+def compile_body(body: Graph, array: ArrayConfig) -> Compiled:
+    """Return an integer graph as a program; see `compile_fitting`."""
+    return compile_fitting(network_of(body), array)
+
+
+def compile_fitting(network: Network, array: ArrayConfig) -> Compiled:
+    """Return a network as a program, with tasks that take turns where it does not fit the memory otherwise.
+
+    Raises
+    ------
+    ProgramTooLarge: no program that was tried fits.
+    MappingError: the network exceeds another limit of the array.
+    """
+    try:
+        return compile_network(network, array)
+    except ProgramTooLarge:
+        fusions = _Search(network, array).best()
+        if fusions is None:
+            raise
+        return compile_network(network, array, fusions=fusions)
+
+
+class _Search:
+    """Seeks tasks that take turns; see `compile_fitting`."""
+
+    def __init__(self, network: Network, array: ArrayConfig) -> None:
+        self.network, self.array = network, array
+        self.tensors = lay_out(network, array)
+        self.tilers = tilers_of(network, self.tensors, array)
+        self.spans = [span for span in fusable(network, self.tilers) if span[1] - span[0] <= LONGEST]
+        self._turns: dict[Fusion, tuple[int, int]] = {}
+
+    def best(self) -> Fusions | None:
+        """Return groups of tasks with which the program fits, or None.
+
+        With one group, that is the one with the fewest cycles. Where none fits, others join the one that may save most.
+        """
+        begun: Fusions = ()
+        source = self.tensors[self.network.source]
+        if self._program(begun) + source.words(self.array) > self.array.words:
+            return None
+        for _ in range(ROUNDS):
+            tight = self._tight(begun)
+            ways = (ways for ways in self._ways(begun) if any(one.covers(task) for one in ways for task in tight))
+            missing = {fusions: self._missing(fusions) for fusions in ways}
+            fitting = [fusions for fusions, words in missing.items() if not words]
+            for fusions in sorted(fitting, key=self._cycles)[:PLANS]:
+                if self._words(fusions) <= self.array.words:
+                    return fusions
+            if not missing:
+                return None
+            begun = min(missing, key=lambda fusions: (missing[fusions], self._cycles(fusions)))
+        return None
+
+    def _ways(self, begun: Fusions) -> Iterator[Fusions]:
+        """Yield groups with one more."""
+        for first, end in self.spans:
+            if all(end <= other.first or other.end <= first for other in begun):
+                rows = self.tilers[end - 1].task.window.blocks[0]
+                for count in (count for count in COUNTS if count <= rows):
+                    yield tuple(sorted((*begun, Fusion(first, end, count)), key=lambda fusion: fusion.first))
+
+    def _cycles(self, fusions: Fusions) -> int:
+        """Return the cycles that turns add."""
+        return sum(self._added(fusion)[0] for fusion in fusions)
+
+    def _added(self, fusion: Fusion) -> tuple[int, int]:
+        """Return the cycles, and the words of the program, that turns add to what tasks take one after the other."""
+        if fusion not in self._turns:
+            alone = [fused_cycles(Fusion(task, task + 1, 1), self.tilers) for task in range(fusion.first, fusion.end)]
+            cycles, words = fused_cycles(fusion, self.tilers)
+            self._turns[fusion] = cycles - sum(one[0] for one in alone), words - sum(one[1] for one in alone)
+        return self._turns[fusion]
+
+    def _missing(self, fusions: Fusions) -> int:
+        """Return the words that are missing, of all tasks, if results lie over what is read wherever they may."""
+        kept, words, saved = kept_rows(self.network, fusions), dict[str, int](), [0] * (len(self.tilers) + 1)
+        lives = find_lives(self.network, self.tensors, self.tilers, fusions=fusions)
+        for life in lives:
+            rows = self.tensors[life.name].rows
+            words[life.name] = -(-life.words * kept.get(life.name, rows) // rows)
+        last = {life.name: life.dies for life in lives}
+        fused = [(fusion.first, fusion.end) for fusion in fusions]
+        single = [(index, index + 1) for index in range(len(self.tilers))]
+        for first, end in (*single, *fused):
+            target = self.tilers[end - 1].target
+            if target is not None:
+                sources = {source.storage for source in self.tilers[first].sources}
+                done = sum(words[name] for name in sources if last[name] == end - 1)
+                saved[first:end] = [min(done, words[target.storage])] * (end - first)
+        live = [sum(words[life.name] for life in lives if life.born <= task <= life.dies) for task in range(len(saved))]
+        room = self.array.words - self._program(fusions)
+        return sum(max(0, taken - spared - room) for taken, spared in zip(live, saved, strict=True))
+
+    def _program(self, fusions: Fusions) -> int:
+        return program_words(self.network, self.tilers) + sum(self._added(fusion)[1] for fusion in fusions)
+
+    def _words(self, fusions: Fusions) -> int:
+        """Return the words of the program and of the values as they are planned."""
+        return self._program(fusions) + self._plan(fusions).words
+
+    def _plan(self, fusions: Fusions) -> Plan:
+        tensors = lay_out_fused(self.network, self.array, fusions)
+        return plan_memory(self.network, tensors, tilers_of(self.network, tensors, self.array), fusions=fusions)
+
+    def _tight(self, fusions: Fusions) -> list[int]:
+        """Return the tasks during which there are more words of values than there is room for."""
+        plan, room = self._plan(fusions), self.array.words - self._program(fusions)
+        found = []
+        for task in range(len(self.tilers)):
+            taken = np.zeros(plan.words, bool)
+            for life in plan.lives:
+                if life.born <= task <= life.dies:
+                    taken[plan.places[life.name] :][: life.words] = True
+            if taken.sum() > room:
+                found.append(task)
+        return found

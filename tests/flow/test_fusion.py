@@ -1,0 +1,63 @@
+"""Shared engines whose layers take turns by bands of rows: their hardware stores what the IR says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnhw.accelerator import Accelerator
+from nnhw.flow.counters import program_rows
+from nnhw.flow.progress import SilentProgress
+from nnhw.flow.simulate import boundary_values, simulate_accelerator
+from nnhw.ir import Graph
+from nnhw.mapping.shared.accelerator import assemble
+from nnhw.mapping.shared.compile import compile_network, network_of
+from nnhw.mapping.shared.fusion import Fusion
+from tests.flow.test_style import check_hardware
+from tests.flow.test_virtual import needs_compiler
+from tests.mapping.bodies import codes_of
+from tests.mapping.shared.networks import NETWORKS
+from tests.mapping.shared.programs import array_of
+from tests.mapping.shared.test_fusion import separable
+from tests.sim.test_benches import pytestmark as needs_simulator
+
+CASES = {
+    "three layers": (separable(9), array_of(8, 2, 4), (Fusion(0, 3, 3),)),
+    "planes": (separable(9), array_of(16, 1, 4), (Fusion(1, 3, 2), Fusion(3, 4, 5))),
+    "output channels": (separable(9), array_of(16, 4, 4, drains=2), (Fusion(1, 2, 4), Fusion(2, 4, 2))),
+    "residual": (NETWORKS["residual"](0), array_of(8, 2, 4), (Fusion(0, 1, 3), Fusion(1, 2, 2))),
+    "zero point": (NETWORKS["zero_point"](0), array_of(4, 4, 8), (Fusion(0, 1, 3),)),
+}
+
+
+def accelerator_of(name: str) -> tuple[Graph, Accelerator]:
+    """Return a network, and it on a shared engine."""
+    body, array, fusions = CASES[name]
+    compiled = compile_network(network_of(body), array, fusions=fusions)
+    return body, assemble(body, "icebreaker", (), (compiled,))
+
+
+@needs_compiler
+@pytest.mark.parametrize("pattern", ["none", "random"])
+@pytest.mark.parametrize("name", CASES)
+def test_layers_that_take_turns_equal_the_ir_at_everything_they_store(
+    name: str, pattern: str, compiled_cache: Path
+) -> None:
+    body, accelerator = accelerator_of(name)
+    check_hardware(accelerator, body, compiled_cache, pattern)
+
+
+@needs_simulator
+def test_cycles_of_layers_that_take_turns_are_counted_for_each_of_them(tmp_path: Path) -> None:
+    body, accelerator = accelerator_of("three layers")
+    kind = body.inputs[0].type
+    codes = codes_of(kind.int_dtype, (2, *kind.shape), np.random.default_rng(0))
+    patterns = [("none", "none"), ("random", "random")]
+    found = simulate_accelerator(accelerator, codes, boundary_values(body, codes), patterns, tmp_path, SilentProgress())
+    assert (sum(stream.mismatches for stream in found.streams), found.miscounted) == (0, 0)
+    rows = {row["name"]: row for row in program_rows(found.counted[0]) if row["kind"] == "layer"}
+    tasks = network_of(body).tasks
+    assert list(rows) == [task.name for task in tasks]
+    assert all(rows[task.name]["records"] > 3 for task in tasks[:3])
