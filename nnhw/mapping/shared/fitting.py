@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.ir import Graph
 from nnhw.mapping.shared.compile import Compiled, compile_network, network_of, program_words, tilers_of
-from nnhw.mapping.shared.fusion import Fusion, fusable, fused_cycles, kept_rows, lay_out_fused
+from nnhw.mapping.shared.fusion import Fusion, fusable, fused_cycles, kept_rows, lay_out_fused, leaves_by_pixel
 from nnhw.mapping.shared.memory import Plan, ProgramTooLarge, find_lives, plan_memory
 from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.tensors import lay_out
+from nnhw.mapping.shared.tensors import Tensor, lay_out
 
 COUNTS = (2, 3, 4, 6, 8, 12, 16, 24)
 """Bands of rows that are tried."""
@@ -57,28 +58,43 @@ class _Search:
         self.tilers = tilers_of(network, self.tensors, array)
         self.spans = [span for span in fusable(network, self.tilers) if span[1] - span[0] <= LONGEST]
         self._turns: dict[Fusion, tuple[int, int]] = {}
+        self._planned: tuple[Fusions, Plan] | None = None
 
     def best(self) -> Fusions | None:
         """Return groups of tasks with which the program fits, or None.
 
-        With one group, that is the one with the fewest cycles. Where none fits, others join the one that may save most.
+        With one group, that is the one with the fewest cycles. Where none fits, the next one joins the fastest with
+        which its own tasks have room.
         """
         begun: Fusions = ()
         source = self.tensors[self.network.source]
         if self._program(begun) + source.words(self.array) > self.array.words:
             return None
         for _ in range(ROUNDS):
-            tight = self._tight(begun)
-            ways = (ways for ways in self._ways(begun) if any(one.covers(task) for one in ways for task in tight))
-            missing = {fusions: self._missing(fusions) for fusions in ways}
-            fitting = [fusions for fusions, words in missing.items() if not words]
-            for fusions in sorted(fitting, key=self._cycles)[:PLANS]:
-                if self._words(fusions) <= self.array.words:
-                    return fusions
-            if not missing:
+            first, following = min(self._tight(begun), default=None), None
+            if first is None:
                 return None
-            begun = min(missing, key=lambda fusions: (missing[fusions], self._cycles(fusions)))
+            for fusions in islice(self._roomy(begun, first), PLANS):
+                if self._program(fusions) + self._plan(fusions).words <= self.array.words:
+                    return fusions
+                if following is None and not any(map(self._group(fusions, first).covers, self._tight(fusions))):
+                    following = fusions
+            if following is None:
+                return None
+            begun = following
         return None
+
+    def _roomy(self, begun: Fusions, task: int) -> Iterator[Fusions]:
+        """Yield groups with one more, which a task is in and whose tasks have about enough room, the fastest first."""
+        ways = [fusions for fusions in self._ways(begun) if any(one.covers(task) for one in fusions)]
+        for fusions in sorted(ways, key=self._cycles):
+            if not any(map(self._group(fusions, task).covers, self._about_tight(fusions))):
+                yield fusions
+
+    @staticmethod
+    def _group(fusions: Fusions, task: int) -> Fusion:
+        """Return the group that a task is in."""
+        return next(one for one in fusions if one.covers(task))
 
     def _ways(self, begun: Fusions) -> Iterator[Fusions]:
         """Yield groups with one more."""
@@ -100,36 +116,52 @@ class _Search:
             self._turns[fusion] = cycles - sum(one[0] for one in alone), words - sum(one[1] for one in alone)
         return self._turns[fusion]
 
-    def _missing(self, fusions: Fusions) -> int:
-        """Return the words that are missing, of all tasks, if results lie over what is read wherever they may."""
-        kept, words, saved = kept_rows(self.network, fusions), dict[str, int](), [0] * (len(self.tilers) + 1)
+    def _about_tight(self, fusions: Fusions) -> list[int]:
+        """Return the tasks during which there is too little room, about.
+
+        Results lie over what is read as far as they may: a task of several tiles reads all again for each tile, and
+        one whose tiles take turns reads of a band what it has not written yet.
+        """
+        kept, words, over = kept_rows(self.network, fusions), dict[str, int](), [0] * len(self.tilers)
         lives = find_lives(self.network, self.tensors, self.tilers, fusions=fusions)
+        last = {life.name: life.dies for life in lives}
         for life in lives:
             rows = self.tensors[life.name].rows
             words[life.name] = -(-life.words * kept.get(life.name, rows) // rows)
-        last = {life.name: life.dies for life in lives}
-        fused = [(fusion.first, fusion.end) for fusion in fusions]
-        single = [(index, index + 1) for index in range(len(self.tilers))]
-        for first, end in (*single, *fused):
-            target = self.tilers[end - 1].target
+        single = (Fusion(index, index + 1, 1) for index in range(len(self.tilers)))
+        for one in (*single, *fusions):
+            target = self.tilers[one.end - 1].target
             if target is not None:
-                sources = {source.storage for source in self.tilers[first].sources}
-                done = sum(words[name] for name in sources if last[name] == end - 1)
-                saved[first:end] = [min(done, words[target.storage])] * (end - first)
-        live = [sum(words[life.name] for life in lives if life.born <= task <= life.dies) for task in range(len(saved))]
+                sources = {source.storage for source in self.tilers[one.first].sources}
+                read = sum(words[name] for name in sources if last[name] == one.end - 1)
+                over[one.first : one.end] = [self._over(one, target, read, words[target.storage])] * (
+                    one.end - one.first
+                )
         room = self.array.words - self._program(fusions)
-        return sum(max(0, taken - spared - room) for taken, spared in zip(live, saved, strict=True))
+        live = ([words[life.name] for life in lives if life.born <= task <= life.dies] for task in range(len(over)))
+        return [task for task, own in enumerate(live) if sum(own) - over[task] > room]
+
+    def _over(self, one: Fusion, target: Tensor, read: int, stored: int) -> int:
+        """Return about how many words of a result may lie over what is read for the last time."""
+        first = self.tilers[one.first]
+        if one.count == 1:
+            if first.task.channelwise or len(first.tiles) == 1:
+                return min(read, stored)
+            return min(read, target.pixels) if target.is_planar else 0  # the last plane
+        if target.is_planar and not leaves_by_pixel(self.network, one):
+            return 0
+        return min(read, stored) * (one.count - (one.end - one.first == 1)) // one.count
 
     def _program(self, fusions: Fusions) -> int:
         return program_words(self.network, self.tilers) + sum(self._added(fusion)[1] for fusion in fusions)
 
-    def _words(self, fusions: Fusions) -> int:
-        """Return the words of the program and of the values as they are planned."""
-        return self._program(fusions) + self._plan(fusions).words
-
     def _plan(self, fusions: Fusions) -> Plan:
-        tensors = lay_out_fused(self.network, self.array, fusions)
-        return plan_memory(self.network, tensors, tilers_of(self.network, tensors, self.array), fusions=fusions)
+        """Return the memory plan; the last one is kept."""
+        if self._planned is None or self._planned[0] != fusions:
+            tensors = lay_out_fused(self.network, self.array, fusions)
+            tilers = tilers_of(self.network, tensors, self.array)
+            self._planned = fusions, plan_memory(self.network, tensors, tilers, fusions=fusions)
+        return self._planned[1]
 
     def _tight(self, fusions: Fusions) -> list[int]:
         """Return the tasks during which there are more words of values than there is room for."""

@@ -78,9 +78,18 @@ def kept_rows(network: Network, fusions: Iterable[Fusion]) -> dict[str, int]:
 
 
 def lay_out_fused(network: Network, array: ArrayConfig, fusions: Sequence[Fusion]) -> dict[str, Tensor]:
-    """Return how each value lies in memory: what comes in bands leaves in bands, so it lies pixel by pixel."""
-    last = [fusion.tasks(network)[-1].node for fusion in fusions]
+    """Return how each value lies in memory."""
+    last = [fusion.tasks(network)[-1].node for fusion in fusions if leaves_by_pixel(network, fusion)]
     return lay_out(network, array, kept_rows(network, fusions), last)
+
+
+def leaves_by_pixel(network: Network, fusion: Fusion) -> bool:
+    """Return whether the result of a fusion lies pixel by pixel, so that its bands may lie over those of the source.
+
+    Results of the channelwise tasks behind it lie over it where it lies plane by plane.
+    """
+    last = network.tasks[fusion.end - 1].node
+    return not any(task.channelwise for task in network.tasks if last in task.sources)
 
 
 def fused(fusion: Fusion, tilers: Sequence[Tiler], places: Mapping[str, int]) -> Iterator[Compute]:

@@ -137,7 +137,7 @@ def test_groups_of_layers_take_turns_where_one_does_not_suffice() -> None:
     body, array = net.body(x), replace(ARRAYS["16x1x4"], words=1 << 15)
     network = network_of(body)
     whole = compile_network(network, array)
-    small = compile_fitting(network, replace(array, words=(whole.program_words + whole.plan.words) * 3 // 4))
+    small = compile_fitting(network, replace(array, words=(whole.program_words + whole.plan.words) * 13 // 16))
     assert len(small.fusions) == 2
     check_program(body, small)
 
