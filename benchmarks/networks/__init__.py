@@ -68,5 +68,6 @@ NETWORKS: dict[str, Network] = {
     "mobilenet_w8a8": Network(
         "mobilenet", "MobileNetV1-0.25, 96 x 96 pixels, 8 bit, random weights", {"weight_bits": 8, "bits": 8}
     ),
+    "wide_maps_w8a8": Network("wide_maps", "depthwise-separable layers, 64 x 64 pixels, 8 bit, random weights"),
     "autoencoder_w2a8": Network("autoencoder", "640-128-..-8-..-640, 2-bit weights, 8-bit activations, random weights"),
 }

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from benchmarks.networks.settling import observed, settled
 from nnhw.nn import Int, QuantConv2d, QuantLinear, UInt
 
-STEM = 8
-PAIRS = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *((128, 1),) * 5, (256, 2), (256, 1))
-"""(output channels, stride) of each depthwise convolution and the pointwise one behind it."""
-CLASSES = 2
-SIDE = 96
-
-
 Bits = tuple[int, int]
 """Of weights, and of activations."""
+Pairs = tuple[tuple[int, int], ...]
+"""(output channels, stride) of each depthwise convolution and the pointwise one behind it."""
+
+STEM = 8
+PAIRS: Pairs = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *((128, 1),) * 5, (256, 2), (256, 1))
+CLASSES = 2
+SIDE = 96
 
 
 def _block(
@@ -40,19 +40,26 @@ def _block(
 
 
 class MobileNet(nn.Module):
-    """[N, 3, 96, 96] in [0, 1] --> logits [N, 2]."""
+    """Square images [N, 3, side, side] in [0, 1] --> logits [N, classes].
 
-    def __init__(self, bits: Bits) -> None:
+    Parameters
+    ----------
+    stem: channels and stride of the first convolution.
+    """
+
+    def __init__(
+        self, bits: Bits, stem: tuple[int, int] = (STEM, 2), pairs: Pairs = PAIRS, classes: int = CLASSES
+    ) -> None:
         super().__init__()
         self.pixels = UInt(8, scale=2**-8)
-        self.stem = _block(3, STEM, 3, bits, stride=2)
-        blocks, channels = list[nn.Module](), STEM
-        for outputs, stride in PAIRS:
+        self.stem = _block(3, stem[0], 3, bits, stride=stem[1])
+        blocks, channels = list[nn.Module](), stem[0]
+        for outputs, stride in pairs:
             blocks += [_block(channels, channels, 3, bits, stride, groups=channels), _block(channels, outputs, 1, bits)]
             channels = outputs
         self.pairs = nn.Sequential(*blocks)
         self.mean = observed(bits[1])
-        self.fc = QuantLinear(channels, CLASSES, weight_quant=Int(bits[0], "max_abs", axis=0))
+        self.fc = QuantLinear(channels, classes, weight_quant=Int(bits[0], "max_abs", axis=0))
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits."""
