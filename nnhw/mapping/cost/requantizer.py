@@ -24,6 +24,7 @@ from nnhw.engines.requantize import (
 )
 from nnhw.ir.types import IntType
 from nnhw.mapping.cost.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
+from nnhw.mapping.cost.partial_products import Operand, piece_bits, tree
 from nnhw.mapping.cost.requantizer_flip_flops import double_flip_flops, scaler_flip_flops, search_flip_flops
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
@@ -140,7 +141,7 @@ def _factors_outside(product: Product, depth: int) -> int:
 
 def _dsp_products(product: Product, family: Family) -> tuple[float, int]:
     """Return the logic cells of one lane's products of pieces and of their tree, and the DSP blocks."""
-    lefts, rights = _piece_bits(product.raw_bits), _piece_bits(product.multiplier_bits)
+    lefts, rights = piece_bits(product.raw_bits), piece_bits(product.multiplier_bits)
     operands, own, blocks = [], 0.0, 0
     for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
         width = left + right
@@ -153,34 +154,18 @@ def _dsp_products(product: Product, family: Family) -> tuple[float, int]:
     return own + _tree_lc(product, sorted(operands), family), blocks
 
 
-def _piece_bits(bits: int) -> list[int]:
-    """Return the widths of a factor's pieces as signed numbers."""
-    last = (pieces(bits) - 1) * DSP_PIECE_BITS
-    return [DSP_PIECE_BITS + 1] * (pieces(bits) - 1) + [bits - last]
-
-
 def _zeros(values: np.ndarray) -> int:
     """Return how many of the lowest bits are 0 in all values."""
     bits = int(np.bitwise_or.reduce(values, axis=None))
     return (bits & -bits).bit_length() - 1 if bits else 0
 
 
-def _tree_lc(product: Product, operands: list[tuple[int, int]], family: Family) -> float:
-    """Return the logic cells of the tree that adds partial products, each (shift, bits)."""
-    total = 0.0
-    for moves in product.level_moves:
-        results = []
-        for number in range(0, len(operands), 2):
-            (shift, bits), *high = operands[number : number + 2]
-            if high:
-                distance = high[0][0] - shift
-                bits = min(max(bits, high[0][1] + distance) + 1, product.bits - shift)
-                total += _adder_lc(bits, moves, family, distance)
-            else:
-                total += register_lc(bits * moves, family)
-            results.append((shift, bits))
-        operands = results
-    return total
+def _tree_lc(product: Product, operands: list[Operand], family: Family) -> float:
+    """Return the logic cells of the tree that adds partial products."""
+    return sum(
+        register_lc(bits * moves, family) if passed is None else _adder_lc(bits, moves, family, passed)
+        for bits, moves, passed in tree(product, operands)
+    )
 
 
 def _adder_lc(bits: int, moves: int, family: Family, passed: int = 0) -> float:

@@ -15,8 +15,8 @@ from nnhw.engines.requantize import (
     Scaler,
     ThresholdSearch,
     lower_bits,
-    pieces,
 )
+from nnhw.mapping.cost.partial_products import piece_bits, tree
 from nnhw.mapping.resources import counter_bits
 
 
@@ -68,7 +68,7 @@ def product_flip_flops(product: Product, depth: int, lost: int) -> tuple[int, in
     """
     raw, bits = product.raw.bits, product.bits
     if product.dsp:
-        lefts, rights = _piece_bits(product.raw_bits), _piece_bits(product.multiplier_bits)
+        lefts, rights = piece_bits(product.raw_bits), piece_bits(product.multiplier_bits)
         own = product.raw_bits + sum(lefts) - len(lefts) + 1 + sum(rights) - len(rights) + 1
         operands = sorted(
             ((i + j) * DSP_PIECE_BITS, left + right)
@@ -79,7 +79,9 @@ def product_flip_flops(product: Product, depth: int, lost: int) -> tuple[int, in
         used = np.flatnonzero(product.digits.any(axis=(0, 1))).tolist() or [0]
         operands = [(2 * digit, raw + 1) for digit in used]
         own = raw + sum(width for _, width in operands)
-    own += _tree_flip_flops(product, operands) + _adder_flip_flops(bits, product.moves, lost)
+    for width, moves, passed in tree(product, operands):
+        own += width * moves if passed is None else _adder_flip_flops(width, moves)
+    own += _adder_flip_flops(bits, product.moves, lost)
     addresses = counter_bits(depth) * _address_moves(product) if depth > 1 else 0
     return own, addresses
 
@@ -89,33 +91,9 @@ def _address_moves(product: Product) -> int:
     return 1 + product.dsp + sum(product.level_moves)
 
 
-def _tree_flip_flops(product: Product, operands: list[tuple[int, int]]) -> int:
-    """Return the flip-flops of the tree that adds partial products, each (shift, bits)."""
-    total = 0
-    for moves in product.level_moves:
-        results = []
-        for number in range(0, len(operands), 2):
-            (shift, bits), *high = operands[number : number + 2]
-            if high:
-                distance = high[0][0] - shift
-                bits = min(max(bits, high[0][1] + distance) + 1, product.bits - shift)
-                total += _adder_flip_flops(bits, moves)
-            else:
-                total += bits * moves
-            results.append((shift, bits))
-        operands = results
-    return total
-
-
 def _adder_flip_flops(bits: int, moves: int, lost: int = 0) -> int:
     """Return the flip-flops of an adder; in two moves, the upper half of both operands waits for the lower half."""
     if moves == 1:
         return bits - min(lost, bits)
     low = lower_bits(bits)
     return low - min(lost, low) + 1 + max(0, low - lost) + 3 * (bits - low)
-
-
-def _piece_bits(bits: int) -> list[int]:
-    """Return the widths of a factor's pieces as signed numbers."""
-    last = (pieces(bits) - 1) * DSP_PIECE_BITS
-    return [DSP_PIECE_BITS + 1] * (pieces(bits) - 1) + [bits - last]
