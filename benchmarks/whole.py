@@ -86,7 +86,7 @@ CASES: dict[str, Case] = {
     "mobilenet_w2a4_shared": Case("icebreaker", "mobilenet_w2a4", "shared", frames=2, seeds=4, clock_hz=42e6),
     "autoencoder_w2a8_shared": Case("icebreaker", "autoencoder_w2a8", "shared", frames=4, seeds=4, clock_hz=48e6),
     "cnv_half_w2a2_shared": Case("icebreaker", "cnv_half_w2a2", "shared", frames=2, seeds=4, clock_hz=42e6),
-    "wide_maps_w8a8_shared": Case("icebreaker", "wide_maps_w8a8", "shared", frames=1, seeds=2),
+    "wide_maps_w8a8_shared": Case("icebreaker", "wide_maps_w8a8", "shared", frames=2, seeds=2),
     "resnet8_w8a8_shared_85f": Case("ulx3s_85f", "resnet8_w8a8", "shared", frames=2, placed=False),
     "mobilenet_w8a8_shared_85f": Case("ulx3s_85f", "mobilenet_w8a8", "shared", frames=2, placed=False),
 }
