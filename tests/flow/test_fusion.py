@@ -7,10 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnhw import ir
 from nnhw.accelerator import Accelerator
+from nnhw.driver import Device
+from nnhw.driver.image import ProgramImage
+from nnhw.driver.links.hardware import HardwareLink
+from nnhw.engines.shared.counters import program_parts
 from nnhw.flow.counters import program_rows
+from nnhw.flow.device import make_device
+from nnhw.flow.measuring import measure_parts
 from nnhw.flow.progress import SilentProgress
 from nnhw.flow.simulate import boundary_values, simulate_accelerator
+from nnhw.flow.virtual import CompiledHardware, compile_component
 from nnhw.ir import Graph
 from nnhw.mapping.shared.accelerator import assemble
 from nnhw.mapping.shared.compile import compile_network, network_of
@@ -23,6 +31,7 @@ from tests.mapping.shared.programs import array_of
 from tests.mapping.shared.test_fusion import separable
 from tests.sim.test_benches import pytestmark as needs_simulator
 
+CLOCK_HZ = 12_000_000
 CASES = {
     "three layers": (separable(9), array_of(8, 2, 4), (Fusion(0, 3, 3),)),
     "planes": (separable(9), array_of(16, 1, 4), (Fusion(1, 3, 2), Fusion(3, 4, 5))),
@@ -61,3 +70,16 @@ def test_cycles_of_layers_that_take_turns_are_counted_for_each_of_them(tmp_path:
     tasks = network_of(body).tasks
     assert list(rows) == [task.name for task in tasks]
     assert all(rows[task.name]["records"] > 3 for task in tasks[:3])
+
+
+@needs_compiler
+def test_a_device_measures_layers_that_take_turns(compiled_cache: Path) -> None:
+    body, accelerator = accelerator_of("three layers")
+    library = compile_component(make_device(accelerator, CLOCK_HZ), (), compiled_cache)
+    assert accelerator.image is not None
+    image, kind = ProgramImage(accelerator.image), body.inputs[0].type
+    codes = codes_of(kind.int_dtype, (2, *kind.shape), np.random.default_rng(0))
+    with Device(HardwareLink(CompiledHardware(library), CLOCK_HZ), accelerator, program=image) as device:
+        assert (device.infer_codes(codes) == ir.run(body, codes)[0]).all()
+        assert list(measure_parts(device)) == [part.cycles for part in program_parts(accelerator.programs[0])]
+        assert (device.infer_codes(codes) == ir.run(body, codes)[0]).all()
