@@ -9,7 +9,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -215,7 +215,6 @@ class Compute:
 Record = Fill | Compute | Emit
 
 
-@lru_cache
 def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
     """Return (lowest bit, bits) of each field of a descriptor.
 
@@ -226,16 +225,21 @@ def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
     What is added to an address, in `STEPS`, begins with a word: hardware keeps these fields in a memory, from which a
     step takes one. The other fields lie in the bits that this leaves, or behind; none crosses the end of a word.
     """
-    address, code, word = array.address_bits, array.activation_bits, array.word_bits
+    return _layout(array.address_bits, array.activation_bits, array.word_bits, array.weight_stream)
+
+
+@cache
+def _layout(address: int, code: int, word: int, weight_stream: bool) -> Mapping[str, tuple[int, int]]:
+    """Return a layout; few arrays differ in what it depends on, and a search asks for those of thousands."""
     places, holes = dict[str, tuple[int, int]](), list[tuple[int, int]]()
     for index, names in enumerate(STEPS):
-        place, end = (number * step_words(array) * word for number in (index, index + 1))
+        place, end = (number * _step_words(address, word) * word for number in (index, index + 1))
         for name, bits in zip(names, (address, EXTENT_BITS, EXTENT_BITS), strict=False):
             places[name] = (place, bits)
             place += bits
         holes += [(max(low, place), low + word) for low in range(place // word * word, end, word)]
     sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
-    sizes |= {"streamed": 1} if array.weight_stream else {}
+    sizes |= {"streamed": 1} if weight_stream else {}
     sizes |= {f"{name}_count": WINDOW_BITS if name in LOOPS[1:5] else COUNT_BITS for name in LOOPS}
     sizes |= {"height": COUNT_BITS, "width": COUNT_BITS}
     sizes |= {"rows": 11, "gap": 8, "border": code, "low": code, "high": code, "outputs": 7, "steps": 6}
@@ -273,13 +277,22 @@ def _fill_holes(sizes: dict[str, int], holes: list[tuple[int, int]], word: int) 
 
 def step_words(array: ArrayConfig) -> int:
     """Return the words that what is added to address, row and column takes."""
-    return -(-(array.address_bits + 2 * EXTENT_BITS) // array.word_bits)
+    return _step_words(array.address_bits, array.word_bits)
 
 
-@lru_cache
+def _step_words(address: int, word: int) -> int:
+    return -(-(address + 2 * EXTENT_BITS) // word)
+
+
 def descriptor_words(array: ArrayConfig) -> int:
     """Return the memory words of a descriptor."""
-    return -(-max(place + bits for place, bits in layout(array).values()) // array.word_bits)
+    return _words(array.address_bits, array.activation_bits, array.word_bits, array.weight_stream)
+
+
+@cache
+def _words(address: int, code: int, word: int, weight_stream: bool) -> int:
+    ends = (place + bits for place, bits in _layout(address, code, word, weight_stream).values())
+    return -(-max(ends) // word)
 
 
 def record_words(record: Record, array: ArrayConfig) -> int:
