@@ -11,7 +11,7 @@ from nnhw.engines.shared.cycles import program_cycles
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import ECP5, ICE40
-from nnhw.mapping.shared import choose_array, compile_network, network_of
+from nnhw.mapping.shared import choose_array, compile_body, compile_network, network_of
 from nnhw.mapping.shared.compile import tilers_of
 from nnhw.mapping.shared.fitting import compile_fitting
 from nnhw.mapping.shared.fusion import Fusion, fusable, fused_cycles
@@ -128,6 +128,13 @@ def test_a_network_too_large_for_the_memory_takes_turns_and_those_that_cost_the_
                 continue
             assert other.cycles >= small.cycles - len(other.config.records)  # an idle cycle of each is not looked at
     assert not compile_fitting(network, array).fusions
+
+
+def test_a_program_for_a_given_array_takes_turns_too() -> None:
+    body, array = separable(48), ARRAYS["16x1x4"]
+    whole = compile_body(body, array)
+    small = compile_body(body, replace(array, words=int(0.8 * (whole.program_words + whole.plan.words))))
+    assert (len(whole.fusions), len(small.fusions)) == (0, 1)
 
 
 def test_groups_of_layers_take_turns_where_one_does_not_suffice() -> None:
