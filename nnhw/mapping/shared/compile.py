@@ -32,11 +32,11 @@ class Compiled:
     Parameters
     ----------
     network: tasks and values.
-    fusions: tasks that take turns.
     config: array and records.
     tensors: how each value lies in memory.
     plan: of the memory behind the program.
     offsets: int64 [channels]: what the sums that leave lack; None where codes leave.
+    fusions: tasks that take turns.
     """
 
     network: Network
