@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+from hypothesis import strategies as st
 
 
 class Draws(Protocol):
@@ -61,3 +62,26 @@ class Seeded(Draws):
 
     def factor(self, low: float, high: float) -> float:
         return float(self.numbers.uniform(low, high))
+
+
+class Drawn(Draws):
+    """Choices by hypothesis; what is no structure comes from a seed that it draws, and shrinks to the numbers of 0."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self.seed = draw(st.integers(0, 2**16))
+        self.numbers = np.random.default_rng(self.seed)
+
+    def between(self, low: int, high: int) -> int:
+        return self._draw(st.integers(low, high))
+
+    def pick(self, *choices: Any) -> Any:
+        return choices[self.between(0, len(choices) - 1)]
+
+    def flip(self, probability: float) -> bool:
+        return self.between(0, 99) >= 100 - 100 * probability  # shrinks to False
+
+    late_flip = flip
+
+    def factor(self, low: float, high: float) -> float:
+        return self._draw(st.floats(low, high))

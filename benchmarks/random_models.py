@@ -113,18 +113,18 @@ class Channelwise(nn.Module):
 
 
 class Join(nn.Module):
-    """Branches of one value, joined: added, subtracted, or one behind the other."""
+    """Branches of one value, joined: added, subtracted, or one behind the other along an axis."""
 
-    def __init__(self, kind: str, branches: Sequence[nn.Module]) -> None:
+    def __init__(self, kind: str, branches: Sequence[nn.Module], axis: int = 1) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, self.axis = kind, axis
         self.branches = nn.ModuleList(branches)
 
     def forward(self, x: Tensor) -> Tensor:
         """Join what the branches make of x."""
         values = [branch(x) for branch in self.branches]
         if self.kind == "concat":
-            return torch.cat(values, 1)
+            return torch.cat(values, self.axis)
         total = values[0]
         for value in values[1:]:
             total = total - value if self.kind == "subtract" else total + value
@@ -140,10 +140,11 @@ class Path:
     Parameters
     ----------
     x: float [N, ..], codes times scale if quantized.
+    reorders: elements may change places, and maps may be joined along any axis.
     """
 
-    def __init__(self, draws: Draws, x: Tensor) -> None:
-        self.draws, self.x = draws, x
+    def __init__(self, draws: Draws, x: Tensor, reorders: bool = False) -> None:
+        self.draws, self.x, self.reorders = draws, x, reorders
         self.modules: list[nn.Module] = []
 
     def put(self, module: nn.Module) -> None:
@@ -154,7 +155,7 @@ class Path:
 
     def branch(self) -> Path:
         """Return an empty path that begins where this one ends."""
-        return Path(self.draws, self.x)
+        return Path(self.draws, self.x, self.reorders)
 
     def sequence(self) -> nn.Sequential:
         """Return the modules as one."""
@@ -425,14 +426,26 @@ class Path:
     def concatenated(self) -> None:
         """Append branches one behind the other, with one quantizer behind or one in each."""
         parts = [self.branch() for _ in range(self.draws.pick(2, 2, 3))]
+        axis = self.draws.between(1, self.rank) if self.reorders else 1
         if self.draws.flip(0.3):
             parts[0].put(nn.Identity())
+        same = self.channels if parts[0].modules or axis == 1 else self.draws.between(1, 4)
         for part in parts[1:] if parts[0].modules else parts:
-            self._branch(part, self.draws.between(1, 4), 1)
-        self.put(Join("concat", [part.sequence() for part in parts]))
+            self._branch(part, same if axis > 1 else self.draws.between(1, 4), 1)
+        self.put(Join("concat", [part.sequence() for part in parts], axis))
         if self.draws.flip(0.3):
             self.activation()
         self.quantizer()
+
+    def reordered(self) -> None:
+        """Append what lets elements change places, as far as the shape allows."""
+        channels, *sizes = self.x.shape[1:]
+        found: list[nn.Module] = [nn.ChannelShuffle(count) for count in range(2, channels) if channels % count == 0]
+        found += [Pointwise(LAYOUTS, name) for name in LAYOUTS]
+        if self.rank == 3:
+            found += [nn.PixelUnshuffle(2)] if all(size % 2 == 0 for size in sizes) else []
+            found += [nn.PixelShuffle(2)] if channels % 4 == 0 else []
+        self.put(self.draws.pick(*found))
 
     def upsampled(self) -> None:
         """Append nearest-neighbour upsampling, unless the image is large."""
@@ -458,6 +471,7 @@ class Path:
             *joins,
             self.chain_without_pool,
             *([self.upsampled, self.bordered] if self.rank > 1 else []),
+            *([self.reordered] * 4 if self.rank > 1 and self.reorders else []),
         )()
 
 
@@ -471,8 +485,12 @@ def random_model(seed: int) -> tuple[nn.Sequential, Tensor]:
     return drawn_model(Seeded(seed))
 
 
-def drawn_model(draws: Draws) -> tuple[nn.Sequential, Tensor]:
+def drawn_model(draws: Draws, reorders: bool = False) -> tuple[nn.Sequential, Tensor]:
     """Return a network of someone's choices in eval mode, and images that its scales were taken from.
+
+    Parameters
+    ----------
+    reorders: elements may change places, and maps may be joined along any axis.
 
     Returns
     -------
@@ -483,14 +501,13 @@ def drawn_model(draws: Draws) -> tuple[nn.Sequential, Tensor]:
         for _ in range(TRIES):
             shape = _shape(draws)
             images = torch.tensor(draws.numbers.uniform(-1, 1, (OBSERVED, *shape))).float()
-            path = _random_path(draws, images)
+            path = _random_path(Path(draws, images, reorders))
             if bool((path.x != path.x[:1]).any()):  # no network whose answer is always the same
                 break
     return path.sequence().eval(), images
 
 
-def _random_path(draws: Draws, images: Tensor) -> Path:
-    path = Path(draws, images)
+def _random_path(path: Path) -> Path:
     if path.draws.flip(0.3):
         path.put(Pointwise(ACTIVATIONS, path.draws.pick("affine", "divide", "tanh", "neg")))
     path.quantizer()

@@ -1,8 +1,8 @@
 """Random networks: PyTorch's reference == the graph behind every pass == golden stages == RTL, at every boundary.
 
-Networks have numbers, which are NumPy's seeds: they are divided among processes, one is repeated by its number alone,
-and results of different days are of the same networks. In the tests hypothesis makes the choices of the same generator
-(`tests/flow/test_drawn_networks.py`), so that a network that differs is made as small as it can be.
+Hypothesis makes them, in blocks, each of which begins with a seed of its own: so networks have numbers, are divided
+among processes, and one is repeated by its number alone. In the tests (`tests/flow/test_drawn_networks.py`) hypothesis
+also makes a network that differs as small as it can be.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as begin
+from hypothesis import strategies as st
 from rich.console import Console
 from torch import Tensor, nn
 
-from benchmarks.random_models import random_model
+from benchmarks.draws import Drawn
+from benchmarks.random_models import drawn_model
 from benchmarks.rtl import check_equality
 from nnhw import ir
 from nnhw.accelerator import Accelerator, StreamBoundary
@@ -42,8 +46,6 @@ from nnhw.nn import QuantConv1d, QuantConv2d, Quantizer, QuantLinear
 from nnhw.passes import Parts
 from tests.mapping.golden import golden_run
 
-__all__ = ["Found", "check_network", "random_model", "run", "show", "survey"]
-
 NETWORKS, MAPPED, SIMULATED = 1000, 305, 105
 IMAGES, FRAMES = 8, 5
 PATTERNS = (("none", "none"), ("random", "bursts"))
@@ -54,7 +56,44 @@ INTEGERS = (Quantizer, QuantLinear, QuantConv1d, QuantConv2d)
 FEW_EBR = (2, 4, 8, 16, 32)
 """Block RAMs of smaller ones, on which weights have to become logic."""
 
+BLOCK = 25
+"""Networks of a block."""
+
 Row = Mapping[str, Any]
+Network = tuple[nn.Sequential, Tensor]
+"""A model in eval mode, and images [N, ..] that its scales were taken from."""
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Draw a network of any layers, formats, branches and orders."""
+    return drawn_model(Drawn(draw), reorders=True)
+
+
+def drawn_network(number: int) -> Network:
+    """Return a network, the same for each number."""
+    return _block(number // BLOCK)[number % BLOCK]
+
+
+@lru_cache(maxsize=1)
+def _block(number: int) -> list[Network]:
+    """Return the networks of a block, without the first one, which is hypothesis's simplest in each."""
+    found: list[Network] = []
+
+    @begin(number)
+    @settings(
+        max_examples=BLOCK + 1,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(networks())
+    def keep(network: Network) -> None:
+        found.append(network)
+
+    keep()
+    return found[1:]
 
 
 @dataclass
@@ -85,7 +124,7 @@ def check_network(
     mapped: bool = False,
     simulated: bool = False,
     family: str = "ice40",
-    make: Callable[[int], tuple[nn.Sequential, Tensor]] = random_model,
+    make: Callable[[int], Network] = drawn_network,
 ) -> Found:
     """Compare everything that computes one network.
 
@@ -106,9 +145,7 @@ def check_network(
     return found
 
 
-def _check(
-    found: Found, mapped: bool, simulated: bool, family: str, make: Callable[[int], tuple[nn.Sequential, Tensor]]
-) -> None:
+def _check(found: Found, mapped: bool, simulated: bool, family: str, make: Callable[[int], Network]) -> None:
     """Go as far as asked; note what differs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -285,7 +322,7 @@ def run(board: str) -> dict[str, Any]:
     check = partial(check_seed, family=load_board(board).family)
     progress, start = make_progress(Console(stderr=True)), time.monotonic()
     with progress.stage(f"{NETWORKS} random networks"), get_context("spawn").Pool(os.cpu_count()) as pool:
-        row = survey(enough(pool.imap(check, range(2 * NETWORKS)), NETWORKS), NETWORKS, progress)
+        row = survey(enough(pool.imap(check, range(2 * NETWORKS), BLOCK), NETWORKS), NETWORKS, progress)
     return {"board": board, **row, "seconds": round(time.monotonic() - start, 1)}
 
 

@@ -1,4 +1,4 @@
-"""Joins of several streams: weighted sum, concatenation of channels."""
+"""Joins of several streams: weighted sum, concatenation."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ class JoinedPipelineModel:
 
 @dataclass(frozen=True)
 class ConcatConfig:
-    """Parameters of a concatenation: for each pixel the channels of stream 0, then those of stream 1, ...
+    """Parameters of a concatenation: in each turn some beats of stream 0, then some of stream 1, ...
 
     Parameters
     ----------
     lanes: elements of one beat.
-    chunks: beats of one pixel of each input.
+    chunks: beats of each input in a turn.
     bits: bits of an element.
-    pixels: of one frame.
+    turns: of one frame: a turn is a pixel where channels are joined, a row where columns are, else the frame.
 
     Timing: one beat a cycle, which leaves one cycle after it came in.
     """
@@ -146,21 +146,21 @@ class ConcatConfig:
     lanes: int
     chunks: tuple[int, ...]
     bits: int
-    pixels: int
+    turns: int
 
     @property
     def i_beats(self) -> tuple[int, ...]:
         """Beats of one frame at each input."""
-        return tuple(self.pixels * chunks for chunks in self.chunks)
+        return tuple(self.turns * chunks for chunks in self.chunks)
 
     @property
     def o_beats(self) -> int:
         """Output beats of one frame."""
-        return self.pixels * sum(self.chunks)
+        return self.turns * sum(self.chunks)
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats [o_beats, lanes] of the beats of all inputs."""
-        return np.concatenate([np.asarray(x).reshape(self.pixels, -1) for x in beats], axis=1).reshape(-1, self.lanes)
+        return np.concatenate([np.asarray(x).reshape(self.turns, -1) for x in beats], axis=1).reshape(-1, self.lanes)
 
     def model(self) -> ConcatModel:
         """Return the cycle model."""

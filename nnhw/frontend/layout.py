@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,28 @@ def permute(translator: Translator, call: Call) -> Value:
     if axes[0] != 0:
         raise CaptureError(f"{call} moves the batch, which must stay the first axis; permute the other axes alone")
     return permuted(translator, call, value, tuple(axis - 1 for axis in axes[1:]))
+
+
+def channel_shuffle(translator: Translator, call: Call) -> Value:
+    """Channels of each group in turn."""
+    channels, *sides = translator.shape(call["self"])
+    groups = call["groups"]
+    return _rearranged(translator, call, (groups, channels // groups, *sides), (1, 0, *range(2, 2 + len(sides))))
+
+
+def pixel_shuffle(translator: Translator, call: Call) -> Value:
+    """Channels become pixels of a larger image, and the other way round."""
+    shape = translator.shape(call["self"])
+    if len(shape) != 3:
+        raise CaptureError(
+            f"{call} needs an input of shape [batch, channels, height, width], got {len(shape) + 1} axes"
+        )
+    channels, height, width = shape
+    if "upscale_factor" in call.arguments:
+        factor = call["upscale_factor"]
+        return _rearranged(translator, call, (channels // factor**2, factor, factor, height, width), (0, 3, 1, 4, 2))
+    factor = call["downscale_factor"]
+    return _rearranged(translator, call, (channels, height // factor, factor, width // factor, factor), (0, 2, 4, 1, 3))
 
 
 def pad(translator: Translator, call: Call) -> Value:
@@ -101,6 +124,19 @@ def concat(translator: Translator, call: Call) -> Value:
     return Float(translator.emit(call, Concat(axis), *names))
 
 
+def stack(translator: Translator, call: Call) -> Value:
+    """Tensors one behind the other along an axis of their own."""
+    parts = call["tensors"]
+    if not all(isinstance(part, Codes | Float) for part in parts):
+        raise CaptureError(f"{call} joins constants or integers with values; join values that are computed alone")
+    shape = translator.shape(parts[0])
+    axis = call["dim"] % (len(shape) + 2)
+    if axis == 0:
+        raise CaptureError(f"{call} joins along a new first axis, which must stay the batch; use dim=1")
+    slices = [reshaped(translator, call, part, (*shape[: axis - 1], 1, *shape[axis - 1 :]), "slice") for part in parts]
+    return concat(translator, replace(call, arguments={"tensors": slices, "dim": axis}))
+
+
 def take_all(translator: Translator, call: Call) -> Value:
     """A slice that is the whole axis, as in x[:, :]."""
     value: Value = call["self"]
@@ -110,6 +146,12 @@ def take_all(translator: Translator, call: Call) -> Value:
         f"{call} takes a part of a tensor; only whole axes, as in x[:, :], are supported: use layers with fewer "
         f"outputs, or one layer for each part"
     )
+
+
+def _rearranged(translator: Translator, call: Call, divided: tuple[int, ...], axes: tuple[int, ...]) -> Codes | Float:
+    """Return a value whose axes are divided, permuted and joined."""
+    parts = reshaped(translator, call, call["self"], divided, "divided")
+    return reshaped(translator, call, permuted(translator, call, parts, axes, "order"), translator.result_shape(call))
 
 
 def reshaped(
@@ -234,6 +276,9 @@ def _ends_at_the_end(translator: Translator, call: Call) -> bool:
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(SHAPES, reshape),
     **dict.fromkeys(ORDERS, permute),
+    "aten.channel_shuffle.default": channel_shuffle,
+    "aten.pixel_shuffle.default": pixel_shuffle,
+    "aten.pixel_unshuffle.default": pixel_shuffle,
     "aten.view_as.default": reshape,
     "aten.reshape_as.default": reshape,
     "aten.pad.default": pad,
@@ -241,5 +286,6 @@ HANDLERS: dict[str, Handler] = {
     "aten.upsample_nearest1d.vec": upsample,
     "aten.upsample_nearest2d.vec": upsample,
     "aten.cat.default": concat,
+    "aten.stack.default": stack,
     "aten.slice.Tensor": take_all,
 }

@@ -1,9 +1,12 @@
-"""Traced linear operators: matrix products and convolutions of codes with quantized weights."""
+"""Traced linear operators: products and convolutions of codes with quantized weights."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import string
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,29 +22,57 @@ from .values import Codes, Constant, Float, Value
 _LAYERS = {"linear": "QuantLinear", "conv1d": "QuantConv1d", "conv2d": "QuantConv2d"}
 
 
+class _Axes(NamedTuple):
+    """The axes of a product by their names, as in an einsum, without the batch: what is not in `out` is summed."""
+
+    x: str
+    weight: str
+    out: str
+
+
 def linear(translator: Translator, call: Call) -> Value:
     """y = x W^T + b, along the last axis."""
-    codes, weight = _operands(translator, call, call["input"], call["weight"], outputs_axis=0)
-    return _product(translator, call, codes, weight, call["bias"])
+    codes, weight = _operands(translator, call, call["input"], call["weight"], (-1,))
+    lead = string.ascii_lowercase[: len(translator.shape(codes)) - 1]
+    sums = _product(translator, call, codes, weight, _Axes(f"{lead}I", "OI", f"{lead}O"))
+    return _biased(translator, call, sums, call["bias"], axis=len(lead))
 
 
 def matmul(translator: Translator, call: Call) -> Value:
-    """x W, along the last axis: a linear layer whose weights are transposed."""
+    """x W, along the last axis; where W has a matrix for each of x, it is a convolution with groups."""
     right = call.arguments.get("other", call.arguments.get("mat2"))
     if isinstance(call["self"], Constant):
         raise CaptureError(f"{call} has its constant on the left; use x @ weight, with the constant on the right")
-    codes, weight = _operands(translator, call, call["self"], right, outputs_axis=1)
-    if weight.tensor.ndim != 2:
-        raise CaptureError(f"{call} needs constant weights [inputs, outputs], got {list(weight.tensor.shape)}")
-    assert weight.codes is not None
-    assert weight.scale is not None
-    turned = Constant(weight.tensor.t(), weight.label, weight.codes.T, weight.scale.T, weight.dtype)
-    return _product(translator, call, codes, turned, None)
+    codes, weight = _operands(translator, call, call["self"], right, (-2,))
+    return _product(translator, call, codes, weight, _matrices(call, translator.shape(codes), weight))
+
+
+def einsum(translator: Translator, call: Call) -> Value:
+    """A product of a value with weights, each axis by its letter, as in 'bhi,hio->bho'."""
+    operands, equation = call["tensors"], call["equation"].replace(" ", "")
+    axes, arrow, out = equation.partition("->")
+    terms = axes.split(",")
+    if len(terms) != 2 or not all(term.isalpha() and len(set(term)) == len(term) for term in (*terms, out or "a")):
+        raise CaptureError(f"{call} has '{call['equation']}'; only two operands whose axes have a letter each can be")
+    if not arrow:
+        out = "".join(sorted(letter for letter in axes if letter.isalpha() and axes.count(letter) == 1))
+    (x, weight), (x_axes, weight_axes) = operands, terms
+    if isinstance(x, Constant):
+        (x, x_axes), (weight, weight_axes) = (weight, weight_axes), (x, x_axes)
+    batch, *others = x_axes
+    if batch in weight_axes or out[:1] != batch:
+        raise CaptureError(f"{call} has '{call['equation']}'; the batch, here '{batch}', must stay the first axis")
+    alone = [letter for letter in axes if letter.isalpha() and axes.count(letter) == 1 and letter not in out]
+    if alone:
+        raise CaptureError(f"{call} sums along '{alone[0]}' of one operand alone; sum in front of it, or behind")
+    summed = tuple(index for index, letter in enumerate(weight_axes) if letter not in out)
+    codes, weight = _operands(translator, call, x, weight, summed)
+    return _product(translator, call, codes, weight, _Axes("".join(others), weight_axes, out[1:]))
 
 
 def convolution(translator: Translator, call: Call) -> Value:
     """conv1d and conv2d with padding by zeros; one dimension is an image of height 1."""
-    codes, weight = _operands(translator, call, call["input"], call["weight"], outputs_axis=0)
+    codes, weight = _operands(translator, call, call["input"], call["weight"], (1, 2, -1))
     assert weight.codes is not None
     rank = weight.codes.ndim - 1
     if len(translator.shape(codes)) != rank:
@@ -66,27 +97,72 @@ def convolution(translator: Translator, call: Call) -> Value:
     return _biased(translator, call, like(translator, call, sums, rank), call["bias"], axis=0)
 
 
-def _product(translator: Translator, call: Call, codes: Codes, weight: Constant, bias: Any) -> Value:
-    """Return x W^T + b. Along the last of several axes it is a 1x1 convolution, with that axis as channels."""
-    *lead, inputs = translator.shape(codes)
-    assert weight.codes is not None
-    outputs = len(weight.codes)
-    count = math.prod(lead)
-    if count == 1:
-        flat = reshaped(translator, call, codes, (inputs,), "flat")
-        assert isinstance(flat, Codes)
-        sums = _weighted(translator, call, flat, weight, Linear())
-        return _biased(
-            translator, call, reshaped(translator, call, sums, (*lead, outputs), "rows"), bias, axis=len(lead)
+def _matrices(call: Call, shape: tuple[int, ...], weight: Constant) -> _Axes:
+    """Return the axes of a product of matrices, along whose other axes a matrix may serve several."""
+    sizes = tuple(weight.tensor.shape)
+    batches = list(sizes[:-2])
+    while batches and batches[0] == 1:
+        batches.pop(0)
+    if not 1 < len(sizes) <= len(shape) + 1 or len(batches) > max(0, len(shape) - 2):
+        raise CaptureError(
+            f"{call} needs constant weights [inputs, outputs], or such matrices for the axes between the batch and the "
+            f"last two of {['batch', *shape]}, got {list(weight.tensor.shape)}"
         )
-    first = permuted(translator, call, codes, (len(lead), *range(len(lead))), "columns")
-    pixels = reshaped(translator, call, first, (inputs, 1, count), "as_2d")
+    x = string.ascii_lowercase[: len(shape)]
+    named, out = [], list(x[:-1])
+    for place, size in enumerate(batches, len(shape) - 2 - len(batches)):
+        named.append(x[place] if size == shape[place] else x[place].upper())
+        if size > 1:
+            out[place] = named[-1]
+    unused = "".join(string.ascii_uppercase[-2 - index] for index in range(len(sizes) - 2 - len(batches)))
+    return _Axes(x, f"{unused}{''.join(named)}{x[-1]}Z", f"{''.join(out)}Z")
+
+
+def _product(translator: Translator, call: Call, codes: Codes, weight: Constant, axes: _Axes) -> Codes | Float:
+    """Return the sums of products along axes that the result has not.
+
+    Axes of both and of the result are groups of channels, those of x alone the pixels of a 1x1 convolution. What is
+    neither in the other operand nor in the result has the size 1.
+    """
+    shape, codes_of = translator.shape(codes), weight.codes
+    assert codes_of is not None
+    sizes = dict(zip(axes.weight, codes_of.shape, strict=True)) | dict(zip(axes.x, shape, strict=True))
+    groups = [axis for axis in axes.out if axis in axes.x and axis in axes.weight]
+    rows = [axis for axis in axes.out if axis not in axes.weight]
+    outputs = [axis for axis in axes.out if axis not in axes.x]
+    inputs = [axis for axis in axes.x if axis not in axes.out]
+
+    def count(names: Sequence[str]) -> int:
+        return math.prod(sizes[axis] for axis in names)
+
+    matrices = _matrix(weight, axes.weight, [*groups, *outputs], count([*groups, *outputs]))
+    if count(rows) == count(groups) == 1:
+        flat = reshaped(translator, call, codes, (count(inputs),), "flat")
+        assert isinstance(flat, Codes)
+        sums = _weighted(translator, call, flat, matrices, Linear())
+        return reshaped(translator, call, sums, tuple(sizes[axis] for axis in axes.out), "rows")
+    order = tuple(axes.x.index(axis) for axis in (*groups, *inputs, *rows))
+    first = permuted(translator, call, codes, order, "columns")
+    pixels = reshaped(translator, call, first, (count(groups) * count(inputs), 1, count(rows)), "as_2d")
     assert isinstance(pixels, Codes)
-    taps = Constant(weight.tensor, weight.label, weight.codes[:, :, None, None], weight.scale, weight.dtype)
-    sums = _weighted(translator, call, pixels, taps, Conv2d())
-    last = reshaped(translator, call, sums, (outputs, *lead), "channels")
-    rows = permuted(translator, call, last, (*range(1, len(lead) + 1), 0), "rows")
-    return _biased(translator, call, rows, bias, axis=len(lead))
+    assert matrices.codes is not None
+    taps = replace(matrices, codes=matrices.codes[:, :, None, None])
+    sums = _weighted(translator, call, pixels, taps, Conv2d(groups=count(groups)))
+    made = [*groups, *outputs, *rows]
+    last = reshaped(translator, call, sums, tuple(sizes[axis] for axis in made), "channels")
+    return permuted(translator, call, last, tuple(made.index(axis) for axis in axes.out), "rows")
+
+
+def _matrix(weight: Constant, axes: str, outputs: Sequence[str], count: int) -> Constant:
+    """Return weights as a matrix [outputs, inputs]; their scale is one number, or one for each output."""
+    assert weight.codes is not None
+    assert weight.scale is not None
+    summed = [axis for axis in axes if axis not in outputs]
+    order = [axes.index(axis) for axis in (*outputs, *summed)]
+    scale = weight.scale
+    if scale.ndim:
+        scale = np.broadcast_to(scale, weight.codes.shape).transpose(order).reshape(count, -1)[:, 0]
+    return replace(weight, codes=weight.codes.transpose(order).reshape(count, -1), scale=scale)
 
 
 def _weighted(translator: Translator, call: Call, codes: Codes, weight: Constant, op: Op) -> Codes:
@@ -112,18 +188,20 @@ def _biased(translator: Translator, call: Call, sums: Codes | Float, bias: Any, 
     return Float(translator.emit(call, Add(), translator.floats(sums, call.location), name, suffix="bias"))
 
 
-def _operands(translator: Translator, call: Call, x: Any, weight: Any, outputs_axis: int) -> tuple[Codes, Constant]:
-    """Return input and weights; if both are wrong, both are noted."""
+def _operands(
+    translator: Translator, call: Call, x: Any, weight: Any, summed: tuple[int, ...]
+) -> tuple[Codes, Constant]:
+    """Return input and weights, of which some axes are summed; if both are wrong, both are noted."""
     try:
         codes = _codes(call, x)
     except CaptureError as error:
         try:
-            _weights(call, weight, outputs_axis)
+            _weights(call, weight, summed)
         except CaptureError as second:
             translator.problems.append(error)
             raise second from error
         raise
-    return codes, _weights(call, weight, outputs_axis)
+    return codes, _weights(call, weight, summed)
 
 
 def _codes(call: Call, value: Any) -> Codes:
@@ -139,7 +217,7 @@ def _codes(call: Call, value: Any) -> Codes:
     return value
 
 
-def _weights(call: Call, weight: Any, outputs_axis: int) -> Constant:
+def _weights(call: Call, weight: Any, summed: tuple[int, ...]) -> Constant:
     if not isinstance(weight, Constant):
         raise CaptureError(f"{call} computes its weights from the model's input; they must be a parameter")
     if weight.codes is None:
@@ -149,9 +227,12 @@ def _weights(call: Call, weight: Any, outputs_axis: int) -> Constant:
             f"{call} needs quantized weights, but they are {str(weight.tensor.dtype).removeprefix('torch.')}; {remedy}"
         )
     assert weight.scale is not None
-    if weight.scale.ndim and weight.scale.size != weight.scale.shape[outputs_axis]:
+    rank = weight.codes.ndim
+    inside = {axis % rank for axis in summed}
+    if any(weight.scale.shape[axis] > 1 for axis in inside if weight.scale.ndim):
+        free = max(set(range(rank)) - inside, default=0)
         raise CaptureError(
-            f"{call} needs weights with one scale, or one per output; use axis={outputs_axis} in their quantizer"
+            f"{call} needs weights with one scale, or one per output; use axis={free} in their quantizer"
         )
     return weight
 
@@ -189,6 +270,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.linear.default": linear,
     "aten.matmul.default": matmul,
     "aten.mm.default": matmul,
+    "aten.einsum.default": einsum,
     "aten.conv1d.default": convolution,
     "aten.conv1d.padding": convolution,
     "aten.conv2d.default": convolution,

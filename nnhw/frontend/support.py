@@ -38,8 +38,11 @@ _LIMITS = """\
 ## Rows, permutations and joins
 
 Values stream pixel by pixel, the channels of a pixel together. A linear layer, or `x @ weight`, on [batch, rows,
-features] is a 1x1 convolution whose channels are the features, and any number of axes may stand for the rows.
-Permutations around it cost nothing where they
+features] is a 1x1 convolution whose channels are the features, and any number of axes may stand for the rows. Where
+there is a matrix for each of them, as in `x @ weight` with [heads, inputs, outputs] or `einsum('bhri,hio->bhro', x,
+weight)`, it is a 1x1 convolution with groups.
+
+Permutations cost nothing where they
 
 - undo each other, with quantizers, activations and sums of branches between;
 - stand at the model's ends, where the host permutes: between the input's quantizer and its first layers, if all of them
@@ -47,14 +50,22 @@ Permutations around it cost nothing where they
 - are followed by flatten and a linear layer, whose weights are reordered;
 - leave the order in the stream as it is, such as `view(-1, rows, features)` behind a linear layer.
 
+Any other permutation takes buffers, each of which lets two loops over the elements change places. A shuffle of channels
+is one of two pixels; a transposed image, or a linear layer along the rows between two along the features, one of a
+frame and of as much of the next one as block RAM has room for; `pixel_shuffle` two of a few rows. What stays together
+moves together: a transposed image moves pixel by pixel, with as many channels at once as the rate asks for.
+
+Joins along height, width or rows let the branches take turns, and the FIFO in front of one holds what comes while it
+waits: of a join along the height, all of that branch's map. Flattened maps are joined as they stream, with the weights
+of the linear layers behind in the same order.
+
+An engine for each layer does all of this; a shared engine joins channels alone, and permutes nothing.
+
 What is refused, with its place in the model:
 
-- any other permutation, such as a transposed image in front of a convolution, a shuffle of channels, or a linear layer
-  along the rows between two along the features;
-- sums, means and maxima over the channels of an image or the features of a row;
 - constants that differ from row to row or from pixel to pixel, such as embeddings of positions: one number, or one for
   each channel or feature, can be added or multiplied;
-- concatenation along height, width or rows, and of flattened images: join channels or features, and flatten behind;
+- parts of a tensor, as from `chunk` and `split`;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two.
 

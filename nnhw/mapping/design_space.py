@@ -167,7 +167,7 @@ def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int, blo
 
 def _divisors_of(layer: Layer) -> str:
     if not isinstance(layer, MatrixLayer):
-        return f"channel_lanes must divide its {layer.shape[0]} channels"
+        return f"channel_lanes must divide its {layer.run} channels"
     outputs, channels, rows, _ = layer.weights.shape
     return (
         f"pe must divide its {outputs // layer.groups} outputs, channel_lanes its {channels} channels, "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import gcd
 
-from nnhw.mapping.layers import ChannelLayer, ConcatLayer, Layer, MatrixLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
 
 MOST_LANES = 4096
 """Products a cycle above which a folding is not considered."""
@@ -70,10 +69,9 @@ def foldings(layer: Layer) -> Iterator[Folding]:
     if isinstance(layer, MatrixLayer):
         yield from _matrix_foldings(layer)
         return
-    channels = gcd(*layer.parts) if isinstance(layer, ConcatLayer) else layer.shape[0]
     rows = {1, layer.kernel[0]} if isinstance(layer, ChannelLayer) and not layer.is_global else {1}
     for row_lanes in sorted(rows):
-        for lanes in divisors(channels):
+        for lanes in divisors(layer.run):
             if lanes <= MOST_CHANNELS:
                 yield Folding(lanes, row_lanes)
 

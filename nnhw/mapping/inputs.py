@@ -40,9 +40,9 @@ def read_bytes(layers: Sequence[Layer], source: str, codes: IntType, shape: tupl
         return tuple(layers)
     whole = f"{source}.whole"
     found = [_shifted(layer, source, whole, offset) for layer in layers]
-    extent = as_map(shape)
-    if extent is None or not any(whole in layer.inputs for layer in found):
+    if not any(whole in layer.inputs for layer in found):
         return tuple(found)
+    extent = as_map(shape)
     steps = np.arange(codes.low, codes.high + 1)[None].repeat(extent[0], axis=0)
     identity = StepFunction(steps[:, 1:], steps, codes)
     return SumLayer("input", whole, Location(), (source,), identity, codes, (1,), extent), *found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import gcd, prod
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from nnhw.ir import IntType, Location
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
 """(channels, height, width) of a feature map; a vector has height and width 1, a series height 1."""
+Loops = tuple[int, int, int, int]
+"""(outer, rows, columns, run) of a stream, the outermost first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +106,11 @@ class Layer:
     def shape(self) -> Shape:
         """The feature map that leaves."""
         raise NotImplementedError
+
+    @property
+    def run(self) -> int:
+        """Elements that stay together, of which an engine without a matrix takes a divisor at once."""
+        return self.shape[0]
 
     @property
     def products(self) -> int:
@@ -246,21 +254,52 @@ class SumLayer(Layer):
 
 @dataclass(frozen=True, eq=False)
 class ConcatLayer(Layer):
-    """Feature maps behind one another along the channels.
+    """Feature maps behind one another along the channels, the columns or the rows: streams that take turns.
 
     Parameters
     ----------
-    parts: channels of each input.
+    parts: elements of each input in a turn.
+    turns: of a frame: a turn is a pixel where channels are joined, a row where columns are, else the frame.
     extent: the joined shape.
     """
 
     parts: tuple[int, ...]
+    turns: int
     extent: Shape
 
     @property
     def shape(self) -> Shape:
         """The feature map that leaves."""
         return self.extent
+
+    @property
+    def run(self) -> int:
+        """Elements that stay together."""
+        return gcd(self.extent[0], *self.parts)
+
+
+@dataclass(frozen=True, eq=False)
+class TransposeLayer(Layer):
+    """A stream in another order: of four loops over its elements the two in the middle change places.
+
+    Parameters
+    ----------
+    loops: counts of what comes in, the outermost first: [outer, rows, columns, run] --> [outer, columns, rows, run].
+    extent: the shape that leaves.
+    """
+
+    loops: Loops
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+    @property
+    def run(self) -> int:
+        """Elements that stay together."""
+        return self.loops[3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,10 +335,10 @@ class PadLayer(Layer):
         return self.padding.around(self.source)
 
 
-def as_map(shape: tuple[int, ...]) -> Shape | None:
-    """Return an IR shape as a feature map, or None for more axes: [elements], [channels, length], or a map."""
-    if len(shape) == 1:
-        return shape[0], 1, 1
-    if len(shape) == 2:
-        return shape[0], 1, shape[1]
-    return (shape[0], shape[1], shape[2]) if len(shape) == 3 else None
+def as_map(shape: tuple[int, ...]) -> Shape:
+    """Return an IR shape as a feature map that streams alike: [elements], [channels, length], or [channels, .., width].
+
+    All axes between the first and the last are rows.
+    """
+    channels, *sides = shape
+    return channels, prod(sides[:-1]), sides[-1] if sides else 1

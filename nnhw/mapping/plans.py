@@ -32,6 +32,7 @@ from nnhw.mapping.layers import (
     PadLayer,
     Shape,
     SumLayer,
+    TransposeLayer,
     UpsampleLayer,
     WindowLayer,
 )
@@ -170,10 +171,34 @@ class Planner:
         self.encodings.check_plain(layer)
         lanes = folding.channel_lanes
         chunks = tuple(part // lanes for part in layer.parts)
-        pixels = layer.extent[1] * layer.extent[2]
-        config = ConcatConfig(lanes=lanes, bits=layer.element.bits, chunks=chunks, pixels=pixels)
-        output = self.encodings.stream(layer, lanes, pixels * layer.extent[0])
+        config = ConcatConfig(lanes=lanes, bits=layer.element.bits, chunks=chunks, turns=layer.turns)
+        output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
         return Plan((lanes,) * len(layer.inputs), (("concat", config, output),))
+
+    @plan.register
+    def _(self, layer: TransposeLayer, folding: Folding) -> Plan:
+        self.encodings.check_plain(layer)
+        lanes, (outer, rows, columns, run) = folding.channel_lanes, layer.loops
+
+        def make(address_bits: int) -> WindowConfig:
+            # Each outer iteration is a row of pixels, a window covers it, and each column is a group of channels.
+            return WindowConfig(
+                height=outer,
+                width=rows,
+                channels=columns * run,
+                kernel=(1, rows),
+                stride=(1, 1),
+                block=(1, 1),
+                channel_lanes=lanes,
+                row_lanes=1,
+                repeats=1,
+                bits=layer.element.bits,
+                address_bits=address_bits,
+                groups=columns,
+            )
+
+        window = buffered_window(make, lanes * layer.element.bits, folding, self.family, layer.where)
+        return Plan((lanes,), (("window", window, self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))),))
 
     @plan.register
     def _(self, layer: UpsampleLayer, folding: Folding) -> Plan:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from nnhw.accelerator import stream_order
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
 from nnhw.ir.ops import (
@@ -36,15 +35,18 @@ from nnhw.mapping.layers import (
     ConcatLayer,
     DoubleScaling,
     Layer,
+    Loops,
     MatrixLayer,
     Padding,
     PadLayer,
     Shape,
     StepFunction,
     SumLayer,
+    TransposeLayer,
     UpsampleLayer,
     as_map,
 )
+from nnhw.mapping.transpose import transposes
 
 
 def read_layers(body: Graph) -> tuple[Layer, ...]:
@@ -146,16 +148,15 @@ class _Reader:
         self._sum(node, [node.name], (1,), self._step_function(node))
 
     def concat(self, node: Node) -> None:
-        """Read a concatenation of channels."""
+        """Read a concatenation."""
         assert isinstance(node.op, Concat)
-        if node.op.axis != 0:
-            self._refuse(node, "joins rows or columns; only channels, or features of rows, can be joined on the device")
-            return
-        wanted = node.type.int_dtype
+        extent, wanted, axis = self._map(node.name), node.type.int_dtype, node.op.axis
         inputs = tuple(self._cast(name, wanted, node) for name in node.inputs)
-        parts = tuple(self._map(name)[0] for name in node.inputs)
+        sizes = [(*shape[1:], shape[0]) for shape in (self.body.node(name).type.shape for name in node.inputs)]
+        first = (axis - 1) % len(sizes[0])  # channels stream innermost
+        parts = tuple(math.prod(size[first:]) for size in sizes)
         common = self._common(node, [node.name], inputs, None)
-        self._add(ConcatLayer(**common, parts=parts, extent=self._map(node.name)), [node.name])
+        self._add(ConcatLayer(**common, parts=parts, turns=math.prod(sizes[0][:first]), extent=extent), [node.name])
 
     def upsample(self, node: Node) -> None:
         """Read an upsampling."""
@@ -175,14 +176,25 @@ class _Reader:
         self._add(PadLayer(**common, source=self._map(node.inputs[0]), padding=padding), [node.name])
 
     def reorder(self, node: Node) -> None:
-        """Let reorderings pass that leave the order in the stream as it is, or that a linear layer reads."""
-        self.streams[node.name] = self._stream(node.inputs[0])
+        """Read what changes the order of a stream; a linear layer's weights are in the order of what it reads."""
+        self.streams[node.name] = source = self._stream(node.inputs[0])
         readers = [user for user in self.users[node.name] if not isinstance(user.op, _ORDERS)]
         if node.name in self.body.outputs or not all(isinstance(user.op, Linear) for user in readers):
             path = self._reorderings(node)
-            if not _same_order(self.body.node(self.streams[node.name]).type.shape, [step.op for step in path]):
-                moved = next((step for step in path if isinstance(step.op, Permute)), node)
-                self._refuse(moved, _reordered(readers))
+            moved = next((step for step in path if isinstance(step.op, Permute)), node)
+            self._transpose(node, moved, transposes(self.body.node(source).type.shape, [step.op for step in path]))
+
+    def _transpose(self, node: Node, moved: Node, steps: Sequence[Loops]) -> None:
+        """Add what brings a stream into the order of a node, which `moved` changes."""
+        source = self.streams[node.name]
+        for number, loops in enumerate(steps, 1):
+            last = number == len(steps)
+            result = node.name if last else f"{node.name}.{number}"
+            common = self._common(moved, [node.name], (source,), None)
+            common |= {"name": f"{common['name']}.transpose", "node": result, "element": self._type(source)}
+            extent = self._map(node.name) if last else (math.prod(loops), 1, 1)
+            self._add(TransposeLayer(**common, loops=loops, extent=extent), [result])
+            source = result
 
     def _reorderings(self, last: Node) -> list[Node]:
         """Return what stands between a stream and `last`, which changes shape and order alone, first to last."""
@@ -336,12 +348,7 @@ class _Reader:
         return made.element if made is not None else self.body.node(name).type.int_dtype
 
     def _map(self, name: str) -> Shape:
-        node = self.body.node(name)
-        shape = as_map(node.type.shape)
-        if shape is None:
-            self._refuse(node, f"has {len(node.type.shape)} axes; at most channels, rows and columns can stream")
-            return (1, 1, 1)
-        return shape
+        return as_map(self.body.node(name).type.shape)
 
     def _refuse(self, node: Node, why: str) -> None:
         self.problems.append(MappingError(f"{node.op.name} {node.location} {why}"))
@@ -362,23 +369,6 @@ def _rescaled(
     scaling = DoubleScaling(multiplier, exponent, bias, op.offset) if op.rounding == "double" else None
     all_codes = np.arange(op.low, op.high + 1)[None].repeat(len(multiplier), axis=0)
     return StepFunction(reached, all_codes, IntType(op.low, op.high), scaling)
-
-
-def _same_order(shape: tuple[int, ...], ops: Sequence[Op]) -> bool:
-    """Return whether the elements of a map of `shape` stream in the same order behind ops that reorder them."""
-    before = after = np.arange(math.prod(shape)).reshape(1, *shape)
-    for op in ops:
-        after = op.evaluate(after)
-    return bool((stream_order(before) == stream_order(after)).all())
-
-
-def _reordered(readers: Sequence[Node]) -> str:
-    """Say why a reordering cannot be: for whom, and what to do."""
-    reader = f" for {readers[0].op.name} {readers[0].location}" if readers else ""
-    remedy = "join channels, and flatten behind"
-    if not readers or not isinstance(readers[0].op, Concat):
-        remedy = "permute in front of the first quantizer or behind the last layer, or flatten into a linear layer"
-    return f"changes the order in which elements stream{reader}, and nothing undoes it; {remedy}"
 
 
 _FUNCTIONS = (Threshold, StepTable, Rescale)

@@ -11,7 +11,7 @@ WEIGHT_AXES = {"linear": 0, "conv1d": 0, "conv2d": 0, "matmul": 1, "mm": 1}
 """Operations with constant weights, and which axis of these is the outputs'."""
 JOINS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 """Two values meet; each needs codes of its own."""
-CONCATS = frozenset({"cat", "concat", "concatenate"})
+CONCATS = frozenset({"cat", "concat", "concatenate", "stack"})
 """Values side by side, which share one scale."""
 AVERAGES = frozenset(
     {"avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "mean", "sum"},
@@ -32,7 +32,8 @@ MOVES = frozenset(
         *("squeeze", "unsqueeze", "unflatten", "permute", "transpose", "dropout", "feature_dropout", "alpha_dropout"),
         *("identity", "pad", "constant_pad_nd", "interpolate", "upsample", "upsample_nearest1d", "upsample_nearest2d"),
         *("contiguous", "clone", "detach", "alias", "getitem", "view_as", "reshape_as", "movedim", "swapaxes", "to"),
-        *("_to_copy", "slice", "dropout1d", "dropout2d", "t"),
+        *("_to_copy", "slice", "dropout1d", "dropout2d", "t", "mT", "swapdims", "moveaxis"),
+        *("channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "native_channel_shuffle"),
     }
 )
 """Elements are moved, repeated or picked: codes stay codes of the same scale."""
@@ -74,6 +75,9 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.ZeroPad2d: "pad",
     nn.ConstantPad1d: "pad",
     nn.ConstantPad2d: "pad",
+    nn.ChannelShuffle: "channel_shuffle",
+    nn.PixelShuffle: "pixel_shuffle",
+    nn.PixelUnshuffle: "pixel_unshuffle",
     nn.Upsample: "upsample",
     nn.UpsamplingNearest2d: "upsample",
     nn.BatchNorm1d: "batch_norm",

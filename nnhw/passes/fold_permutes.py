@@ -1,6 +1,7 @@
 """Pass: a permutation in front of a linear layer becomes another order of its weights.
 
-linear(flatten(permute(x)), weight) --> linear(flatten(x), weight in the order of x)
+linear(flatten(permute(x)), weight)            --> linear(flatten(x), weight in the order of x)
+linear(concat(flatten(x), flatten(y)), weight) --> linear(concat(..), weight), both in the order in which x and y stream
 """
 
 from __future__ import annotations
@@ -8,24 +9,31 @@ from __future__ import annotations
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import Flatten, Linear, Permute, Reshape
+from nnhw.ir.ops import Concat, Flatten, Linear, Op, Permute, Reshape
 
-from .edit import Edit, sole_names
+from .edit import Edit, sole_names, without_twins
+from .shapes import order_of
 
 
 def fold_permutes(graph: Graph) -> Graph:
     """Fold each permutation of integers into the weights of the linear layers that read it; others stay."""
     for linear in [node for node in graph.nodes if isinstance(node.op, Linear)]:
-        path = _path(graph, graph.node(linear.name))
+        path = _path(graph, graph.node(linear.name).inputs[0])
         if any(isinstance(node.op, Permute) for node in path):
             graph = _folded(graph, graph.node(linear.name), path)
-    return graph
+    joins = [node.name for node in graph.nodes if isinstance(node.op, Concat) and len(node.type.shape) == 1]
+    for name in joins:
+        readers = graph.users()[name]
+        if name not in graph.outputs and all(isinstance(reader.op, Linear) for reader in readers):
+            for reader in readers:
+                graph = _streamed(graph, reader, graph.node(name))
+    return without_twins(graph) if joins else graph
 
 
-def _path(graph: Graph, linear: Node) -> list[Node]:
-    """Return the ops in front of a linear layer that only rearrange elements, first to last."""
+def _path(graph: Graph, name: str) -> list[Node]:
+    """Return the ops up to a value that only rearrange elements, first to last."""
     path: list[Node] = []
-    node = graph.node(linear.inputs[0])
+    node = graph.node(name)
     while isinstance(node.op, Flatten | Reshape | Permute):
         path.insert(0, node)
         node = graph.node(node.inputs[0])
@@ -44,4 +52,30 @@ def _folded(graph: Graph, linear: Node, path: list[Node]) -> Graph:
     flat = source.name if len(source.type.shape) == 1 else edit.add(path[-1], Flatten(), [source.name])
     weights = edit.constant(linear.inputs[1], moved, graph.node(linear.inputs[1]).type)
     edit.add(linear, linear.op, [flat, weights])
+    return edit.apply(linear.name)
+
+
+def _streamed(graph: Graph, linear: Node, join: Node) -> Graph:
+    """Let a linear layer read what is joined as it streams: pixels row by row, channels innermost."""
+    edit = Edit(graph, sole_names(graph, [join, graph.node(linear.inputs[1])], linear))
+    parts, columns, first = [], list[np.ndarray](), 0
+    for name in join.inputs:
+        path = _path(graph, name)
+        source = graph.node(path[0].inputs[0] if path else name)
+        shape = source.type.shape
+        moves: list[Op] = [Permute((*range(1, len(shape)), 0)), Flatten()] if len(shape) > 1 else []
+        place = np.argsort(order_of([node.op for node in path], shape).reshape(-1))  # of each element of the source
+        columns.append(first + place[order_of(moves, shape).reshape(-1)])
+        first += source.type.size
+        value = source.name
+        for op in moves:
+            value = edit.add(path[-1], op, [value], f"{name}.{op.name}")
+        parts.append(value)
+    moved = np.concatenate(columns)
+    if (np.diff(moved) == 1).all():
+        return graph
+    joined = edit.add(join, join.op, parts)
+    weight = graph.constants[linear.inputs[1]][:, moved]
+    weights = edit.constant(linear.inputs[1], weight, graph.node(linear.inputs[1]).type)
+    edit.add(linear, linear.op, [joined, weights])
     return edit.apply(linear.name)

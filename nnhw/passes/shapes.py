@@ -65,8 +65,8 @@ def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, 
     rows = moved.reshape(before[0], -1)
     if np.array_equal(rows, np.broadcast_to(rows[:, :1], rows.shape), equal_nan=True):
         return _spread(rows[:, 0], node, before)
-    # Other channels: nothing has a form in front, and the constant is what is refused.
-    positional = isinstance(shape.op, Permute) and shape.op.axes[0] != 0 and not is_channel_list(node.op)
+    # No form in front of this one; but what stands farther in front may make channels of the axes.
+    positional = isinstance(shape.op, Permute) and not is_channel_list(node.op)
     return _without_repeats(moved) if positional else None
 
 

@@ -5,48 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 from hypothesis import Phase, assume, find, given, settings
-from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
-from benchmarks.draws import Draws
-from benchmarks.random_models import Join, drawn_model
-from benchmarks.random_networks import Found, check_network
+from benchmarks.random_models import Join, Pointwise
+from benchmarks.random_networks import BLOCK, Found, Network, check_network, drawn_network, networks
 from nnhw.nn import QuantConv1d, QuantConv2d, Quantizer
 from tests.sim.test_benches import pytestmark as needs_simulator
-
-Network = tuple[nn.Sequential, Tensor]
-
-
-class Drawn(Draws):
-    """Choices by hypothesis; what is no structure comes from a seed that it draws, and shrinks to the numbers of 0."""
-
-    def __init__(self, draw: st.DrawFn) -> None:
-        self._draw = draw
-        self.seed = draw(st.integers(0, 2**16))
-        self.numbers = np.random.default_rng(self.seed)
-
-    def between(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
-
-    def pick(self, *choices: Any) -> Any:
-        return choices[self.between(0, len(choices) - 1)]
-
-    def flip(self, probability: float) -> bool:
-        return self.between(0, 99) >= 100 - 100 * probability  # shrinks to False
-
-    late_flip = flip
-
-    def factor(self, low: float, high: float) -> float:
-        return self._draw(st.floats(low, high))
-
-
-@st.composite
-def networks(draw: st.DrawFn) -> Network:
-    """Draw a network and images that its scales were taken from."""
-    return drawn_model(Drawn(draw))
 
 
 def modules(network: Network, kind: type[nn.Module] | tuple[type[nn.Module], ...]) -> list[Any]:
@@ -87,9 +54,19 @@ def test_drawn_network_equals_reference_in_rtl(network: Network) -> None:
         lambda network: any(layer.groups > 1 for layer in modules(network, (QuantConv1d, QuantConv2d))),
         lambda network: any(one.scale is not None and one.scale.numel() > 1 for one in modules(network, Quantizer)),
         lambda network: any(join.kind == "concat" for join in modules(network, Join)),
+        lambda network: any(join.axis > 1 for join in modules(network, Join)),
+        lambda network: bool(modules(network, (nn.ChannelShuffle, nn.PixelShuffle, nn.PixelUnshuffle))),
+        lambda network: any(one.name == "swapped" for one in modules(network, Pointwise)),
         lambda network: network[1].dim() == 3,
     ],
-    ids=["stride", "groups", "scales", "concat", "series"],
+    ids=["stride", "groups", "scales", "concat", "joined_rows", "shuffle", "transpose", "series"],
 )
-def test_drawn_networks_have_what_seeded_ones_have(wanted: Callable[[Network], bool]) -> None:
+def test_drawn_networks_have_what_they_are_for(wanted: Callable[[Network], bool]) -> None:
     find(networks(), wanted, settings=settings(phases=[Phase.generate], max_examples=200))
+
+
+def test_a_drawn_network_is_repeated_by_its_number() -> None:
+    (one, images), (same, again) = drawn_network(BLOCK + 3), drawn_network(BLOCK + 3)
+    assert str(one) == str(same)
+    assert torch.equal(images, again)
+    assert len({str(drawn_network(number)[0]) for number in range(BLOCK)}) > BLOCK // 2

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import random_networks
-from benchmarks.random_networks import check_network, random_model, show, survey
+from benchmarks.random_models import random_model
+from benchmarks.random_networks import check_network, show, survey
 from nnhw.flow.samples import evaluate
 from nnhw.nn import QuantLinear
 from tests.mapping.golden import golden_run
@@ -23,7 +24,7 @@ SIMULATED = (1004, 1008, 1010)
 
 @pytest.mark.parametrize("seed", MAPPED)
 def test_random_network_equals_reference_from_ir_to_golden_stages(seed: int) -> None:
-    found = check_network(seed, mapped=True)
+    found = check_network(seed, mapped=True, make=random_model)
     assert (found.refused, found.failure) == ("", "")
     assert found.counts["frames"] >= random_networks.FRAMES
 
@@ -31,7 +32,7 @@ def test_random_network_equals_reference_from_ir_to_golden_stages(seed: int) -> 
 @needs_simulator
 @pytest.mark.parametrize("seed", SIMULATED)
 def test_random_network_equals_reference_in_rtl(seed: int) -> None:
-    found = check_network(seed, simulated=True)
+    found = check_network(seed, simulated=True, make=random_model)
     assert (found.refused, found.failure, found.stage) == ("", "", "simulate")
     assert found.counts["rtl_frames"] > 0
 
@@ -69,14 +70,16 @@ def test_random_network_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatc
         return {node: values + 1 for node, values in golden_run(*arguments).items()}
 
     monkeypatch.setattr(random_networks, "golden_run", off_by_one)
-    row = survey([check_network(1000, mapped=True)], 1)
+    row = survey([check_network(1000, mapped=True, make=random_model)], 1)
     assert [failure["seed"] for failure in row["failures"]] == [1000]
     assert row["failures"][0]["failure"].startswith("golden stages differ at ")
 
 
 def test_random_network_that_torch_computes_otherwise_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_networks, "evaluate", lambda *given, **options: evaluate(*given, **options) + 1)
-    failures = {check_network(seed).failure.partition(" at ")[0] for seed in (1000, WITH_LAST_QUANTIZER)}
+    failures = {
+        check_network(seed, make=random_model).failure.partition(" at ")[0] for seed in (1000, WITH_LAST_QUANTIZER)
+    }
     assert failures == {"PyTorch in float64 has other codes", "PyTorch in float64 has other sums"}
 
 

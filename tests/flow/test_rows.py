@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ from torch.nn import functional
 
 import nnhw
 from benchmarks.random_networks import check_network
-from nnhw.errors import MappingError, NnhwError, ProblemList
+from nnhw.errors import MappingError
 from nnhw.flow.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.mapping.mapper import map_body
@@ -176,52 +175,6 @@ def test_rows_equal_reference_in_rtl() -> None:
     found = check_network(0, simulated=True, make=make)
     assert (found.refused, found.failure, found.stage) == ("", "", "simulate")
     assert found.counts["rtl_frames"] > 0
-
-
-MOVED = "changes the order in which elements stream for"
-REMEDY = "permute in front of the first quantizer or behind the last layer, or flatten into a linear layer"
-JOIN = "join channels, and flatten behind"
-ALLOWED = "only channels, or features of rows, can be joined on the device"
-REFUSED: dict[str, tuple[Forward, tuple[int, ...], str]] = {
-    "along_rows": (
-        lambda m, x: m.last(hidden(m, x).transpose(1, 2)),
-        (8, 6),
-        f"permute 'first' (PLACE) {MOVED} conv2d 'last' (PLACE), and nothing undoes it; {REMEDY}",
-    ),
-    "mean_of_features": (
-        lambda m, x: hidden(m, x).mean(2),
-        (5, 6),
-        f"permute 'first' (PLACE) {MOVED} sum_pool2d of the model (PLACE), and nothing undoes it; {REMEDY}",
-    ),
-    "transposed_image": (
-        lambda m, x: m.image(hidden(m, x).permute(0, 3, 2, 1)),
-        (4, 5, 6),
-        f"permute 'first' (PLACE) {MOVED} conv2d 'image' (PLACE), and nothing undoes it; {REMEDY}",
-    ),
-    "joined_rows": (
-        lambda m, x: m.last(torch.cat([hidden(m, x), m.act(m.same(hidden(m, x)))], 1)),
-        (5, 6),
-        f"concat of the model (PLACE) joins rows or columns; {ALLOWED}",
-    ),
-    "joined_flat": (
-        lambda m, x: m.flat(torch.cat([x.flatten(1), m.codes(m.act(m.line(x))).flatten(1)], 1)[:, :]),
-        (6, 4),
-        f"flatten of the model (PLACE) {MOVED} concat of the model (PLACE), and nothing undoes it; {JOIN}",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_rows_reject_what_changes_the_order_of_a_stream(name: str) -> None:
-    function, shape, message = REFUSED[name]
-    model = Net(function)
-    model.flat = weighted(56, 3)
-    body = lowered(model, shape).body
-    with pytest.raises(NnhwError) as caught:
-        map_body(body, "test", LARGE)
-    problems = caught.value.problems if isinstance(caught.value, ProblemList) else [caught.value]
-    assert all(isinstance(problem, MappingError) for problem in problems)
-    assert {re.sub(r"test_rows.py:\d+", "PLACE", str(problem)) for problem in problems} == {message}
 
 
 def test_rows_reject_a_shared_engine_whose_layer_reads_another_shape_than_was_made() -> None:

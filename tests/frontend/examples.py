@@ -129,6 +129,8 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "cat_scales": (
         lambda m, x: torch.cat([x, m.other(x)], 1), ["dequantize", "quantize", "dequantize", "concat"]
     ),
+    "stack": (lambda m, x: torch.stack([x, x], 2), ["reshape", "reshape", "concat", "dequantize"]),
+    "stack_scales": (lambda m, x: torch.stack([x, m.other(x)], -1).flatten(2), []),
     "pad": (lambda m, x: functional.pad(x, (1, 2, 0, 3)), ["pad", "dequantize"]),
     "pad_line": (lambda m, x: functional.pad(x.flatten(2), (1, 2)), ["reshape", "pad", "reshape", "dequantize"]),
     "pad_code": (lambda m, x: functional.pad(x, (1, 1), value=-0.25), ["pad", "dequantize"]),
@@ -143,6 +145,14 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "permute_back": (lambda m, x: x.transpose(1, 2).movedim(2, 1), ["dequantize"]),
     "permute_sizes_of_one": (lambda m, x: x.amax((2, 3), keepdim=True).transpose(1, 3), []),
     "transposes": (lambda m, x: x.mT.swapaxes(1, 2), ["permute", "dequantize"]),
+    "channel_shuffle": (
+        lambda m, x: functional.channel_shuffle(x.reshape(-1, 12, 4, 4), 3),
+        ["reshape", "permute", "reshape", "dequantize"],
+    ),
+    "pixel_shuffle": (lambda m, x: functional.pixel_shuffle(x.reshape(-1, 12, 4, 4), 2), []),
+    "pixel_unshuffle": (
+        lambda m, x: functional.pixel_unshuffle(x, 2), ["reshape", "permute", "reshape", "dequantize"]
+    ),
     "reshapes": (lambda m, x: x.flatten(1).unflatten(1, (6, 32)).unsqueeze(1).squeeze(), ["reshape", "dequantize"]),
     "views": (lambda m, x: x.view(-1, 1, 192).squeeze(1).reshape(-1, 1, 1, 192).squeeze((1, 2)), []),
     "view_as": (lambda m, x: x.flatten(1).view_as(x), ["dequantize"]),
@@ -171,6 +181,9 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "matmul_transposed": (lambda m, x: torch.matmul(x, m.quant(m.weight.t()).t()), []),
     "transposed_weights": (lambda m, x: torch.matmul(x, m.quant(m.weight.T).T), []),
     "observed_weights": (lambda m, x: x @ Int(4)(m.weight), []),
+    "matmul_heads": (lambda m, x: x @ m.quant(torch.stack([m.weight, -m.weight, m.weight * 2])), []),
+    "einsum": (lambda m, x: torch.einsum("bchw,wo->bcho", x, m.quant(m.weight)), []),
+    "einsum_heads": (lambda m, x: torch.einsum("hio, bchi", m.quant(torch.stack([m.weight] * 8)), x), []),
     "mm": (lambda m, x: torch.mm(x.flatten(1), m.quant(m.weight).flatten().repeat(24)[:192, None]), []),
 }  # fmt: skip
 

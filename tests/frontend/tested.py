@@ -24,8 +24,6 @@ MATRIX = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 REFUSED = {
     "clamp_tensors": "has a constant of shape [8]",
     "reciprocal": "gives the same result for every input",
-    "cat_codes": "joins rows or columns",
-    "linear_batches": "changes the order in which elements stream",
 }
 """Examples that are no network of a device, and why."""
 VARIANTS = (

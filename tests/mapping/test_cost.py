@@ -65,7 +65,7 @@ WINDOW = WindowConfig(
 )
 ENGINES: dict[str, EngineConfig] = {
     "convert": ConvertConfig(8, 2, 3, 10),
-    "concat": ConcatConfig(lanes=2, bits=4, chunks=(3, 2), pixels=9),
+    "concat": ConcatConfig(lanes=2, bits=4, chunks=(3, 2), turns=9),
     "fifo": FifoConfig(depth=64, lanes=2, bits=4, beats=100),
     "fifo large": FifoConfig(depth=300, lanes=5, bits=4, beats=1000, large=True),
     "fork": ForkConfig(2, 4, 4, 10),

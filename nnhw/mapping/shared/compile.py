@@ -87,7 +87,6 @@ def network_of(body: Graph) -> Network:
         )
     layers, source = read_layers(body), body.inputs[0]
     shape = as_map(source.type.shape)
-    assert shape is not None  # the reader refuses others
     return read_network(layers, (source.name, shape, source.type.int_dtype), layers[-1].node)
 
 

@@ -82,6 +82,7 @@ def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], ou
     concats = tuple(layer for layer in layers if isinstance(layer, ConcatLayer))
     shapes = {name: shape} | {layer.node: layer.shape for layer in layers}
     problems += [_reshaped(layer) for layer in layers if not _reads_whole(layer, shapes)]
+    problems += [_not_channels(layer) for layer in concats if not _joins_channels(layer, shapes)]
     for layer in layers:
         if not isinstance(layer, ConcatLayer):
             _try(problems, tasks, lambda layer=layer: read_task(layer, elements))
@@ -108,8 +109,6 @@ def _source(layer: Layer) -> Shape | None:
 def _reads_whole(layer: Layer, shapes: Mapping[str, Shape]) -> bool:
     """Return whether each value that a layer reads was made in the shape in which it is read."""
     source = _source(layer)
-    if isinstance(layer, ConcatLayer):
-        return all(shapes[name][1:] == layer.shape[1:] for name in layer.inputs)
     return source is None or all(shapes[name] == source for name in layer.inputs)
 
 
@@ -117,6 +116,17 @@ def _reshaped(layer: Layer) -> MappingError:
     return MappingError(
         f"layer {layer.where} reads {list(_source(layer) or ())} where the layer in front makes another shape, "
         f"which has another place in a shared engine's memory; use {STREAMING}"
+    )
+
+
+def _joins_channels(layer: ConcatLayer, shapes: Mapping[str, Shape]) -> bool:
+    return all(shapes[name] == (part, *layer.shape[1:]) for name, part in zip(layer.inputs, layer.parts, strict=True))
+
+
+def _not_channels(layer: ConcatLayer) -> MappingError:
+    return MappingError(
+        f"layer {layer.where} joins rows, columns or flattened maps; a shared engine joins channels alone, so use "
+        f"{STREAMING}"
     )
 
 

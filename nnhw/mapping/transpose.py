@@ -1,0 +1,96 @@
+"""From reorderings of a tensor to steps of a stream, each of which lets two neighbouring loops change places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from nnhw.ir import Op
+from nnhw.ir.ops import Flatten, Permute, Reshape
+from nnhw.mapping.layers import Loops
+
+Digit = tuple[str, int]
+"""One loop over elements: a name, and its count. Names of digits that stand for parts of another one begin with its."""
+Digits = list[Digit]
+
+
+def transposes(shape: tuple[int, ...], ops: Sequence[Op]) -> list[Loops]:
+    """Return the steps that bring the stream of a tensor into the order of the tensor that ops make of it.
+
+    An index is a number of several digits, one for each axis: a permutation moves digits, and a reshape divides them
+    anew, where its axes begin at a digit or inside of one. Where they do not, the steps in front of it come first, and
+    all elements are one digit from there on.
+
+    Parameters
+    ----------
+    shape: of the tensor that streams: pixels row by row, channels innermost.
+    ops: `flatten`, `reshape` and `permute`, the first one first.
+
+    Returns
+    -------
+    None where the order of the stream stays as it is.
+    """
+    steps: list[Loops] = []
+    axes: list[Digits] = [[(f"{axis}:", size)] for axis, size in enumerate(shape)]
+    stream = _streamed(axes)
+    for op in ops:
+        if isinstance(op, Permute):
+            axes = [axes[axis] for axis in op.axes]
+            continue
+        assert isinstance(op, Flatten | Reshape)
+        flat = [digit for axis in axes for digit in axis]
+        sizes = op.shape if isinstance(op, Reshape) else (prod(count for _, count in flat),)
+        divided = _divided(flat, sizes)
+        if divided is None:
+            steps += _steps(stream, flat)
+            stream = [("all", prod(sizes))]
+            divided = _divided(stream, sizes)
+            assert divided is not None
+        axes = divided
+        parts = [digit for axis in axes for digit in axis]
+        stream = [part for name, _ in stream for part in parts if part[0].startswith(name)]
+    return [*steps, *_steps(stream, _streamed(axes))]
+
+
+def _streamed(axes: Sequence[Digits]) -> Digits:
+    """Return the digits of a tensor in the order in which it streams: the first axis, of channels, is the innermost."""
+    return [digit for axis in (*axes[1:], axes[0]) for digit in axis]
+
+
+def _divided(digits: Digits, sizes: Sequence[int]) -> list[Digits] | None:
+    """Return the digits of each axis of a shape, some of them in parts; None if an axis begins within a part."""
+    waiting, axes = list(reversed(digits)), list[Digits]()
+    for size in sizes:
+        axis: Digits = []
+        while size > 1:
+            name, count = waiting.pop()
+            if count == 1:
+                continue
+            if size % count == 0:
+                axis.append((name, count))
+                size //= count
+            elif count % size == 0:
+                axis.append((f"{name}+", size))
+                waiting.append((f"{name}-", count // size))
+                size = 1
+            else:
+                return None
+        axes.append(axis)
+    return axes
+
+
+def _steps(stream: Digits, wanted: Digits) -> Iterator[Loops]:
+    """Yield what brings the digits of a stream into another order, one run of digits after the other."""
+    now, target = [digit for digit in stream if digit[1] > 1], [digit for digit in wanted if digit[1] > 1]
+    for place, digit in enumerate(target):
+        here = now.index(digit)
+        end = here + 1
+        while place + end - here < len(target) and now[end : end + 1] == [target[place + end - here]]:
+            end += 1
+        if here > place:
+            yield (_count(now[:place]), _count(now[place:here]), _count(now[here:end]), _count(now[end:]))
+            now[place:end] = [*now[here:end], *now[place:here]]
+
+
+def _count(digits: Digits) -> int:
+    return prod(count for _, count in digits)
