@@ -60,9 +60,7 @@ class Threshold(Op):
         """Return int64 codes of the shape of x."""
         x, thresholds, descending = inputs
         spread = (-1,) + (1,) * (x.ndim - 2)
-        count = np.zeros(x.shape, dtype=np.int64)
-        for step in thresholds.T:
-            count += x >= step.reshape(spread)
+        count = _counts(x, thresholds)
         index = np.where(descending.reshape(spread), thresholds.shape[1] - count, count)
         return 2 * index - 1 if self.bipolar else self.low + index
 
@@ -109,7 +107,23 @@ class StepTable(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 codes of the shape of x."""
         x, thresholds, codes = inputs
-        result = np.empty(x.shape, dtype=np.int64)
-        for channel, (row, values) in enumerate(zip(thresholds, codes, strict=True)):
-            result[:, channel] = values[np.searchsorted(row, x[:, channel], side="right")]
+        spread = (-1,) + (1,) * (x.ndim - 2)
+        counts = _counts(x, thresholds)
+        result: Array = codes[np.arange(len(codes)).reshape(spread), counts]
         return result
+
+
+def _counts(x: Array, thresholds: Array) -> Array:
+    """Return how many thresholds [channels, steps] of its channel are at most each element of x [N, channels, ..].
+
+    Where a channel has fewer integers in its range than elements, each of the integers is searched for once.
+    """
+    counts = np.zeros(x.shape, dtype=np.int64)
+    for channel, row in enumerate(thresholds if x.size else ()):
+        values = x[:, channel]
+        low, high = int(values.min()), int(values.max())
+        if high - low < values.size:
+            counts[:, channel] = np.searchsorted(row, np.arange(low, high + 1), side="right")[values - low]
+        else:
+            counts[:, channel] = np.searchsorted(row, values, side="right")
+    return counts
