@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.mapping.inputs import as_byte
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, SumLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, SumLayer, TransposeLayer
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ class Encodings:
             offsets = self._offsets(layer)
             element = _sum_range(self.elements(layer), self.factors(layer))
             return Encoding(element, 1, offsets if offsets.any() else None)
+        if isinstance(layer, TransposeLayer):
+            read = self._of[layer.inputs[0]]
+            return replace(read, offsets=None if read.offsets is None else read.offsets[:1])
         if isinstance(layer, MatrixLayer):
             arithmetic = LaneArithmetic(layer.activation, layer.weight)
             factors = layer.weights.reshape(len(layer.weights), -1)
@@ -99,10 +102,20 @@ class Encodings:
         """Refuse a layer that reads raw sums and cannot; the input is none. Raises: MappingError."""
         for name in layer.inputs:
             if name != self._source and not self._of[name].is_plain:
-                raise MappingError(
-                    f"layer {layer.where} reads the sums of '{name}', which no quantizer follows; put a quantizer "
-                    "between the two"
-                )
+                raise _sums_read(layer, name)
+
+    def check_alike(self, layer: Layer) -> None:
+        """Refuse a layer that reads raw sums whose offsets differ from channel to channel. Raises: MappingError."""
+        for name in layer.inputs:
+            offsets = self._of[name].offsets
+            if offsets is not None and (offsets != offsets[0]).any():
+                raise _sums_read(layer, name)
+
+
+def _sums_read(layer: Layer, name: str) -> MappingError:
+    return MappingError(
+        f"layer {layer.where} reads the sums of '{name}', which no quantizer follows; put a quantizer between the two"
+    )
 
 
 def _sum_range(types: Sequence[IntType], factors: Sequence[int]) -> IntType:

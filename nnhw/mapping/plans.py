@@ -177,8 +177,9 @@ class Planner:
 
     @plan.register
     def _(self, layer: TransposeLayer, folding: Folding) -> Plan:
-        self.encodings.check_plain(layer)
+        self.encodings.check_alike(layer)
         lanes, (outer, rows, columns, run) = folding.channel_lanes, layer.loops
+        output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
 
         def make(address_bits: int) -> WindowConfig:
             # Each outer iteration is a row of pixels, a window covers it, and each column is a group of channels.
@@ -192,13 +193,13 @@ class Planner:
                 channel_lanes=lanes,
                 row_lanes=1,
                 repeats=1,
-                bits=layer.element.bits,
+                bits=output.element.bits,
                 address_bits=address_bits,
                 groups=columns,
             )
 
-        window = buffered_window(make, lanes * layer.element.bits, folding, self.family, layer.where)
-        return Plan((lanes,), (("window", window, self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))),))
+        window = buffered_window(make, lanes * output.element.bits, folding, self.family, layer.where)
+        return Plan((lanes,), (("window", window, output),))
 
     @plan.register
     def _(self, layer: UpsampleLayer, folding: Folding) -> Plan:

@@ -43,6 +43,7 @@ class Net(nn.Module):
         self.rows, self.last = QuantLinear(8, 8, weight_quant=codes()), QuantLinear(4, 3, weight_quant=codes())
         self.flat = QuantLinear(336, 3, weight_quant=codes())
         self.mixed = QuantLinear(5, 5, weight_quant=codes())
+        self.plain = QuantLinear(5, 5, weight_quant=Int(4, 2**-3), bias=False)
         self.heads, self.head_codes = nn.Parameter(torch.randn(3, 8, 4)), Int(4, "max_abs", axis=2)
         self.wide = QuantLinear(6, 8, weight_quant=codes())
 
@@ -89,6 +90,7 @@ ORDERS: dict[str, tuple[Forward, tuple[int, ...]]] = {
     "mean_of_features": (lambda m, x: of_rows(m, x).mean(2), ROWS),
     "along_rows": (lambda m, x: m.mixed(of_rows(m, x).transpose(1, 2)), ROWS),
     "mixer": (mixer, ROWS),
+    "sums": (lambda m, x: m.act(of_rows(m, x) + m.plain(of_rows(m, x).mT).mT), ROWS),
 }
 JOINS: dict[str, tuple[Forward, tuple[int, ...]]] = {
     "height": (lambda m, x: m.eight(torch.cat([hidden(m, x), m.act(-m.first(x))], 2)), IMAGE),
