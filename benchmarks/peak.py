@@ -1,4 +1,4 @@
-"""The most binary products a cycle that the matrix engine makes on a whole device, with its clock: place and route."""
+"""The most binary products a cycle that matrix engines make on a whole device, with their clock: place and route."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -36,15 +36,16 @@ SEED = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class Peak:
-    """An engine that fills a device.
+    """Engines that fill a device.
 
     Parameters
     ----------
-    pe, simd, hop, drain: see `MatmulConfig`.
+    pe, simd, hop, drain: of each, see `MatmulConfig`.
     block_pe: cells whose weights are in block RAM, as many as its ports serve; the others' are in logic.
     aim: products a cycle and clock in hertz that a bare array reached.
     seeds: place-and-route runs.
     by_default: run where no board is asked for.
+    engines: side by side, as the layers of a network have them.
     """
 
     pe: int
@@ -55,6 +56,7 @@ class Peak:
     aim: tuple[int, int]
     seeds: int = 2
     by_default: bool = True
+    engines: int = 1
 
     def config(self, family: Family) -> MatmulConfig:
         """Return the engine: seeded weights and thresholds, registers behind weights where the mapper has them."""
@@ -75,29 +77,38 @@ PEAKS: dict[str, Peak] = {
     "icebreaker": Peak(32, 32, 8, 4, 15, (1000, 70_000_000)),
     "ice40_hx8k_b_evn": Peak(45, 32, 9, 9, 16, (1400, 170_000_000)),
     "ulx3s_25f": Peak(72, 64, 9, 9, 30, (3400, 115_000_000), seeds=1),
-    "ulx3s_85f": Peak(112, 128, 14, 14, 58, (13_800, 100_000_000), seeds=1, by_default=False),
+    # One engine of 112 x 128 is placed, but not routed: its activations cross the whole device.
+    "ulx3s_85f": Peak(72, 64, 9, 9, 38, (13_800, 100_000_000), seeds=1, by_default=False, engines=3),
 }
 
 
 class Harness(wiring.Component):
-    """An engine between two pins: a shift register gives activations and both handshakes, registers fold the codes.
+    """Engines between two pins: a shift register gives activations and both handshakes, registers fold the codes.
 
     Members
     -------
     rx: in, is mixed into the activations. tx: out, the parity of all codes.
     """
 
-    def __init__(self, config: MatmulConfig) -> None:
-        self.engine = MatmulEngine(config)
+    def __init__(self, config: MatmulConfig, engines: int = 1) -> None:
+        self.engines = [MatmulEngine(config) for _ in range(engines)]
         super().__init__({"rx": In(1), "tx": Out(1, init=1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.engine = engine = self.engine
+        feed: Value = self.rx
+        for number, engine in enumerate(self.engines):
+            m.submodules[f"engine_{number}"] = engine
+            feed = self._around(m, engine, feed, number)
+        m.d.sync += self.tx.eq(feed)
+        return m
+
+    def _around(self, m: Module, engine: MatmulEngine, feed: Value, number: int) -> Value:
+        """Give an engine its activations, into which `feed` is mixed; return the parity of its codes."""
         lanes = len(engine.i.payload.as_value())
-        ring = Signal(lanes + 2, init=SEED % (1 << (lanes + 2)))
-        codes = Signal(len(engine.o.payload.as_value()))
-        m.d.sync += ring.eq(Cat(ring[-1] ^ ring[lanes // 2] ^ self.rx, ring[:-1]))
+        ring = Signal(lanes + 2, init=SEED % (1 << (lanes + 2)), name=f"ring_{number}")
+        codes = Signal(len(engine.o.payload.as_value()), name=f"codes_{number}")
+        m.d.sync += ring.eq(Cat(ring[-1] ^ ring[lanes // 2] ^ feed, ring[:-1]))
         m.d.comb += [
             engine.i.payload.as_value().eq(ring[:lanes]),
             engine.i.valid.eq(ring[lanes]),
@@ -105,12 +116,13 @@ class Harness(wiring.Component):
         ]
         with m.If(engine.o.valid):
             m.d.sync += codes.eq(engine.o.payload.as_value())
-        folded = Signal(-(-len(codes) // 4))
+        folded = Signal(-(-len(codes) // 4), name=f"folded_{number}")
+        parity = Signal(name=f"parity_{number}")
         m.d.sync += [
             folded.eq(Cat(codes[start : start + 4].xor() for start in range(0, len(codes), 4))),
-            self.tx.eq(folded.xor()),
+            parity.eq(folded.xor()),
         ]
-        return m
+        return parity
 
 
 def run(board: str | None) -> dict[str, Any]:
@@ -135,16 +147,18 @@ def measure(board: Board, peak: Peak) -> dict[str, Any]:
 
     Returns
     -------
-    products: a cycle; `port_products`: those whose weights come from block RAM. `weight_words`: of each lane.
-    `fmax_hz`: of the best seed; `seeds`: of each. `slowest_path`: of the best. `aim`: what a bare array reached.
+    products: a cycle; `engines`: side by side. `port_products`: those whose weights come from block RAM.
+    `weight_words`: of each lane. `fmax_hz`: of the best seed; `seeds`: of each. `slowest_path`: of the best. `aim`:
+    what a bare array reached.
     """
     config, placements = peak.config(FAMILIES[board.family]), list(place(board, peak))
     best = max(placements, key=lambda placement: placement.fmax_hz)
-    products = config.pe * config.simd
+    products = config.pe * config.simd * peak.engines
     taken = best.resources
     return {
         "board": {"name": board.name, "device": board.device},
-        "port_products": peak.block_pe * peak.simd,
+        "port_products": peak.block_pe * peak.simd * peak.engines,
+        "engines": peak.engines,
         "engine": {name: getattr(config, name) for name in ("pe", "simd", "hop", "drain", "logic_pe")},
         "weight_words": config.folds * config.steps,
         "products": products,
@@ -165,7 +179,7 @@ def place(board: Board, peak: Peak) -> list[Placement]:
     """Return a placement for each seed, made for the first clock of the PLL that is not below the aim."""
     clocks = sorted(reachable_clocks(board), key=lambda settings: settings.output_hz)
     settings: PllSettings = next((one for one in clocks if one.output_hz >= peak.aim[1]), clocks[-1])
-    design = make_top(lambda clock_hz: Harness(peak.config(FAMILIES[board.family])), board, settings)
+    design = make_top(lambda clock_hz: Harness(peak.config(FAMILIES[board.family]), peak.engines), board, settings)
     cache = Cache.default()
     with tempfile.TemporaryDirectory() as scratch:
         netlist = synthesize(design.rtlil, board, Path(scratch), cache=cache)

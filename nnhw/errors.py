@@ -68,9 +68,21 @@ class ProblemList(NnhwError):
         super().__init__("\n".join(lines))
 
 
+class MappingProblems(ProblemList, MappingError):
+    """Several layers that the board or the engines cannot hold: whoever tries another way goes on as after one."""
+
+
 def raise_all(problems: Sequence[NnhwError]) -> None:
     """Raise nothing for no problem, the problem itself for one, and a `ProblemList` for more."""
     if len(problems) == 1:
         raise problems[0]
     if problems:
-        raise ProblemList(problems)
+        mapping = all(isinstance(problem, MappingError) for problem in problems)
+        raise MappingProblems(problems) if mapping else ProblemList(problems)
+
+
+def first_of(error: NnhwError) -> str:
+    """Return a message as part of a sentence: of several problems the first, and how many more there are."""
+    if isinstance(error, ProblemList):
+        return f"{error.problems[0]} (and {len(error.problems) - 1} more)"
+    return str(error)

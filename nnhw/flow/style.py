@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
-from nnhw.errors import MappingError
+from nnhw.errors import MappingError, first_of
 from nnhw.flow.options import Options
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
@@ -104,9 +104,9 @@ def left_to_shared(board: Board, budget: Budget, family: Family) -> Budget:
 def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: MappingError) -> Mapped:
     """Return a network on a shared engine because its layers do not fit on engines of their own."""
     try:
-        return _shared(body, board, budget, family, f"with an engine for each layer, {reason}")
+        return _shared(body, board, budget, family, f"with an engine for each layer, {first_of(reason)}")
     except MappingError as error:
-        raise MappingError(f"{reason}. On a shared engine (--style shared): {error}") from None
+        raise MappingError(f"{first_of(reason)}. On a shared engine (--style shared): {first_of(error)}") from None
 
 
 def _faster(
@@ -123,7 +123,7 @@ def _faster(
     try:
         shared = _shared(body, board, budget, family, "", streaming.interval)
     except MappingError as error:
-        return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {error}")
+        return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {first_of(error)}")
     best = min(streaming, shared, key=lambda mapped: mapped.interval)
     why = f"{cycles}; with a shared one, {shared.why}"
     return Mapped(best.accelerator, best.style, why, best.compiled)

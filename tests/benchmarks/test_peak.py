@@ -19,13 +19,15 @@ PORT_BITS = {"ice40": 16, "ecp5": 36}
 def test_peak_engine_reaches_its_aim_within_the_ports_of_the_block_rams(name: str) -> None:
     one, board = peak.PEAKS[name], load_board(name)
     config = one.config(FAMILIES[board.family])
-    assert config.pe * config.simd >= one.aim[0]
+    assert config.pe * config.simd * one.engines >= one.aim[0]
     assert config.folds * config.steps == peak.WORDS
-    assert 0 <= board.resources.ebr * PORT_BITS[board.family] - one.block_pe * one.simd < 2 * one.simd
+    lanes = one.simd * one.engines
+    assert 0 <= board.resources.ebr * PORT_BITS[board.family] - one.block_pe * lanes < 2 * lanes
 
 
-def test_harness_folds_codes_that_change() -> None:
-    harness = peak.Harness(peak.Peak(4, 8, 2, 2, 2, (1, 1)).config(ICE40))
+@pytest.mark.parametrize("engines", [1, 3])
+def test_harness_folds_codes_that_change(engines: int) -> None:
+    harness = peak.Harness(peak.Peak(4, 8, 2, 2, 2, (1, 1)).config(ICE40), engines)
     seen: list[int] = []
 
     async def bench(ctx: Any) -> None:
