@@ -27,7 +27,7 @@ def test_peak_engine_reaches_its_aim_within_the_ports_of_the_block_rams(name: st
 
 @pytest.mark.parametrize("engines", [1, 3])
 def test_harness_folds_codes_that_change(engines: int) -> None:
-    harness = peak.Harness(peak.Peak(4, 8, 2, 2, 2, (1, 1)).config(ICE40), engines)
+    harness = peak.Harness(peak.Peak(16, 4, 4, 4, 8, (1, 1)).config(ICE40), engines)
     seen: list[int] = []
 
     async def bench(ctx: Any) -> None:
