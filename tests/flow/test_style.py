@@ -13,7 +13,8 @@ from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.model import lone_schedule
-from nnhw.errors import InputError, MappingError
+from nnhw.errors import InputError, MappingError, first_of
+from nnhw.flow import style
 from nnhw.flow.boundaries import compare, expected_beats
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options, load_array
@@ -24,6 +25,8 @@ from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.shared import compile_body
 from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.partition import partitions
+from tests.flow.test_orders import ORDERS, Net
+from tests.flow.test_rows import lowered
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import I4, NETWORKS, U4, decoder
 from tests.mapping.shared.programs import array_of
@@ -140,10 +143,27 @@ def test_program_for_the_array_of_another_network_has_the_same_device() -> None:
 
 
 def test_auto_takes_streaming_where_no_shared_engine_could_be_faster() -> None:
-    accelerator, style = mapped(NETWORKS["depthwise"](0), "auto")
-    assert style["name"] == "streaming"
+    accelerator, facts = mapped(NETWORKS["depthwise"](0), "auto")
+    assert facts["name"] == "streaming"
     assert not accelerator.programs
-    assert "an engine for each layer takes" in str(style["why"])
+    assert "an engine for each layer takes" in str(facts["why"])
+
+
+def test_auto_tries_other_ways_where_several_layers_run_on_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(style, "least_cycles", lambda *_: 0)
+    function, shape = ORDERS["pixel_shuffle"]
+    accelerator, facts = mapped(lowered(Net(function), shape).body, "auto")
+    assert not accelerator.programs
+    assert "with a shared one, 3 layers behind it" in str(facts["why"])
+
+
+def test_problems_of_a_style_are_part_of_a_sentence() -> None:
+    function, shape = ORDERS["pixel_shuffle"]
+    with pytest.raises(MappingError) as caught:
+        compile_body(lowered(Net(function), shape).body, array_of(8, 2, 8))
+    assert str(caught.value).startswith("2 problems:")
+    assert first_of(caught.value).endswith("(and 1 more)")
+    assert first_of(MappingError("one")) == "one"
 
 
 def test_auto_takes_a_shared_engine_where_the_layers_do_not_fit() -> None:
