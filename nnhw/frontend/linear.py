@@ -60,7 +60,11 @@ def einsum(translator: Translator, call: Call) -> Value:
     if isinstance(x, Constant):
         (x, x_axes), (weight, weight_axes) = (weight, weight_axes), (x, x_axes)
     batch, *others = x_axes
-    if batch in weight_axes or out[:1] != batch:
+    if batch in weight_axes:
+        raise CaptureError(
+            f"{call} has '{call['equation']}'; the batch, here '{batch}', must not be an axis of weights"
+        )
+    if out[:1] != batch:
         raise CaptureError(f"{call} has '{call['equation']}'; the batch, here '{batch}', must stay the first axis")
     alone = [letter for letter in axes if letter.isalpha() and axes.count(letter) == 1 and letter not in out]
     if alone:

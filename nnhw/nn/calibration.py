@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nnhw.errors import InputError, NnhwError
 
-from .quantizers import Bipolar, Int, Quantizer, UInt
+from .quantizers import PER_TENSOR, Bipolar, Int, Quantizer, UInt
 
 BATCH = 64
 SIGNIFICANT_BITS = 12  # of a scale: the product of two such scales is exact in float64, code times scale in float32
@@ -159,8 +159,9 @@ def activation_quantizer(observed: Observed, bits: int, signed: bool) -> Quantiz
 
 
 def weight_quantizer(weight: Tensor, bits: int, axis: int) -> Quantizer:
-    """Return the quantizer of weights: symmetric, one scale per output, of least squared error."""
-    rows = weight.detach().double().transpose(0, axis).flatten(1).abs()
+    """Return the quantizer of weights: symmetric, one scale per output or one of all, of least squared error."""
+    values = weight.detach().double().abs()
+    rows = values.reshape(1, -1) if axis == PER_TENSOR else values.movedim(axis, 0).reshape(weight.shape[axis], -1)
     if bits == 1:
         mean = rows.mean(dim=1)
         return Bipolar(rounded(torch.where(mean > 0, mean, 1.0)), axis)

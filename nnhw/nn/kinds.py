@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from torch import fx, nn
 from torch._ops import OpOverload
 
-WEIGHT_AXES = {"linear": 0, "conv1d": 0, "conv2d": 0, "matmul": 1, "mm": 1}
-"""Operations with constant weights, and which axis of these is the outputs'."""
+WEIGHTED = frozenset({"linear", "conv1d", "conv2d", "matmul", "mm", "einsum"})
+"""Operations with constant weights."""
 JOINS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 """Two values meet; each needs codes of its own."""
 CONCATS = frozenset({"cat", "concat", "concatenate", "stack"})
@@ -49,7 +49,7 @@ ELEMENTWISE = NONNEGATIVE | frozenset(
     }
 )
 """One value in, one out, at each position; and what ends a model."""
-KNOWN = frozenset(WEIGHT_AXES) | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+KNOWN = WEIGHTED | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 
 MODULES: Mapping[type[nn.Module], str] = {
     nn.Linear: "linear",
@@ -118,3 +118,18 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
         return target._schema.name.split("::")[1].rstrip("_")
     name = getattr(target, "__name__", str(target)).rstrip("_")
     return name[1:] if name in ("iadd", "isub", "imul", "itruediv") else name
+
+
+def weights_of(node: fx.Node) -> tuple[object, int | None]:
+    """Return the weights that a function reads, and an axis along which their outputs differ; None if there is none."""
+    name = operation(node, {})
+    if name != "einsum":
+        weights = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
+        return weights, (-1 if name in ("matmul", "mm") else 0)
+    axes, arrow, out = str(node.args[0]).replace(" ", "").partition("->")
+    operands = node.args[1] if isinstance(node.args[1], list | tuple) else node.args[1:]
+    for term, operand in zip(axes.split(","), operands, strict=False):
+        if isinstance(operand, fx.Node) and operand.op == "get_attr":
+            kept = [letter in out if arrow else axes.count(letter) == 1 for letter in term]
+            return operand, kept.index(True) if True in kept else None
+    return None, None

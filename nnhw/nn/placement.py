@@ -13,8 +13,9 @@ from torch import Tensor, fx, nn
 from nnhw.errors import InputError, NnhwError
 
 from .calibration import Observed, activation_quantizer, weight_quantizer
-from .kinds import AVERAGES, CONCATS, JOINS, KNOWN, MOVES, NONNEGATIVE, WEIGHT_AXES, operation
+from .kinds import AVERAGES, CONCATS, JOINS, KNOWN, MOVES, NONNEGATIVE, WEIGHTED, operation, weights_of
 from .layers import QuantConv1d, QuantConv2d, QuantLinear
+from .quantizers import PER_TENSOR
 
 
 def values(graph_module: fx.GraphModule, batch: Tensor) -> set[fx.Node]:
@@ -81,11 +82,11 @@ class Plan:
             )
             return
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
-        if name in WEIGHT_AXES and node.op != "call_module" and len(operands) > 1:
+        if name in WEIGHTED and node.op != "call_module" and len(operands) > 1:
             self.problems.append(
                 InputError(f"'{node.name}' multiplies two computed values; weights must be parameters of the model")
             )
-        if name in WEIGHT_AXES or name in AVERAGES or name in CONCATS or (name in JOINS and len(operands) > 1):
+        if name in WEIGHTED or name in AVERAGES or name in CONCATS or (name in JOINS and len(operands) > 1):
             reached = [source for operand in operands for source in self._sources(operand)]
             for source in reached:
                 self.groups.setdefault(source, source)
@@ -157,7 +158,7 @@ class Plan:
     def _is_input(self, node: fx.Node) -> bool:
         """Return whether a value is the model's input, or the input after elementwise operations such as a norm."""
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
-        reads_codes = self._name(node) in WEIGHT_AXES or self._name(node) in AVERAGES
+        reads_codes = self._name(node) in WEIGHTED or self._name(node) in AVERAGES
         return node.op == "placeholder" or (not reads_codes and all(map(self._is_input, operands)))
 
     def _nonnegative(self, node: fx.Node) -> bool:
@@ -184,21 +185,21 @@ class Plan:
     def replace_weights(self, bits: int) -> None:
         """Put quantized layers in place of float ones, and quantizers behind weights that functions read."""
         for node in list(self._graph.nodes):
-            if node not in self._values or self._name(node) not in WEIGHT_AXES:
+            if node not in self._values or self._name(node) not in WEIGHTED:
                 continue
             if node.op == "call_module":
                 layer = self._graph_module.get_submodule(str(node.target))
                 if not isinstance(layer, QuantLinear | QuantConv1d | QuantConv2d):
                     self._graph_module.set_submodule(str(node.target), _quantized_layer(layer, bits))
             else:
-                weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
-                self._quantize_weight(weight, bits, WEIGHT_AXES[self._name(node)])
+                self._quantize_weight(*weights_of(node), bits)
 
-    def _quantize_weight(self, weight: Any, bits: int, axis: int) -> None:
+    def _quantize_weight(self, weight: object, axis: int | None, bits: int) -> None:
         if not isinstance(weight, fx.Node) or weight.op != "get_attr":
             return  # quantized already, for another layer that shares it
         tensor = operator.attrgetter(str(weight.target))(self._graph_module)
-        name = self._add(f"{weight.name}_quant", weight_quantizer(tensor, bits, axis))
+        quantizer = weight_quantizer(tensor, bits, PER_TENSOR if axis is None else axis % tensor.ndim)
+        name = self._add(f"{weight.name}_quant", quantizer)
         with self._graph.inserting_after(weight):
             quantized = self._graph.call_module(name, (weight,))
         weight.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))

@@ -156,6 +156,40 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         (f"matmul {HERE} needs quantized weights, but they are float32; use nnhw.nn.QuantLinear, or put a quantizer "
         "behind the parameter"),
     ),
+    "matmul_of_a_vector": (
+        lambda m, x: x @ m.quant(m.weight[:, 0]),
+        (f"matmul {HERE} needs constant weights [inputs, outputs], or such matrices for the axes between the batch and "
+        "the last two of ['batch', 3, 8, 8], got [8]"),
+    ),
+    "matmul_that_adds_an_axis": (
+        lambda m, x: x.flatten(1)[:, :] @ m.quant(m.weight.repeat(24, 1)[None]),
+        (f"matmul {HERE} needs constant weights [inputs, outputs], or such matrices for the axes between the batch and "
+        "the last two of ['batch', 192], got [1, 192, 5]"),
+    ),
+    "matmul_with_scales_of_inputs": (
+        lambda m, x: x @ Int(4, axis=1)(m.weight.expand(3, 8, 5)),
+        f"matmul {HERE} needs weights with one scale, or one per output; use axis=2 in their quantizer",
+    ),
+    "einsum_of_the_batch": (
+        lambda m, x: torch.einsum("bchw,wo->ochb", x, m.quant(m.weight)),
+        f"einsum {HERE} has 'bchw,wo->ochb'; the batch, here 'b', must stay the first axis",
+    ),
+    "einsum_of_one_operand": (
+        lambda m, x: torch.einsum("bchw,wo->bho", x, m.quant(m.weight)),
+        f"einsum {HERE} sums along 'c' of one operand alone; sum in front of it, or behind",
+    ),
+    "einsum_of_any_axes": (
+        lambda m, x: torch.einsum("b...w,wo->b...o", x, m.quant(m.weight)),
+        f"einsum {HERE} has 'b...w,wo->b...o'; only two operands whose axes have a letter each can be",
+    ),
+    "einsum_of_values": (
+        lambda m, x: torch.einsum("bchw,bchw->bch", x, m.other(x)),
+        f"einsum {HERE} has 'bchw,bchw->bch'; the batch, here 'b', must not be an axis of weights",
+    ),
+    "stack_of_the_batch": (
+        lambda m, x: torch.stack([x, x])[:],
+        f"stack {HERE} joins along a new first axis, which must stay the batch; use dim=1",
+    ),
     "expand": (
         lambda m, x: x.amax((2, 3), keepdim=True).expand(-1, -1, 8, 8),
         (f"expand {HERE}: operator aten.expand.default {REFUSED} use nn.Upsample, or constants of the whole shape; "

@@ -85,8 +85,29 @@ def mismatches(model: nn.Module, images: Tensor) -> set[int]:
     return set(lower_graph(capture(model, images), samples)[1]["passes"].values())
 
 
+class Products(nn.Module):
+    """Products with a matrix for each head, and by the letters of an einsum, with weights on either side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads, self.mixed = nn.Parameter(torch.randn(2, 8, 4)), nn.Parameter(torch.randn(3, 4, 5))
+        self.gains, self.last = nn.Parameter(torch.rand(4)), nn.Parameter(torch.randn(5, 2, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, 2, 3, 8] --> [N, 6]."""
+        x = torch.relu(x @ self.heads)
+        x = torch.relu(torch.einsum("bhri,i->bhri", x, self.gains))
+        x = torch.relu(torch.einsum("rio,bhri", self.mixed, x))
+        result: Tensor = torch.einsum("bho,ohk->bk", x, self.last)
+        return result
+
+
+def products() -> tuple[nn.Module, Tensor]:
+    return make(Products, 2, 3, 8)
+
+
 @pytest.mark.parametrize(("weight_bits", "act_bits"), [(8, 8), (4, 4), (3, 2), (1, 1)])
-@pytest.mark.parametrize("make_model", [residual, branches])
+@pytest.mark.parametrize("make_model", [residual, branches, products])
 def test_quantized_model_lowers_exactly(make_model: Any, weight_bits: int, act_bits: int) -> None:
     model, images = make_model()
     quantized = nnhw.quantize(model, images, weight_bits, act_bits)
