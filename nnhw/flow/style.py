@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
-from nnhw.errors import MappingError, first_of
+from nnhw.errors import MappingError, MappingProblems, ProblemList, first_of
 from nnhw.flow.options import Options
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
@@ -106,7 +106,10 @@ def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: 
     try:
         return _shared(body, board, budget, family, f"with an engine for each layer, {first_of(reason)}")
     except MappingError as error:
-        raise MappingError(f"{first_of(reason)}. On a shared engine (--style shared): {first_of(error)}") from None
+        if isinstance(reason, ProblemList):
+            shared = MappingError(f"on a shared engine (--style shared): {first_of(error)}")
+            raise MappingProblems([*reason.problems, shared]) from None
+        raise MappingError(f"{reason}. On a shared engine (--style shared): {first_of(error)}") from None
 
 
 def _faster(

@@ -49,29 +49,46 @@ def matmul(translator: Translator, call: Call) -> Value:
 
 def einsum(translator: Translator, call: Call) -> Value:
     """A product of a value with weights, each axis by its letter, as in 'bhi,hio->bho'."""
-    operands, equation = call["tensors"], call["equation"].replace(" ", "")
+    equation = call["equation"].replace(" ", "")
     axes, arrow, out = equation.partition("->")
     terms = axes.split(",")
     if len(terms) != 2 or not all(term.isalpha() and len(set(term)) == len(term) for term in (*terms, out or "a")):
-        raise CaptureError(f"{call} has '{call['equation']}'; only two operands whose axes have a letter each can be")
+        raise CaptureError(
+            f"{call} has '{equation}'; it needs two operands, each axis with a letter of its own and no '...', as in "
+            "'bri,io->bro'"
+        )
     if not arrow:
         out = "".join(sorted(letter for letter in axes if letter.isalpha() and axes.count(letter) == 1))
-    (x, weight), (x_axes, weight_axes) = operands, terms
-    if isinstance(x, Constant):
-        (x, x_axes), (weight, weight_axes) = (weight, weight_axes), (x, x_axes)
-    batch, *others = x_axes
-    if batch in weight_axes:
-        raise CaptureError(
-            f"{call} has '{call['equation']}'; the batch, here '{batch}', must not be an axis of weights"
-        )
-    if out[:1] != batch:
-        raise CaptureError(f"{call} has '{call['equation']}'; the batch, here '{batch}', must stay the first axis")
+    (x, x_axes), (weight, weight_axes) = sorted(
+        zip(call["tensors"], terms, strict=True), key=lambda operand: isinstance(operand[0], Constant)
+    )
+    if x_axes[0] in weight_axes:
+        raise CaptureError(f"{call} has '{equation}'; the batch, here '{x_axes[0]}', must not be an axis of weights")
+    if out[:1] != x_axes[0]:
+        raise CaptureError(f"{call} has '{equation}'; the batch, here '{x_axes[0]}', must stay the first axis")
     alone = [letter for letter in axes if letter.isalpha() and axes.count(letter) == 1 and letter not in out]
     if alone:
         raise CaptureError(f"{call} sums along '{alone[0]}' of one operand alone; sum in front of it, or behind")
     summed = tuple(index for index, letter in enumerate(weight_axes) if letter not in out)
     codes, weight = _operands(translator, call, x, weight, summed)
-    return _product(translator, call, codes, weight, _Axes("".join(others), weight_axes, out[1:]))
+    product = _repeated(call, translator.shape(codes), weight.tensor.shape, _Axes(x_axes[1:], weight_axes, out[1:]))
+    return _product(translator, call, codes, weight, product)
+
+
+def _repeated(call: Call, shape: Sequence[int], weights: Sequence[int], axes: _Axes) -> _Axes:
+    """Return axes of which none has the size 1 in one operand and another in the other, which torch repeats."""
+    unused = (letter for letter in string.ascii_letters if letter not in "".join(axes))
+    for letter, size in zip(axes.x, shape, strict=True):
+        place = axes.weight.find(letter)
+        if place < 0 or size == weights[place]:
+            continue
+        if letter not in axes.out:
+            raise CaptureError(
+                f"{call} sums along '{letter}', which has {size} and {weights[place]} elements; expand it"
+            )
+        side = "x" if size == 1 else "weight"
+        axes = axes._replace(**{side: getattr(axes, side).replace(letter, next(unused))})
+    return axes
 
 
 def convolution(translator: Translator, call: Call) -> Value:
@@ -139,7 +156,7 @@ def _product(translator: Translator, call: Call, codes: Codes, weight: Constant,
     def count(names: Sequence[str]) -> int:
         return math.prod(sizes[axis] for axis in names)
 
-    matrices = _matrix(weight, axes.weight, [*groups, *outputs], count([*groups, *outputs]))
+    matrices = _matrix(weight, axes, [*groups, *outputs], count([*groups, *outputs]))
     if count(rows) == count(groups) == 1:
         flat = reshaped(translator, call, codes, (count(inputs),), "flat")
         assert isinstance(flat, Codes)
@@ -157,12 +174,12 @@ def _product(translator: Translator, call: Call, codes: Codes, weight: Constant,
     return permuted(translator, call, last, tuple(made.index(axis) for axis in axes.out), "rows")
 
 
-def _matrix(weight: Constant, axes: str, outputs: Sequence[str], count: int) -> Constant:
-    """Return weights as a matrix [outputs, inputs]; their scale is one number, or one for each output."""
+def _matrix(weight: Constant, axes: _Axes, outputs: Sequence[str], count: int) -> Constant:
+    """Return weights as a matrix [outputs, inputs], the inputs in the order of x; one scale, or one for each output."""
     assert weight.codes is not None
     assert weight.scale is not None
-    summed = [axis for axis in axes if axis not in outputs]
-    order = [axes.index(axis) for axis in (*outputs, *summed)]
+    summed = sorted((axis for axis in axes.weight if axis not in outputs), key=axes.x.find)
+    order = [axes.weight.index(axis) for axis in (*outputs, *summed)]
     scale = weight.scale
     if scale.ndim:
         scale = np.broadcast_to(scale, weight.codes.shape).transpose(order).reshape(count, -1)[:, 0]

@@ -50,10 +50,10 @@ Permutations cost nothing where they
 - are followed by flatten and a linear layer, whose weights are reordered;
 - leave the order in the stream as it is, such as `view(-1, rows, features)` behind a linear layer.
 
-Any other permutation takes buffers, each of which lets two loops over the elements change places. A shuffle of channels
-is one of two pixels; a transposed image, or a linear layer along the rows between two along the features, one of a
-frame and of as much of the next one as block RAM has room for; `pixel_shuffle` two of a few rows. What stays together
-moves together: a transposed image moves pixel by pixel, with as many channels at once as the rate asks for.
+Any other permutation takes buffers, each of which lets two loops over the elements change places while what comes next
+is written. A shuffle of channels is one of two pixels; `pixel_shuffle` one of two pixels and one of two rows; a
+transposed image, or a linear layer along the rows between two along the features, one of two frames. What stays
+together moves together: a transposed image moves pixel by pixel, with as many channels at once as the rate asks for.
 
 Joins along height, width or rows let the branches take turns, and the FIFO in front of one holds what comes while it
 waits: of a join along the height, all of that branch's map. Flattened maps are joined as they stream, with the weights

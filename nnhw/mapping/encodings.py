@@ -95,7 +95,8 @@ class Encodings:
         total = np.zeros(layer.extent[0], dtype=np.int64)
         for factor, name in zip(layer.factors, layer.inputs, strict=True):
             offsets = self._of[name].offsets
-            total += 0 if offsets is None else factor * offsets
+            if offsets is not None:
+                total += factor * _per_channel(offsets, len(total), layer, name)
         return total
 
     def check_plain(self, layer: Layer) -> None:
@@ -110,6 +111,18 @@ class Encodings:
             offsets = self._of[name].offsets
             if offsets is not None and (offsets != offsets[0]).any():
                 raise _sums_read(layer, name)
+
+
+def _per_channel(offsets: np.ndarray, channels: int, layer: Layer, name: str) -> np.ndarray:
+    """Return offsets as a layer sees them that reads another number of channels from the same stream.
+
+    Raises: MappingError where one of its channels has several.
+    """
+    if len(offsets) == 1 or channels % len(offsets) == 0:
+        return np.resize(offsets, channels)
+    if not np.array_equal(np.resize(offsets[:channels], len(offsets)), offsets) or len(offsets) % channels:
+        raise _sums_read(layer, name)
+    return offsets[:channels]
 
 
 def _sums_read(layer: Layer, name: str) -> MappingError:

@@ -69,7 +69,7 @@ class _Reader:
         self.layers: list[Layer] = []
         self.taken: set[str] = set()
         self.streams: dict[str, str] = {body.inputs[0].name: body.inputs[0].name}
-        """The value that streams where another one is read: reshapes change nothing of a stream."""
+        """The value that streams where another is read: what reorders elements may change nothing of a stream."""
 
     def read(self) -> tuple[Layer, ...]:
         for node in self.body.nodes:
@@ -250,6 +250,8 @@ class _Reader:
         if not self._type(source).bipolar or wanted.bipolar:
             return source
         cast = f"{source}.as.{reader.name}"
+        if cast in self.streams:
+            return cast
         self._add(
             SumLayer(
                 name=reader.location.module or reader.name,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import combinations
 from math import prod
 
 from nnhw.ir import Op
@@ -79,18 +81,31 @@ def _divided(digits: Digits, sizes: Sequence[int]) -> list[Digits] | None:
     return axes
 
 
-def _steps(stream: Digits, wanted: Digits) -> Iterator[Loops]:
-    """Yield what brings the digits of a stream into another order, one run of digits after the other."""
+def _steps(stream: Digits, wanted: Digits) -> list[Loops]:
+    """Return the fewest steps from one order of digits to another, of several ways that with the least buffers."""
     now, target = [digit for digit in stream if digit[1] > 1], [digit for digit in wanted if digit[1] > 1]
-    for place, digit in enumerate(target):
-        here = now.index(digit)
-        end = here + 1
-        while place + end - here < len(target) and now[end : end + 1] == [target[place + end - here]]:
-            end += 1
-        if here > place:
-            yield (_count(now[:place]), _count(now[place:here]), _count(now[here:end]), _count(now[end:]))
-            now[place:end] = [*now[here:end], *now[place:here]]
+    runs: list[Digits] = []
+    for digit in target:
+        place = now.index(digit)
+        follows = bool(runs) and place > 0 and now[place - 1] == runs[-1][-1]
+        runs[-1:] = [[*runs[-1], digit]] if follows else [*runs[-1:], [digit]]
+    counts = [prod(count for _, count in run) for run in runs]
+    start = tuple(sorted(range(len(runs)), key=lambda run: now.index(runs[run][0])))
 
+    def count(order: Sequence[int]) -> int:
+        return prod(counts[run] for run in order)
 
-def _count(digits: Digits) -> int:
-    return prod(count for _, count in digits)
+    known: set[tuple[int, ...]] = set()
+    waiting: list[tuple[int, int, tuple[int, ...], list[Loops]]] = [(0, 0, start, [])]
+    while True:
+        length, room, order, steps = heappop(waiting)
+        if order == tuple(range(len(runs))):
+            return steps
+        if order in known:
+            continue
+        known.add(order)
+        for first, middle, end in combinations(range(len(order) + 1), 3):
+            outer, rows, columns, run = order[:first], order[first:middle], order[middle:end], order[end:]
+            loops = (count(outer), count(rows), count(columns), count(run))
+            swapped = (*outer, *columns, *rows, *run)
+            heappush(waiting, (length + 1, room + prod(loops[1:]), swapped, [*steps, loops]))

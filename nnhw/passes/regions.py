@@ -81,11 +81,15 @@ class Region:
             return array.reshape(())
         if array.shape == (self.channels,) + (1,) * (rank - 1):
             return array.reshape(-1)
-        permuted = array.shape == node.type.shape and (array == array.take([0], axis=0)).all()
+        alike = array.shape == node.type.shape and (array == array.take([0], axis=0)).all()
         raise LoweringError(
             f"{node} has a constant of shape {list(array.shape)}, which differs from position to position; "
             f"use one number, or one per channel: shape {[self.channels] + [1] * (rank - 1)}"
-            + (", or put a quantizer between the layer and the permutation behind it" if permuted else "")
+            + (
+                ", or put a quantizer between the layer and the permutation behind it"
+                if alike and self.channels > 1
+                else ""
+            )
         )
 
     def per_class(self, node: Node, array: np.ndarray) -> np.ndarray:

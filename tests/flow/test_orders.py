@@ -16,7 +16,7 @@ from benchmarks.random_networks import extreme_codes, rtl_difference
 from nnhw.errors import LoweringError, MappingError
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import compile_body
-from nnhw.nn import Int, QuantConv2d, QuantLinear, UInt
+from nnhw.nn import Bipolar, Int, QuantConv1d, QuantConv2d, QuantLinear, Sign, UInt
 from tests.flow.test_rows import lowered
 from tests.mapping.shared.programs import array_of
 from tests.mapping.test_mapper import LARGE, check_equal
@@ -44,6 +44,9 @@ class Net(nn.Module):
         self.flat = QuantLinear(336, 3, weight_quant=codes())
         self.mixed = QuantLinear(5, 5, weight_quant=codes())
         self.plain = QuantLinear(5, 5, weight_quant=Int(4, 2**-3), bias=False)
+        self.sign, self.ones, self.wider = Sign(), UInt(2, scale=1.0), QuantConv2d(24, 4, 1, weight_quant=codes())
+        self.wide_signs = QuantLinear(30, 40, weight_quant=Bipolar(0.5), bias=False)
+        self.line = QuantConv1d(6, 8, 3, padding=1, weight_quant=Bipolar(0.5), bias=False)
         self.heads, self.head_codes = nn.Parameter(torch.randn(3, 8, 4)), Int(4, "max_abs", axis=2)
         self.wide = QuantLinear(6, 8, weight_quant=codes())
 
@@ -73,6 +76,10 @@ def mixer(m: Any, x: Tensor) -> Tensor:
     return result
 
 
+def twice(x: Tensor, other: Tensor) -> Tensor:
+    return torch.cat([x, x, other], 1)
+
+
 def of_rows(m: Any, x: Tensor) -> Tensor:
     """Return codes [N, 3, 5, 8]."""
     result: Tensor = m.act(torch.relu(m.wide(x)))
@@ -90,6 +97,14 @@ ORDERS: dict[str, tuple[Forward, tuple[int, ...]]] = {
     "mean_of_features": (lambda m, x: of_rows(m, x).mean(2), ROWS),
     "along_rows": (lambda m, x: m.mixed(of_rows(m, x).transpose(1, 2)), ROWS),
     "mixer": (mixer, ROWS),
+    "bipolar_sums": (
+        lambda m, x: m.sums(m.wide_signs(m.sign(x).flatten(1)).view(-1, 5, 8).mT + m.line(m.sign(x))),
+        (6, 5),
+    ),
+    "bipolar_sums_flat": (
+        lambda m, x: m.sums(m.line(m.sign(x)).mT.flatten(1) + m.wide_signs(m.sign(x).flatten(1))),
+        (6, 5),
+    ),
     "sums": (lambda m, x: m.act(of_rows(m, x) + m.plain(of_rows(m, x).mT).mT), ROWS),
 }
 JOINS: dict[str, tuple[Forward, tuple[int, ...]]] = {
@@ -98,6 +113,11 @@ JOINS: dict[str, tuple[Forward, tuple[int, ...]]] = {
     "scales": (lambda m, x: m.eight(m.act(torch.cat([hidden(m, x), m.sums(m.first(x))], 2))), IMAGE),
     "rows": (lambda m, x: m.rows(torch.cat([of_rows(m, x), m.act(m.rows(of_rows(m, x)))], 1)), ROWS),
     "stack": (lambda m, x: torch.stack([hidden(m, x), m.act(-m.first(x))], 2), IMAGE),
+    "bipolar": (
+        lambda m, x: m.wider(torch.cat([m.sign(m.first(x)), m.sign(m.first(x)), m.ones(m.first(x))], 1)),
+        IMAGE,
+    ),
+    "bipolar_twice": (lambda m, x: m.wider(twice(m.sign(m.first(x)), m.ones(m.first(x)))), IMAGE),
     "flat": (lambda m, x: m.flat(torch.cat([hidden(m, x).flatten(1), x.flatten(1)], 1)), IMAGE),
 }
 PRODUCTS: dict[str, tuple[Forward, tuple[int, ...]]] = {
@@ -110,6 +130,9 @@ PRODUCTS: dict[str, tuple[Forward, tuple[int, ...]]] = {
         lambda m, x: m.last(m.act(torch.einsum("hio, brhi -> bro", m.weights, of_rows(m, x)))),
         (5, 3, 6),
     ),
+    "turned": (lambda m, x: m.sums(torch.einsum("brhi,iho->bro", of_rows(m, x), m.weights.transpose(0, 1))), (5, 3, 6)),
+    "one_weight": (lambda m, x: m.sums(torch.einsum("bhri,hio->bhro", of_rows(m, x), m.weights[:1])), MANY),
+    "one_value": (lambda m, x: m.sums(torch.einsum("bhri,hio->bhro", of_rows(m, x).amax(1, True), m.weights)), MANY),
     "without_arrow": (lambda m, x: m.sums(torch.einsum("bri,hio", of_rows(m, x), m.weights)), ROWS),
 }
 NETWORKS = ORDERS | JOINS | PRODUCTS

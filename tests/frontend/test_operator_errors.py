@@ -180,7 +180,12 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     ),
     "einsum_of_any_axes": (
         lambda m, x: torch.einsum("b...w,wo->b...o", x, m.quant(m.weight)),
-        f"einsum {HERE} has 'b...w,wo->b...o'; only two operands whose axes have a letter each can be",
+        (f"einsum {HERE} has 'b...w,wo->b...o'; it needs two operands, each axis with a letter of its own and no "
+        "'...', as in 'bri,io->bro'"),
+    ),
+    "einsum_of_one_with_many": (
+        lambda m, x: torch.einsum("bchw,wo->bcho", x.amax(3, keepdim=True), m.quant(m.weight)),
+        f"einsum {HERE} sums along 'w', which has 1 and 8 elements; expand it",
     ),
     "einsum_of_values": (
         lambda m, x: torch.einsum("bchw,bchw->bch", x, m.other(x)),

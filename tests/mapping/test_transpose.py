@@ -63,6 +63,7 @@ def test_transposes_bring_a_stream_into_the_order_of_the_tensor(path: Path) -> N
         ((8, 4, 6), [Permute((1, 2, 0)), Flatten()], []),
         ((8, 4, 6), [Permute((0, 2, 1)), Permute((0, 2, 1))], []),
         ((8,), [Reshape((4, 2)), Permute((1, 0))], []),
+        ((2, 3, 5, 7), [Permute((1, 2, 0, 3))], None),
         ((6, 4), [Reshape((4, 6))], None),  # neither 6 nor 4 divides the other: through the order of all
     ],
     ids=str,
