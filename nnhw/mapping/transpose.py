@@ -30,7 +30,7 @@ def transposes(shape: tuple[int, ...], ops: Sequence[Op]) -> list[Loops]:
 
     Returns
     -------
-    None where the order of the stream stays as it is.
+    (outer, rows, columns, run) of each, the first one first; none where the order of the stream stays as it is.
     """
     steps: list[Loops] = []
     axes: list[Digits] = [[(f"{axis}:", size)] for axis, size in enumerate(shape)]

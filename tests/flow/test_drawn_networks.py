@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_drawn_network_equals_reference_in_rtl(network: Network) -> None:
     ids=["stride", "groups", "scales", "concat", "joined_rows", "shuffle", "transpose", "series"],
 )
 def test_drawn_networks_have_what_they_are_for(wanted: Callable[[Network], bool]) -> None:
-    find(networks(), wanted, settings=settings(phases=[Phase.generate], max_examples=200))
+    find(networks(), wanted, settings=settings(phases=[Phase.generate], max_examples=1000), random=Random(1))
 
 
 def test_a_drawn_network_is_repeated_by_its_number() -> None:
