@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from amaranth.back import rtlil
@@ -17,6 +21,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
+from rich.console import Console
 
 from nnhw.boards import load_board
 from nnhw.engines.arithmetic import LaneArithmetic
@@ -25,12 +30,15 @@ from nnhw.engines.requantize import Thresholds
 from nnhw.flow.carries import shorten_chains
 from nnhw.flow.family import FLOW_FAMILIES
 from nnhw.flow.processes import run as run_process
+from nnhw.flow.progress import Progress, make_progress
 from nnhw.flow.synthesis import INDEXED_NAMES
 from nnhw.flow.toolchain import find_tool, prepare, run_yosys
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.carry import family_of
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.ir.types import BIPOLAR, BIT, IntType
+
+_Result = TypeVar("_Result")
 
 PE, SIMD, FOLDS, STEPS = 8, 16, 2, 16
 FAMILIES = {
@@ -249,28 +257,42 @@ def binary_array(pe: int, simd: int, hop: int) -> MatmulConfig:
     return MatmulConfig(pe, simd, hop, 2, weights, BIPOLAR, BIPOLAR, thresholds, vectors=1)
 
 
-def serial(form: Format, family: str, folder: Path) -> float | None:
-    """Return what a cell would take at least that takes activations bit by bit, for as many products a cycle.
+def measure(of: tuple[str, str]) -> dict[str, Any]:
+    """Return the row of a format, by name, on a family; see `run`."""
+    name, family = of
+    form = FORMATS[name]
+    arithmetic = LaneArithmetic(form.activation, form.weight)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        row = {
+            "format": name,
+            "family": family,
+            "kind": arithmetic.kind,
+            "aim": form.aims[list(FAMILIES).index(family)],
+            "cell": round(synthesize(Cell(arithmetic), family, folder)["lc"] / SIMD, 2),
+            "array": round(synthesize(MatmulEngine(engine(form)), family, folder)["lc"] / (PE * SIMD), 2),
+        }
+        if family == "ice40" and name in PACKED:
+            row["packed"] = round(pack(folder) / (PE * SIMD), 2)
+        return row
 
-    It takes as many cells of one-bit activations as an activation has bits; the shifts that join the bits, and the
-    larger drain, are not counted.
-    """
-    bits = form.activation.bits
-    if bits == 1:
-        return None
-    cell = Cell(LaneArithmetic(BIT, form.weight))
-    return round(bits * synthesize(cell, family, folder)["lc"] / SIMD, 2)
+
+def serial(of: tuple[IntType, str]) -> float:
+    """Return logic cells per product of a cell of one-bit activations, for weights of a type on a family."""
+    weight, family = of
+    with tempfile.TemporaryDirectory() as scratch:
+        return synthesize(Cell(LaneArithmetic(BIT, weight)), family, Path(scratch))["lc"] / SIMD
 
 
-def sizes(folder: Path) -> list[dict[str, Any]]:
-    """Return binary arrays of several sizes on iCE40: logic cells per product as nextpnr packs them, and by part."""
-    rows = []
-    for pe, simd, hop in SIZES:
-        config, products = binary_array(pe, simd, hop), pe * simd
-        used = packed(MatmulEngine(config), folder)
+def measure_size(size: tuple[int, int, int]) -> dict[str, Any]:
+    """Return a binary array's logic cells per product on iCE40 as nextpnr packs them, and by part."""
+    pe, simd, hop = size
+    products = pe * simd
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        used = packed(MatmulEngine(binary_array(pe, simd, hop)), folder)
         per_product = {part: round(number / products, 2) for part, number in sorted(parts(folder).items())}
-        rows.append({"pe": pe, "simd": simd, "hop": hop, "packed": round(used / products, 2), "parts": per_product})
-    return rows
+    return {"pe": pe, "simd": simd, "hop": hop, "packed": round(used / products, 2), "parts": per_product}
 
 
 def run(board: str) -> dict[str, Any]:
@@ -280,24 +302,35 @@ def run(board: str) -> dict[str, Any]:
     -------
     lanes: a row for each format and family. `cell`: logic cells per product of one cell with its accumulator; `array`:
     those of a whole engine of PE x SIMD products; `packed`: the same, counted by nextpnr, for a few rows of iCE40;
-    `serial`: see there; `aim`: what other designs are known to need.
-    sizes: see `sizes`.
+    `serial`: what a cell would take at least that takes activations bit by bit, for as many products a cycle: as many
+    cells of one-bit activations as an activation has bits, without the shifts that join the bits and the larger drain;
+    `aim`: what other designs are known to need.
+    sizes: see `measure_size`.
     """
-    rows = []
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for name, form in FORMATS.items():
-            arithmetic = LaneArithmetic(form.activation, form.weight)
-            for family, aim in zip(FAMILIES, form.aims, strict=True):
-                cell = synthesize(Cell(arithmetic), family, folder)["lc"] / SIMD
-                array = synthesize(MatmulEngine(engine(form)), family, folder)["lc"] / (PE * SIMD)
-                row = {"format": name, "family": family, "kind": arithmetic.kind, "aim": aim}
-                row |= {"cell": round(cell, 2), "array": round(array, 2), "serial": serial(form, family, folder)}
-                if family == "ice40" and name in PACKED:
-                    row["packed"] = round(packed(MatmulEngine(engine(form)), folder) / (PE * SIMD), 2)
-                rows.append(row)
-        binary = sizes(folder)
+    pairs = list(product(FORMATS, FAMILIES))
+    one_bit = list(dict.fromkeys((FORMATS[name].weight, family) for name, family in pairs))
+    progress = make_progress(Console(stderr=True))
+    with get_context("spawn").Pool(os.cpu_count()) as pool:
+        binary = _all(pool, progress, "binary arrays", measure_size, SIZES)
+        cells = dict(zip(one_bit, _all(pool, progress, "cells of one-bit activations", serial, one_bit), strict=True))
+        rows = _all(pool, progress, "number formats", measure, pairs)
+    for row in rows:
+        form = FORMATS[row["format"]]
+        bits = form.activation.bits
+        row["serial"] = None if bits == 1 else round(bits * cells[form.weight, row["family"]], 2)
     return {"board": board, "products": PE * SIMD, "lanes": rows, "sizes": binary}
+
+
+def _all(
+    pool: Pool, progress: Progress, name: str, measured: Callable[[Any], _Result], over: Sequence[Any]
+) -> list[_Result]:
+    """Return what a function finds for each, in order, and say how far it is."""
+    found = []
+    with progress.stage(name):
+        for result in pool.imap(measured, over):
+            found.append(result)
+            progress.advance(len(found), len(over))
+    return found
 
 
 def show(row: Mapping[str, Any]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import lanes
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.hdl.matmul import MatmulEngine
-from nnhw.ir.types import BIPOLAR
+from nnhw.ir.types import BIPOLAR, IntType
 from sim.cases import INT8, matmul
 
 
@@ -43,8 +45,27 @@ def test_show_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_serial_cell_is_counted_once_for_each_bit_of_an_activation(tmp_path: Path) -> None:
-    assert lanes.serial(lanes.FORMATS["W8A1"], "ice40", tmp_path) is None
-    two, four = (lanes.serial(lanes.FORMATS[name], "ice40", tmp_path) for name in ("W1A2", "W1A4"))
-    assert two is not None
-    assert four == pytest.approx(2 * two, abs=0.02)
+def test_a_row_has_the_cells_of_its_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "PACKED", ("W1A1",))
+    row = lanes.measure(("W1A1", "ice40"))
+    assert (row["format"], row["family"], row["kind"], row["aim"]) == ("W1A1", "ice40", "xnor", 3.3)
+    assert 2 < row["cell"] < row["array"] < row["packed"] < 2 * row["array"]
+    assert lanes.serial((IntType(0, 1), "ice40")) > 1
+
+
+def test_run_counts_a_serial_cell_once_for_each_bit_of_an_activation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "FORMATS", {name: lanes.FORMATS[name] for name in ("W8A1", "W1A2", "W1A4")})
+    monkeypatch.setattr(lanes, "_all", _made_up)
+    rows = lanes.run("icebreaker")["lanes"]
+    assert [(row["format"], row["family"], row["serial"]) for row in rows] == [
+        *(("W8A1", "ice40", None), ("W8A1", "ecp5", None)),
+        *(("W1A2", "ice40", 3.0), ("W1A2", "ecp5", 3.0)),
+        *(("W1A4", "ice40", 6.0), ("W1A4", "ecp5", 6.0)),
+    ]
+
+
+def _made_up(_pool: object, _progress: object, name: str, _measured: object, over: Sequence[Any]) -> list[Any]:
+    """Stand for the syntheses: what they find takes minutes."""
+    if name == "number formats":
+        return [{"format": form, "family": family} for form, family in over]
+    return [1.5 for _ in over]
