@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from nnhw.accelerator import Accelerator, Stage
+from nnhw.engines.fifo import FifoConfig
 from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.resources import Cost
+
+SMALL_FIFO_BITS = 4096
+"""Bits of a FIFO that a message about room does not name: a block RAM of the iCE40."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,28 @@ def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Bu
         f"but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
         f"({budget.excess(taken)}); {_remedy(layers, taken, budget)}"
     )
+
+
+def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
+    """Say that a network does not fit with what stands between its layers; name the largest FIFO."""
+    fifos = [stage for stage in accelerator.stages if isinstance(stage.config, FifoConfig)]
+    largest = max(fifos, key=_held_bits, default=None)
+    why = ""
+    if largest is not None and _held_bits(largest) > SMALL_FIFO_BITS:
+        why = (
+            f"in front of '{largest.layer}' a branch waits for another in a FIFO of {_held_bits(largest)} bits: "
+            "branches of like length, smaller maps, and joins along the channels need less; or "
+        )
+    return (
+        f"the network does not fit: with the FIFOs between its engines there are {excess}; {why}use fewer channels or "
+        "fewer bits, a slower --target-fps, or a board with more resources ('nnhw boards')"
+    )
+
+
+def _held_bits(stage: Stage) -> int:
+    """Return the bits that a FIFO holds."""
+    assert isinstance(stage.config, FifoConfig)
+    return stage.config.depth * stage.config.width
 
 
 def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget) -> str:

@@ -11,7 +11,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import least_interval
-from nnhw.mapping.budget import Budget, does_not_fit
+from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.family import ICE40, Family
@@ -126,8 +126,14 @@ class Mapper:
         MappingError: it fits at none of them.
         """
         family, left = self.space.family, budget
+        accelerator: Accelerator | None = None
         for _ in range(MOST_ROUNDS):
-            placed = Placement(self.space, left).thresholds(*self.fastest(left, intervals, busy))
+            try:
+                placed = Placement(self.space, left).thresholds(*self.fastest(left, intervals, busy))
+            except MappingError:
+                if accelerator is None:
+                    raise
+                break  # the layers alone would fit
             accelerator = self.space.accelerator(placed, self.board_name)
             total = accelerator_cost(accelerator, family)
             if budget.ebr < total.ebr and total.spram < budget.spram:
@@ -145,10 +151,8 @@ class Mapper:
                     ff=_room(total.ff - stretched.ff, budget.ff),
                 )
             )
-        raise MappingError(
-            f"the network does not fit: with the FIFOs between its engines there are {stretched.excess(total)}; use "
-            "fewer channels or fewer bits, a slower --target-fps, or a board with more resources ('nnhw boards')"
-        )
+        assert accelerator is not None
+        raise MappingError(fifos_do_not_fit(accelerator, stretched.excess(total)))
 
     def fastest(
         self, budget: Budget, intervals: Sequence[int], busy: float | None = None

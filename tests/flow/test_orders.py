@@ -14,6 +14,7 @@ from torch.nn import functional
 import nnhw
 from benchmarks.random_networks import extreme_codes, rtl_difference
 from nnhw.errors import LoweringError, MappingError
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import compile_body
 from nnhw.nn import Bipolar, Int, QuantConv1d, QuantConv2d, QuantLinear, Sign, UInt
@@ -228,3 +229,16 @@ def test_lanes_of_a_transposing_engine_divide_what_stays_together() -> None:
     (window,) = (stage for stage in accelerator.stages if stage.name == "m_t.transpose.window")
     assert window.output.lanes == 4
     check_equal(body, accelerator)
+
+
+def test_branch_that_waits_for_too_long_is_named() -> None:
+    parts = lowered(Net(JOINS["height"][0]), (6, 20, 20))
+    for interval, missing, bits in ((60_000, 20, 41_472), (None, 6, 24_580)):
+        with pytest.raises(MappingError) as caught:
+            map_body(parts.body, "test", Budget(lc=100_000, ebr=9), target_interval=interval)
+        assert str(caught.value) == (
+            f"the network does not fit: with the FIFOs between its engines there are {missing} block RAMs too many; "
+            f"in front of 'cat' a branch waits for another in a FIFO of {bits} bits: branches of like length, smaller "
+            "maps, and joins along the channels need less; or use fewer channels or fewer bits, a slower --target-fps, "
+            "or a board with more resources ('nnhw boards')"
+        )
