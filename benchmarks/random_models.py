@@ -96,6 +96,21 @@ class Pointwise(nn.Module):
         return self.name
 
 
+class Part(nn.Module):
+    """A slice along one axis."""
+
+    def __init__(self, axis: int, start: int, stop: int, step: int) -> None:
+        super().__init__()
+        self.axis, self.start, self.stop, self.step = axis, start, stop, step
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take it."""
+        return x[(slice(None),) * self.axis + (slice(self.start, self.stop, self.step),)]
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}, {self.start}:{self.stop}:{self.step}"
+
+
 class Channelwise(nn.Module):
     """x * factor + addend, with one factor and one addend for each channel."""
 
@@ -438,14 +453,21 @@ class Path:
         self.quantizer()
 
     def reordered(self) -> None:
-        """Append what lets elements change places, as far as the shape allows."""
+        """Append what lets elements change places, as far as the shape allows, or a part of them."""
         channels, *sizes = self.x.shape[1:]
         found: list[nn.Module] = [nn.ChannelShuffle(count) for count in range(2, channels) if channels % count == 0]
         found += [Pointwise(LAYOUTS, name) for name in LAYOUTS]
+        found += [self._part(axis, size) for axis, size in enumerate(self.x.shape) if axis and size > 2]
         if self.rank == 3:
             found += [nn.PixelUnshuffle(2)] if all(size % 2 == 0 for size in sizes) else []
             found += [nn.PixelShuffle(2)] if channels % 4 == 0 else []
         self.put(self.draws.pick(*found))
+
+    def _part(self, axis: int, size: int) -> nn.Module:
+        """Return a slice along an axis that keeps two elements or more."""
+        start = self.draws.between(0, size - 2)
+        stop = self.draws.between(start + 2, size)
+        return Part(axis, start, stop, self.draws.between(1, stop - start - 1))
 
     def upsampled(self) -> None:
         """Append nearest-neighbour upsampling, unless the image is large."""

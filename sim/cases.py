@@ -19,11 +19,14 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 
-EngineConfig = ChannelwiseConfig | ConvertConfig | FifoConfig | MatmulConfig | PadConfig | PoolConfig | WindowConfig
+EngineConfig = (
+    ChannelwiseConfig | ConvertConfig | FifoConfig | MatmulConfig | PadConfig | PoolConfig | SliceConfig | WindowConfig
+)
 
 INT4, UINT4, UINT3, INT8, INT2 = IntType(-8, 7), IntType(0, 15), IntType(0, 7), IntType(-128, 127), IntType(-2, 1)
 TERNARY, UINT2 = IntType(-1, 1), IntType(0, 3)
@@ -284,6 +287,13 @@ PADS: dict[str, Callable[[], PadConfig]] = {
     "pad_bipolar": lambda: PadConfig(3, 3, 2, 2, 2, (1, 1), (1, 1), 0, bipolar=True),
 }
 
+SLICES: dict[str, Callable[[], SliceConfig]] = {
+    "slice_all": lambda: SliceConfig(2, 3, turns=2, period=4, first=0, count=4),
+    "slice_first": lambda: SliceConfig(1, 4, turns=3, period=5, first=0, count=2),
+    "slice_middle": lambda: SliceConfig(2, 2, turns=4, period=4, first=1, count=2),
+    "slice_last": lambda: SliceConfig(3, 1, turns=1, period=9, first=8, count=1),
+}
+
 FIFOS: dict[str, Callable[[], FifoConfig]] = {
     "fifo_1": lambda: FifoConfig(1, 2, 3, beats=12),
     "fifo_2": lambda: FifoConfig(2, 2, 3, beats=12),
@@ -313,6 +323,7 @@ CASES: dict[str, Callable[[], EngineConfig]] = {
     **POOLS,
     **CHANNELWISE,
     **PADS,
+    **SLICES,
     **FIFOS,
     **CONVERTS,
 }

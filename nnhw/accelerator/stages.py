@@ -14,6 +14,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 
 EngineConfig = (
@@ -26,6 +27,7 @@ EngineConfig = (
     | PadConfig
     | PoolConfig
     | SharedConfig
+    | SliceConfig
     | SumConfig
     | WindowConfig
 )

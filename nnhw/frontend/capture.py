@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind
 from nnhw.errors import CaptureError, raise_all
 from nnhw.ir import Graph, verify
 
-from . import activations, elementwise, layout, linear, pooling, quantizers
+from . import activations, elementwise, layout, linear, pooling, quantizers, slices
 from .export import checked_example, export
 from .locations import Lines
 from .translator import Handler, Translator
@@ -23,6 +23,7 @@ HANDLERS: dict[str, Handler] = {
     **linear.HANDLERS,
     **pooling.HANDLERS,
     **layout.HANDLERS,
+    **slices.HANDLERS,
     **elementwise.HANDLERS,
     **activations.HANDLERS,
 }

@@ -137,17 +137,6 @@ def stack(translator: Translator, call: Call) -> Value:
     return concat(translator, replace(call, arguments={"tensors": slices, "dim": axis}))
 
 
-def take_all(translator: Translator, call: Call) -> Value:
-    """A slice that is the whole axis, as in x[:, :]."""
-    value: Value = call["self"]
-    if call["start"] in (None, 0) and call["step"] == 1 and _ends_at_the_end(translator, call):
-        return value
-    raise CaptureError(
-        f"{call} takes a part of a tensor; only whole axes, as in x[:, :], are supported: use layers with fewer "
-        f"outputs, or one layer for each part"
-    )
-
-
 def _rearranged(translator: Translator, call: Call, divided: tuple[int, ...], axes: tuple[int, ...]) -> Codes | Float:
     """Return a value whose axes are divided, permuted and joined."""
     parts = reshaped(translator, call, call["self"], divided, "divided")
@@ -265,14 +254,6 @@ def _is_plain(call: Call, before: tuple[int, ...], after: tuple[int, ...]) -> bo
     return True
 
 
-def _ends_at_the_end(translator: Translator, call: Call) -> bool:
-    dim = call["dim"] % (len(translator.shape(call["self"])) + 1)
-    end = call["end"]
-    if end is None or (isinstance(end, int) and end == 2**63 - 1):
-        return True
-    return dim > 0 and isinstance(end, int) and end >= translator.shape(call["self"])[dim - 1]
-
-
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(SHAPES, reshape),
     **dict.fromkeys(ORDERS, permute),
@@ -287,5 +268,4 @@ HANDLERS: dict[str, Handler] = {
     "aten.upsample_nearest2d.vec": upsample,
     "aten.cat.default": concat,
     "aten.stack.default": stack,
-    "aten.slice.Tensor": take_all,
 }

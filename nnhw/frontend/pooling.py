@@ -39,21 +39,13 @@ def max_pool(translator: Translator, call: Call) -> Value:
     return like(translator, call, result, rank)
 
 
-def adaptive_max_pool(translator: Translator, call: Call) -> Value:
+def adaptive_max_pool(translator: Translator, call: Call) -> list[Value | None]:
     """Max pooling with as many windows as are asked for; the indices that torch returns as well do not exist here."""
     value = call["self"]
     rank = len(translator.shape(value))
     image = as_image(translator, call, value)
     kernel = _equal_windows(call, translator.shape(image), _pair(call["output_size"], rank, 1))
-    return like(translator, call, placed(translator, call, image, MaxPool2d(kernel, kernel)), rank)
-
-
-def first_result(translator: Translator, call: Call) -> Value:
-    """The values, without the indices, of adaptive max pooling."""
-    value: Value = call.arguments[0]  # type: ignore[index]
-    if call.arguments[1] != 0:  # type: ignore[index]
-        raise CaptureError(f"{call} uses the indices of a pooling, which do not exist in hardware; use its values")
-    return value
+    return [like(translator, call, placed(translator, call, image, MaxPool2d(kernel, kernel)), rank), None]
 
 
 def average_pool(translator: Translator, call: Call) -> Value:
@@ -218,7 +210,6 @@ HANDLERS: dict[str, Handler] = {
     "aten.max_pool2d.default": max_pool,
     "aten.adaptive_max_pool1d.default": adaptive_max_pool,
     "aten.adaptive_max_pool2d.default": adaptive_max_pool,
-    "_operator.getitem": first_result,
     "aten.avg_pool1d.default": average_pool,
     "aten.avg_pool2d.default": average_pool,
     "aten.adaptive_avg_pool1d.default": adaptive_average_pool,

@@ -8,7 +8,7 @@ _CONVOLUTION = "use nnhw.nn.QuantConv2d, or QuantConv1d"
 _TRANSPOSED = "use nn.Upsample(scale_factor=2) and nnhw.nn.QuantConv2d"
 _CONDITION = "use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, which need no condition"
 _WHOLE_TENSOR = "use dim=(2, 3), the axes of height and width"
-_PARTS = "use layers with fewer outputs, or one layer for each part"
+_PARTS = "use slices such as x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"
 _REPEATS = "use nn.Upsample, or constants of the whole shape; values are not repeated to fit each other"
 _PRODUCT = "use torch.matmul or nnhw.nn.QuantLinear with constant weights, and add the bias behind"
 _NORMALIZATION = "use nn.BatchNorm1d or nn.BatchNorm2d, which are fixed after training"
@@ -25,7 +25,7 @@ _REMEDIES: dict[str, str] = {
         _CONDITION,
     ),
     **dict.fromkeys(("hardshrink", "softshrink", "threshold", "rrelu"), _SHRINK),
-    **dict.fromkeys(("chunk", "split", "split_with_sizes", "select", "narrow", "unbind", "tensor_split"), _PARTS),
+    **dict.fromkeys(("index", "index_select", "gather", "flip", "roll"), _PARTS),
     **dict.fromkeys(("expand", "expand_as", "repeat", "repeat_interleave", "tile", "broadcast_to"), _REPEATS),
     **dict.fromkeys(("addmm", "bmm", "baddbmm"), _PRODUCT),
     **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "rms_norm"), _NORMALIZATION),

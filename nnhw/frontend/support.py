@@ -8,7 +8,7 @@ from types import ModuleType
 from nnhw.ir import OPS, Op
 from nnhw.ir.ops.base import ANY
 
-from . import activations, elementwise, layout, linear, pooling, quantizers
+from . import activations, elementwise, layout, linear, pooling, quantizers, slices
 from .translator import Handler
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
@@ -16,6 +16,7 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Linear operators", linear),
     ("Pooling", pooling),
     ("Layout", layout),
+    ("Parts of tensors", slices),
     ("Arithmetic, batch normalization and the ends of models", elementwise),
     ("Activations and rounding", activations),
 )
@@ -59,13 +60,15 @@ Joins along height, width or rows let the branches take turns, and the FIFO in f
 waits: of a join along the height, all of that branch's map. Flattened maps are joined as they stream, with the weights
 of the linear layers behind in the same order.
 
-An engine for each layer does all of this; a shared engine joins channels alone, and permutes nothing.
+Parts of a tensor (`x[:, 4:]`, `x[:, :, ::2]`, `x[:, :, -1]`, `chunk`, `split`) are what is left of a stream of which
+the rest is dropped, behind the quantizer.
+
+An engine for each layer does all of this; a shared engine joins channels alone, permutes nothing and takes no parts.
 
 What is refused, with its place in the model:
 
 - constants that differ from row to row or from pixel to pixel, such as embeddings of positions: one number, or one for
   each channel or feature, can be added or multiplied;
-- parts of a tensor, as from `chunk` and `split`;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two.
 

@@ -19,7 +19,8 @@ from .locations import Lines, location_of
 from .remedies import unsupported
 from .values import Batch, Codes, Constant, Float, Integers, Unknown, Value
 
-Handler = Callable[["Translator", Call], Value]
+Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
+"""Of a call: its value, or all of its values with None for those that nothing reads."""
 
 QUANTIZE = "nnhw.quantize.default"
 SIZE_QUERY = "aten.sym_size.int"
@@ -175,7 +176,7 @@ class Translator:
             return Unknown() if call.operator != QUANTIZE else self._after_unknown(handler, call)
         return handler(self, call)
 
-    def _after_unknown(self, handler: Handler, call: Call) -> Value:
+    def _after_unknown(self, handler: Handler, call: Call) -> Any:
         arguments = {k: self._input_like(call.node) if isinstance(v, Unknown) else v for k, v in call.arguments.items()}
         return handler(self, Call(call.node, call.operator, arguments, call.location))
 

@@ -20,6 +20,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.channelwise import ChannelwiseEngine
 from nnhw.hdl.convert import Converter
@@ -33,6 +34,7 @@ from nnhw.hdl.pool import MaxPool
 from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.chain import ProgramChain
 from nnhw.hdl.shared.counters import RecordCounters
+from nnhw.hdl.slice import Slicing
 from nnhw.hdl.window import SlidingWindow
 from nnhw.ir.types import IntType
 
@@ -44,6 +46,7 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
     PadConfig: Padding,
+    SliceConfig: Slicing,
     PoolConfig: MaxPool,
     SumConfig: WeightedSum,
     WindowConfig: SlidingWindow,

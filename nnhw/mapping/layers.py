@@ -279,6 +279,35 @@ class ConcatLayer(Layer):
 
 
 @dataclass(frozen=True, eq=False)
+class SliceLayer(Layer):
+    """A part of a feature map along one axis: of each turn of the stream some elements stay.
+
+    Parameters
+    ----------
+    turns: of a frame, see `ConcatLayer`.
+    period: elements of a turn that come in.
+    first, count: those that stay.
+    extent: the shape that leaves.
+    """
+
+    turns: int
+    period: int
+    first: int
+    count: int
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+    @property
+    def run(self) -> int:
+        """Elements that stay together."""
+        return gcd(self.extent[0], self.period, self.first, self.count)
+
+
+@dataclass(frozen=True, eq=False)
 class TransposeLayer(Layer):
     """A stream in another order: of four loops over its elements the two in the middle change places.
 

@@ -16,6 +16,7 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
@@ -31,6 +32,7 @@ from nnhw.mapping.layers import (
     Padding,
     PadLayer,
     Shape,
+    SliceLayer,
     SumLayer,
     TransposeLayer,
     UpsampleLayer,
@@ -174,6 +176,15 @@ class Planner:
         config = ConcatConfig(lanes=lanes, bits=layer.element.bits, chunks=chunks, turns=layer.turns)
         output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
         return Plan((lanes,) * len(layer.inputs), (("concat", config, output),))
+
+    @plan.register
+    def _(self, layer: SliceLayer, folding: Folding) -> Plan:
+        self.encodings.check_alike(layer)
+        lanes = folding.channel_lanes
+        output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
+        period, first, count = (elements // lanes for elements in (layer.period, layer.first, layer.count))
+        config = SliceConfig(lanes, output.element.bits, layer.turns, period, first, count)
+        return Plan((lanes,), (("slice", config, output),))
 
     @plan.register
     def _(self, layer: TransposeLayer, folding: Folding) -> Plan:

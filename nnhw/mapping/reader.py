@@ -24,6 +24,7 @@ from nnhw.ir.ops import (
     Permute,
     Rescale,
     Reshape,
+    Slice,
     StepTable,
     SumPool2d,
     Threshold,
@@ -40,6 +41,7 @@ from nnhw.mapping.layers import (
     Padding,
     PadLayer,
     Shape,
+    SliceLayer,
     StepFunction,
     SumLayer,
     TransposeLayer,
@@ -150,13 +152,30 @@ class _Reader:
     def concat(self, node: Node) -> None:
         """Read a concatenation."""
         assert isinstance(node.op, Concat)
-        extent, wanted, axis = self._map(node.name), node.type.int_dtype, node.op.axis
+        extent, wanted = self._map(node.name), node.type.int_dtype
         inputs = tuple(self._cast(name, wanted, node) for name in node.inputs)
-        sizes = [(*shape[1:], shape[0]) for shape in (self.body.node(name).type.shape for name in node.inputs)]
-        first = (axis - 1) % len(sizes[0])  # channels stream innermost
-        parts = tuple(math.prod(size[first:]) for size in sizes)
+        turns, *parts = self._turns(node.inputs, node.op.axis)
         common = self._common(node, [node.name], inputs, None)
-        self._add(ConcatLayer(**common, parts=parts, turns=math.prod(sizes[0][:first]), extent=extent), [node.name])
+        self._add(ConcatLayer(**common, parts=tuple(parts), turns=turns, extent=extent), [node.name])
+
+    def slice(self, node: Node) -> None:
+        """Read a slice."""
+        op, (name,) = node.op, node.inputs
+        assert isinstance(op, Slice)
+        turns, period = self._turns([name], op.axis)
+        run = period // self.body.node(name).type.shape[op.axis]
+        common = self._common(node, [node.name], (self._stream(name),), None)
+        self._add(
+            SliceLayer(
+                **common,
+                turns=turns,
+                period=period,
+                first=op.start * run,
+                count=(op.stop - op.start) * run,
+                extent=self._map(node.name),
+            ),
+            [node.name],
+        )
 
     def upsample(self, node: Node) -> None:
         """Read an upsampling."""
@@ -243,6 +262,12 @@ class _Reader:
         inputs = tuple(self._stream(name) for name in (node.inputs if isinstance(node.op, WeightedSum) else data))
         common = self._common(node, names, inputs, function)
         self._add(SumLayer(**common, factors=factors, extent=self._map(node.name)), names)
+
+    def _turns(self, names: Sequence[str], axis: int) -> list[int]:
+        """Return the turns of values that may differ along an axis, and the elements of each value in a turn."""
+        sizes = [(*shape[1:], shape[0]) for shape in (self.body.node(name).type.shape for name in names)]
+        first = (axis - 1) % len(sizes[0])  # channels stream innermost
+        return [math.prod(sizes[0][:first]), *(math.prod(size[first:]) for size in sizes)]
 
     def _cast(self, name: str, wanted: IntType, reader: Node) -> str:
         """Return a stream whose elements can be widened to another type: a bipolar one becomes numbers first."""
@@ -391,4 +416,5 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Flatten: _Reader.reorder,
     Reshape: _Reader.reorder,
     Permute: _Reader.reorder,
+    Slice: _Reader.slice,
 }

@@ -34,6 +34,7 @@ MOVES = frozenset(
         *("contiguous", "clone", "detach", "alias", "getitem", "view_as", "reshape_as", "movedim", "swapaxes", "to"),
         *("_to_copy", "slice", "dropout1d", "dropout2d", "t", "mT", "swapdims", "moveaxis"),
         *("channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "native_channel_shuffle"),
+        *("chunk", "split", "split_with_sizes", "tensor_split", "unbind", "select", "narrow"),
     }
 )
 """Elements are moved, repeated or picked: codes stay codes of the same scale."""

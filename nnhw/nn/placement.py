@@ -19,7 +19,7 @@ from .quantizers import PER_TENSOR
 
 
 def values(graph_module: fx.GraphModule, batch: Tensor) -> set[fx.Node]:
-    """Return the nodes whose values are tensors that depend on the input; the rest are sizes and parameters."""
+    """Return the nodes with tensors, or parts of tensors, that depend on the input; others are sizes and parameters."""
     runner = _Watching(graph_module)
     try:
         with torch.no_grad():
@@ -38,7 +38,7 @@ def values(graph_module: fx.GraphModule, batch: Tensor) -> set[fx.Node]:
 
 
 class _Watching(fx.Interpreter):
-    """Runs a model and notes which nodes are tensors; shows some of them to an observer as they are computed."""
+    """Runs a model, notes which nodes are tensors or parts of them, shows some to an observer as they are computed."""
 
     def __init__(self, graph_module: fx.GraphModule, watch: Mapping[fx.Node, Any] | None = None) -> None:
         super().__init__(graph_module)
@@ -48,7 +48,8 @@ class _Watching(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         """Compute a node."""
         result = super().run_node(n)
-        if isinstance(result, Tensor):
+        parts = result if isinstance(result, tuple | list) else [result]
+        if parts and all(isinstance(part, Tensor) for part in parts):
             self.tensors.add(n)
             if n in self._watch:
                 self._watch[n](result)

@@ -9,12 +9,12 @@ import numpy as np
 
 from nnhw.ir import FLOAT, Graph, Node, Op, Operand, TensorType
 from nnhw.ir.graph import infer
-from nnhw.ir.ops import BatchNorm, Concat, Constant, Flatten, MaxPool2d, Pad, Permute, PRelu, Reshape, Upsample
+from nnhw.ir.ops import BatchNorm, Concat, Constant, Flatten, MaxPool2d, Pad, Permute, PRelu, Reshape, Slice, Upsample
 
 ORDER_OPS = (Flatten, Reshape, Permute)
 """Ops that keep every element, in another shape or order."""
 
-SHAPE_OPS = (*ORDER_OPS, Upsample, Pad, MaxPool2d, Concat)
+SHAPE_OPS = (*ORDER_OPS, Slice, Upsample, Pad, MaxPool2d, Concat)
 
 
 def is_channel_list(op: Op) -> bool:

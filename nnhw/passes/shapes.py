@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import BatchNorm, Concat, MaxPool2d, Op, Pad, Permute
+from nnhw.ir.ops import BatchNorm, Concat, MaxPool2d, Op, Pad, Permute, Slice
 
 from .edit import ORDER_OPS, Edit, is_channel_list
 
@@ -58,7 +58,10 @@ def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, 
     if array.size == 1:
         return _shared(array, node, before[0])
     if not isinstance(shape.op, ORDER_OPS):
-        return _spread(array.reshape(-1), node, before) if _per_channel(array, node, after) else None
+        rows: np.ndarray = array.reshape(-1)
+        if isinstance(shape.op, Slice) and shape.op.axis == 0:  # what is dropped may have any constant
+            rows = rows[np.clip(np.arange(before[0]) - shape.op.start, 0, len(rows) - 1)]
+        return _spread(rows, node, before) if _per_channel(array, node, after) else None
     wide = _spread(array, node, after, listed=False) if is_channel_list(node.op) else array
     moved = np.empty(before)
     moved.reshape(-1)[order_of([shape.op], before).reshape(-1)] = np.broadcast_to(wide, after).reshape(-1)

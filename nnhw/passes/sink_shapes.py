@@ -4,6 +4,7 @@ quantize(mul(flatten(x), 0.5))     --> flatten(quantize(mul(x, 0.5)))
 quantize(relu(max_pool2d(x)))      --> max_pool2d(quantize(relu(x)))
 quantize(add(concat(x, y), bias))  --> concat(quantize(add(x, bias_x)), quantize(add(y, bias_y)))
 quantize(pad(x, 0.0))              --> pad(quantize(x), 0)
+quantize(add(slice(x), bias))      --> slice(quantize(add(x, bias)))
 concat(permute(x), permute(y))     --> permute(concat(x, y))
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import Concat, Dequantize, MaxPool2d, Op, Pad, Permute
+from nnhw.ir.ops import Concat, Dequantize, MaxPool2d, Op, Pad, Permute, Slice
 
 from .cancel_permutes import cancel_permutes
 from .edit import ORDER_OPS, SHAPE_OPS, Edit, sole_names
@@ -54,7 +55,7 @@ def _next(graph: Graph) -> Graph | None:
 def _sunk(graph: Graph, node: Node) -> Graph | None:
     """Return the graph with the shape ops in front of `node` behind it; None if they cannot be."""
     shapes = graph.data_inputs(node)
-    ops = ORDER_OPS if isinstance(node.op, Dequantize) else SHAPE_OPS
+    ops = (*ORDER_OPS, Slice) if isinstance(node.op, Dequantize) else SHAPE_OPS
     if not shapes or not all(isinstance(shape.op, ops) for shape in shapes):
         return None
     if isinstance(shapes[0].op, Concat):

@@ -15,6 +15,7 @@ from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.join import SumConfig, signed_digits
 from nnhw.engines.pad import PadConfig
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir.ops.window import MaxPool2d, SumPool2d
@@ -86,6 +87,7 @@ REJECTED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: PadConfig(2, 2, 1, 1, 3, (1, 1), (1, 1), 0, bipolar=True),
         "padding of bipolar elements gives numbers of 2 bits, given 3",
     ),
+    "slice": (lambda: SliceConfig(1, 1, 1, 4, 3, 2), "a slice needs beats within a turn of 4, given 2 from 3 on"),
     "fifo depth": (lambda: FifoConfig(0, 1, 1, 1), "a FIFO needs a depth of at least 1, given 0"),
     "fifo large depth": (
         lambda: FifoConfig(2, 1, 1, 1, large=True),

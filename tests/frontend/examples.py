@@ -161,6 +161,18 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
         lambda m, x: x.moveaxis(1, 3).moveaxis((1, 2), (2, 1)).movedim((1, 2), (2, 3)).swapdims(1, 2), []
     ),
     "whole_slice": (lambda m, x: x[:, :, :], ["dequantize"]),
+    "slice": (lambda m, x: x[:, 1:, :, :-2], ["slice", "slice", "dequantize"]),
+    "slice_steps": (lambda m, x: x[:, :, 3::2], ["slice", "reshape", "slice", "reshape", "dequantize"]),
+    "slice_steps_beyond": (lambda m, x: x[..., 1::3], []),
+    "select": (lambda m, x: x[:, :, -1], ["slice", "reshape", "dequantize"]),
+    "narrow": (lambda m, x: x.narrow(2, -5, 4), ["slice", "dequantize"]),
+    "chunk": (lambda m, x: x.chunk(3, 2)[1], ["slice", "dequantize"]),
+    "split": (lambda m, x: x.split(5, 3)[1], ["slice", "dequantize"]),
+    "split_sizes": (lambda m, x: x.split([3, 5], 3)[0] * 2.0, ["slice", "dequantize", "mul"]),
+    "split_with_sizes": (lambda m, x: x.split_with_sizes((1, 2), 1)[1], ["slice", "dequantize"]),
+    "tensor_split": (lambda m, x: x.tensor_split(3, 2)[2], ["slice", "dequantize"]),
+    "tensor_split_indices": (lambda m, x: x.tensor_split((2, 3), 2)[1], ["slice", "dequantize"]),
+    "unbind": (lambda m, x: x.unbind(2)[3], ["slice", "reshape", "dequantize"]),
     "conv1d": (
         lambda m, x: m.line(x.flatten(2)), ["reshape", "conv2d", "reshape", "dequantize", "add"]
     ),

@@ -133,15 +133,18 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         lambda m, x: x.transpose(0, 1),
         f"transpose {HERE} moves the batch, which must stay the first axis; permute the other axes alone",
     ),
-    "chunk": (
-        lambda m, x: x.chunk(2, 2)[0],
-        (f"chunk {HERE}: operator aten.chunk.default {REFUSED} use layers with fewer outputs, or one layer for each "
-        "part"),
+    "flipped": (
+        lambda m, x: x.flip(2),
+        (f"flip {HERE}: operator aten.flip.default {REFUSED} use slices such as x[:, 1:4], chunk, split or torch.cat, "
+        "or a 1x1 convolution"),
     ),
-    "part": (
-        lambda m, x: x[:, :, ::2],
-        (f"slice {HERE} takes a part of a tensor; only whole axes, as in x[:, :], are supported: use layers with fewer "
-        "outputs, or one layer for each part"),
+    "slice_nothing": (
+        lambda m, x: torch.cat([x, x[:, 2:2]], 1),
+        f"slice {HERE} takes nothing of 3 elements; give a range within them",
+    ),
+    "chunk_batch": (
+        lambda m, x: x[0].expand(x.shape[0], 3, 8, 8),
+        f"select {HERE} takes parts of the batch; take them of other axes, with dim=1 or more",
     ),
     "constant_first": (
         lambda m, x: m.quant(m.weight).t() @ x,

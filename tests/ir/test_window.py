@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nnhw.errors import IrError
 from nnhw.ir import BIPOLAR, BIT, FLOAT, GraphBuilder, IntType, Op, Operand, TensorType, dumps, loads, verify
-from nnhw.ir.ops import Concat, MaxPool2d, Pad, Permute, StepTable, SumPool2d, Upsample, WeightedSum
+from nnhw.ir.ops import Concat, MaxPool2d, Pad, Permute, Slice, StepTable, SumPool2d, Upsample, WeightedSum
 from tests.ir.graphs import integers
 
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -137,6 +137,14 @@ def test_concat_has_the_least_common_type(dtypes: list[object], joined: object) 
     assert Concat(0).infer([value((1,), dtype) for dtype in dtypes]).dtype == joined
 
 
+def test_slice_takes_a_range_of_an_axis() -> None:
+    x = np.arange(2 * 4 * 3).reshape(2, 4, 3)
+    result = Slice(0, 1, 3).evaluate(x)
+    assert Slice(0, 1, 3).infer([value((4, 3), BIT)]) == TensorType((2, 3), BIT)
+    np.testing.assert_array_equal(result, x[:, 1:3])
+    np.testing.assert_array_equal(Slice(1, 2, 3).evaluate(x), x[:, :, 2:])
+
+
 @pytest.mark.parametrize("axes", list(itertools.permutations(range(3))))
 def test_permute_takes_axis_k_from_axes_k(axes: tuple[int, ...]) -> None:
     x = np.arange(2 * 2 * 3 * 4).reshape(2, 2, 3, 4)
@@ -190,6 +198,10 @@ def test_step_table_equals_its_definition(seed: int, channels: int, steps: int, 
          "[3, 3]")),
         (Concat(0), [value((2,)), value((2,), BIT)],
          "concat along axis 0 needs tensors of one kind that differ in this axis alone, got float64 [2], int 0..1 [2]"),
+        (Slice(1, 0, 4), [value((2, 3))],
+         "slice needs a part of an axis of float64 [2, 3], got Slice(axis=1, start=0, stop=4)"),
+        (Slice(0, 1, 1), [value((2, 3))],
+         "slice needs a part of an axis of float64 [2, 3], got Slice(axis=0, start=1, stop=1)"),
         (Permute((0, 0)), [value((2, 3))], "permute needs every axis of float64 [2, 3] once, got (0, 0)"),
         (StepTable(0, 3), [value((2,), BIT), constant([[1]]), constant([[0, 1]])],
          "step_table needs x [channels, ..] and thresholds [channels, steps], got int 0..1 [2]"),

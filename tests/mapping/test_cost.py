@@ -23,6 +23,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.requantize import DoubleScaler, Thresholds
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.flow.synthesis import NETLIST, synthesize
 from nnhw.hdl.engine import HARDWARE
@@ -78,6 +79,7 @@ ENGINES: dict[str, EngineConfig] = {
     "matmul xnor": matmul(BIPOLAR, BIPOLAR, pe=8, simd=8),
     "pad": PadConfig(8, 9, 2, 2, 4, (1, 1), (1, 1), 0),
     "pool": PoolConfig(4, 4, 2, U2, 9),
+    "slice": SliceConfig(2, 4, turns=3, period=20, first=3, count=9),
     "sum": SumConfig((I4, I4), (3, -5), 2, 3, 9, None),
     "window": WINDOW,
     "window large": replace(WINDOW, large=True),
@@ -95,7 +97,7 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
     "matmul product in logic": replace(matmul(I4, I4, pe=4, simd=8), logic_pe=2),
     "window in LUTs": replace(WINDOW, address_bits=7, in_luts=True),
 }
-BETWEEN = ("concat", "convert", "pad", "sum")
+BETWEEN = ("concat", "convert", "pad", "slice", "sum")
 """Engines whose LUTs on ECP5 depend on those of their neighbours."""
 
 

@@ -8,7 +8,7 @@ from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, 
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
 from .rescale import Rescale
-from .shape import Flatten, Permute, Reshape
+from .shape import Flatten, Permute, Reshape, Slice
 from .tail import ArgMax, LogSoftmax, Softmax
 from .threshold import StepTable, Threshold
 from .window import MaxPool2d, Pad, SumPool2d, Upsample
@@ -36,6 +36,7 @@ _ROWS: tuple[type[Op], ...] = (
     Flatten,
     Reshape,
     Permute,
+    Slice,
     ArgMax,
     # floats
     Add,
@@ -115,6 +116,7 @@ __all__ = [
     "Round",
     "Sigmoid",
     "Silu",
+    "Slice",
     "Softmax",
     "Softplus",
     "Sqrt",

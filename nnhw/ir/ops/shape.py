@@ -1,4 +1,4 @@
-"""Ops that rearrange elements, of integers and floats alike."""
+"""Ops that rearrange elements or take a part of them, of integers and floats alike."""
 
 from __future__ import annotations
 
@@ -68,3 +68,31 @@ class Permute(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Exact; the dtype of x."""
         return inputs[0].transpose(0, *(axis + 1 for axis in self.axes))
+
+
+@dataclass(frozen=True)
+class Slice(Op):
+    """The elements from `start` to below `stop` along one axis.
+
+    Parameters
+    ----------
+    axis: of the image, without the batch.
+    start, stop: at least 0, the first below the second.
+    """
+
+    axis: int
+    start: int
+    stop: int
+    name: ClassVar[str] = "slice"
+    arity: ClassVar[int] = 1
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """A shorter axis, the same element type."""
+        x = operands[0].type
+        if not 0 <= self.axis < len(x.shape) or not 0 <= self.start < self.stop <= x.shape[self.axis]:
+            raise IrError(f"slice needs a part of an axis of {x}, got {self}")
+        return TensorType((*x.shape[: self.axis], self.stop - self.start, *x.shape[self.axis + 1 :]), x.dtype)
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact; the dtype of x."""
+        return inputs[0].take(range(self.start, self.stop), axis=self.axis + 1)

@@ -15,11 +15,12 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
-from nnhw.mapping.cost.streams import convert_cost, pad_cost, pool_cost
+from nnhw.mapping.cost.streams import convert_cost, pad_cost, pool_cost, slice_cost
 from nnhw.mapping.cost.window import window_cost
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.resources import Cost
@@ -33,11 +34,12 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     MatmulConfig: matmul_cost,
     PadConfig: pad_cost,
     PoolConfig: pool_cost,
+    SliceConfig: slice_cost,
     SumConfig: sum_cost,
     WindowConfig: window_cost,
 }
 
-_BETWEEN: dict[type, float] = {ConcatConfig: 0.5, ConvertConfig: 0.4, PadConfig: 0.6, SumConfig: 0.6}
+_BETWEEN: dict[type, float] = {ConcatConfig: 0.5, ConvertConfig: 0.4, PadConfig: 0.6, SliceConfig: 0.6, SumConfig: 0.6}
 """Share of an engine's LUTs that is left between others, where LUTs join to wider ones, across engines, too.
 
 Rounded from least squares of 70 random networks on an ECP5, whose seeds `benchmarks.estimates` leaves out.

@@ -13,6 +13,7 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import LOGIC_ROM_WORDS, MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.mapping.resources import buffer_flip_flops, counter_bits, tree_widths
 
@@ -168,6 +169,12 @@ def pad_flip_flops(config: PadConfig) -> int:
     """Return the flip-flops of a border: the output, counters of rows and of beats of a row, each with two flags."""
     totals = (config.o_height, config.o_width * config.chunks)
     return config.lanes * config.bits + 2 + sum(counter_bits(total) + 2 for total in totals if total > 1)
+
+
+def slice_flip_flops(config: SliceConfig) -> int:
+    """Return the flip-flops of a slice: the output, a counter, a flag."""
+    counter = counter_bits(config.period) + 1 if config.period > config.count else 0
+    return config.lanes * config.bits + 1 + counter
 
 
 def window_flip_flops(config: WindowConfig) -> int:

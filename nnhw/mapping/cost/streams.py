@@ -1,11 +1,17 @@
-"""What engines on a single stream cost: width converters, borders, max pooling."""
+"""What engines on a single stream cost: width converters, borders, slices, max pooling."""
 
 from __future__ import annotations
 
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
-from nnhw.mapping.cost.flip_flops import convert_flip_flops, pad_flip_flops, pool_flip_flops
+from nnhw.engines.slice import SliceConfig
+from nnhw.mapping.cost.flip_flops import (
+    convert_flip_flops,
+    pad_flip_flops,
+    pool_flip_flops,
+    slice_flip_flops,
+)
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
 
@@ -46,6 +52,16 @@ def pad_cost(config: PadConfig, family: Family) -> Cost:
     bits = config.lanes * config.bits
     # What stands for a pixel of the border is in the reset of ECP5's flip-flops.
     return Cost(register_lc(bits, family) + counters + 5, ff=pad_flip_flops(config))
+
+
+def slice_cost(config: SliceConfig, family: Family) -> Cost:
+    """Return the cost of a slice: the register of a beat, a counter of those of a turn, a flag."""
+    bits, limits = counter_bits(config.period), (config.first, config.first + config.count)
+    lc = register_lc(config.lanes * config.bits, family) + 2
+    if config.period > config.count:
+        compared = sum(_limit_lc(limit, bits) for limit in limits if limit < config.period)
+        lc += counter_lc(config.period, family) + compared + 2
+    return Cost(lc, ff=slice_flip_flops(config))
 
 
 def _limit_lc(limit: int, bits: int) -> int:

@@ -1,0 +1,79 @@
+"""Slices: a part of each turn of a stream, the rest dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.errors import MappingError
+
+
+@dataclass(frozen=True)
+class SliceConfig:
+    """Parameters of a slice of a stream along one of its loops.
+
+    Parameters
+    ----------
+    lanes: elements of one beat.
+    bits: bits of an element.
+    turns: of one frame: a turn is a pixel where channels are sliced, a row where columns are, else the frame.
+    period: beats of a turn.
+    first, count: those that stay.
+
+    Timing: one beat a cycle, which leaves one cycle after it came in; one that is dropped waits for nothing.
+    """
+
+    lanes: int
+    bits: int
+    turns: int
+    period: int
+    first: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not 0 <= self.first <= self.period - self.count:
+            raise MappingError(
+                f"a slice needs beats within a turn of {self.period}, given {self.count} from {self.first} on"
+            )
+
+    @property
+    def i_beats(self) -> int:
+        """Input beats of one frame."""
+        return self.turns * self.period
+
+    @property
+    def o_beats(self) -> int:
+        """Output beats of one frame."""
+        return self.turns * self.count
+
+    def golden(self, beats: np.ndarray) -> np.ndarray:
+        """Return the output beats [o_beats, lanes] of the input beats [i_beats, lanes]."""
+        turns = np.asarray(beats).reshape(self.turns, self.period, self.lanes)
+        return turns[:, self.first : self.first + self.count].reshape(-1, self.lanes)
+
+    def model(self) -> SliceModel:
+        """Return the cycle model."""
+        return SliceModel(self)
+
+
+class SliceModel:
+    """Cycle model: a register for the beats that stay."""
+
+    def __init__(self, config: SliceConfig) -> None:
+        self.period, self.first, self.end = config.period, config.first, config.first + config.count
+        self.beat = 0
+        self.o_valid = False
+
+    def ready(self, o_ready: bool) -> bool:
+        """Return whether the register takes the next beat, or drops it."""
+        return o_ready or not self.o_valid or not self.first <= self.beat < self.end
+
+    def step(self, i_valid: bool, o_ready: bool) -> bool:
+        """Keep a beat or drop one."""
+        before, taken = self.o_valid, i_valid and self.ready(o_ready)
+        if o_ready or not before:
+            self.o_valid = taken and self.first <= self.beat < self.end
+        if taken:
+            self.beat = (self.beat + 1) % self.period
+        return taken or (before and o_ready)

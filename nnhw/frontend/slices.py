@@ -1,0 +1,140 @@
+"""Traced operators that take a part of a tensor, or all of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+from nnhw.errors import CaptureError
+from nnhw.ir.ops import Slice
+
+from .calls import Call
+from .layout import concat, placed, reshaped
+from .translator import Handler, Translator
+from .values import Codes, Float, Value
+
+
+def take(translator: Translator, call: Call) -> Value:
+    """x[:, start:stop:step], along any axis but the batch."""
+    value, axis = call["self"], _axis(translator, call)
+    size = translator.shape(value)[axis] if axis >= 0 else None
+    if size is None:
+        if call["start"] in (None, 0) and call["step"] == 1 and call["end"] in (None, 2**63 - 1):
+            return value  # type: ignore[no-any-return]
+        raise CaptureError(f"{call} takes a part of the batch; take it of other axes, as in x[:, 1:]")
+    places = range(size)[call["start"] : call["end"] : call["step"]]
+    if not places:
+        raise CaptureError(f"{call} takes nothing of {size} elements; give a range within them")
+    return _every(translator, call, value, axis, places)
+
+
+def select(translator: Translator, call: Call) -> Value:
+    """One index of an axis, which goes."""
+    value, axis = call["self"], _own_axis(translator, call)
+    place = call["index"] % translator.shape(value)[axis]
+    return _single(translator, call, value, axis, place)
+
+
+def narrow(translator: Translator, call: Call) -> Value:
+    """So many elements of an axis from a first one on."""
+    value, axis = call["self"], _own_axis(translator, call)
+    start = call["start"] % translator.shape(value)[axis]
+    return _part(translator, call, value, axis, start, start + call["length"])
+
+
+def split(translator: Translator, call: Call) -> list[Value | None]:
+    """All parts of an axis, of which those that are read become slices."""
+    value, axis = call["self"], _own_axis(translator, call)
+    sizes = [part.shape[axis + 1] for part in call.node.meta["val"]]
+    starts = [0, *accumulate(sizes)]
+    return [
+        _part(translator, call, value, axis, start, start + size, str(index)) if index in _read(call) else None
+        for index, (start, size) in enumerate(zip(starts, sizes, strict=False))
+    ]
+
+
+def unbind(translator: Translator, call: Call) -> list[Value | None]:
+    """Every index of an axis, which goes; those that are read become slices."""
+    value, axis = call["self"], _own_axis(translator, call)
+    return [
+        _single(translator, call, value, axis, index, str(index)) if index in _read(call) else None
+        for index in range(len(call.node.meta["val"]))
+    ]
+
+
+def item(translator: Translator, call: Call) -> Value:
+    """One of several results."""
+    results: list[Value | None] = call.arguments[0]  # type: ignore[index]
+    result = results[call.arguments[1]]  # type: ignore[index]
+    if result is None:
+        raise CaptureError(f"{call} uses the indices of a pooling, which do not exist in hardware; use its values")
+    return result
+
+
+def _own_axis(translator: Translator, call: Call) -> int:
+    """Return the axis of the image that a call takes parts of. Raises: CaptureError if it is the batch."""
+    axis = _axis(translator, call)
+    if axis < 0:
+        raise CaptureError(f"{call} takes parts of the batch; take them of other axes, with dim=1 or more")
+    return axis
+
+
+def _axis(translator: Translator, call: Call) -> int:
+    rank = len(translator.shape(call["self"])) + 1
+    return int(call["dim"]) % rank - 1
+
+
+def _read(call: Call) -> set[Any]:
+    """Return which parts of the result are read."""
+    return {user.args[1] for user in call.node.users}
+
+
+def _every(translator: Translator, call: Call, value: Codes | Float, axis: int, places: range) -> Value:
+    """Return the elements at equal distances along an axis."""
+    if len(places) == 1 or places.step == 1:
+        return _part(translator, call, value, axis, places[0], places[-1] + 1)
+    shape, count, step = translator.shape(value), len(places), places.step
+    first = min(places[0], shape[axis] - count * step)
+    if first < 0:  # the last group is cut off
+        whole, last = _every(translator, call, value, axis, places[:-1]), places[-1]
+        parts = [whole, _part(translator, call, value, axis, last, last + 1, "last")]
+        return concat(translator, replace(call, arguments={"tensors": parts, "dim": axis + 1}))
+    # Of so many groups, the same one of each.
+    whole = _part(translator, call, value, axis, first, first + count * step, "whole")
+    grouped = reshaped(translator, call, whole, (*shape[:axis], count, step, *shape[axis + 1 :]), "grouped")
+    place = places[0] - first
+    taken = _part(translator, call, grouped, axis + 1, place, place + 1, "taken")
+    return reshaped(translator, call, taken, (*shape[:axis], count, *shape[axis + 1 :]))
+
+
+def _single(
+    translator: Translator, call: Call, value: Codes | Float, axis: int, place: int, suffix: str = ""
+) -> Codes | Float:
+    """Return one place of an axis, without the axis."""
+    shape = translator.shape(value)
+    part = _part(translator, call, value, axis, place, place + 1, f"{suffix}.part" if suffix else "part")
+    return reshaped(translator, call, part, (*shape[:axis], *shape[axis + 1 :]), suffix)
+
+
+def _part(
+    translator: Translator, call: Call, value: Codes | Float, axis: int, start: int, stop: int, suffix: str = ""
+) -> Codes | Float:
+    """Return a range of an axis; the value itself where that is all of it."""
+    if (start, stop) == (0, translator.shape(value)[axis]):
+        return value
+    return placed(translator, call, value, Slice(axis, start, stop), suffix)
+
+
+HANDLERS: dict[str, Handler] = {
+    "aten.slice.Tensor": take,
+    "aten.select.int": select,
+    "aten.narrow.default": narrow,
+    "aten.chunk.default": split,
+    "aten.split.Tensor": split,
+    "aten.split_with_sizes.default": split,
+    "aten.tensor_split.sections": split,
+    "aten.tensor_split.indices": split,
+    "aten.unbind.int": unbind,
+    "_operator.getitem": item,
+}
