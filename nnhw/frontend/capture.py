@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind
 from nnhw.errors import CaptureError, raise_all
 from nnhw.ir import Graph, verify
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, slices
+from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
 from .export import checked_example, export
 from .locations import Lines
 from .translator import Handler, Translator
@@ -21,6 +21,7 @@ from .translator import Handler, Translator
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
     **linear.HANDLERS,
+    **transposed.HANDLERS,
     **pooling.HANDLERS,
     **layout.HANDLERS,
     **slices.HANDLERS,

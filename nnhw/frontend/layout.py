@@ -10,7 +10,7 @@ import torch
 
 from nnhw.errors import CaptureError
 from nnhw.ir import IntType, Op
-from nnhw.ir.ops import Concat, Flatten, Pad, Permute, Reshape, Upsample
+from nnhw.ir.ops import Concat, Flatten, Pad, Permute, Reshape, Slice, Upsample
 
 from .calls import Call
 from .constants import ORDERS, SHAPES
@@ -50,8 +50,7 @@ def pixel_shuffle(translator: Translator, call: Call) -> Value:
         )
     channels, height, width = shape
     if "upscale_factor" in call.arguments:
-        factor = call["upscale_factor"]
-        return _rearranged(translator, call, (channels // factor**2, factor, factor, height, width), (0, 3, 1, 4, 2))
+        return shuffled(translator, call, call["self"], (call["upscale_factor"], call["upscale_factor"]))
     factor = call["downscale_factor"]
     return _rearranged(translator, call, (channels, height // factor, factor, width // factor, factor), (0, 2, 4, 1, 3))
 
@@ -172,6 +171,25 @@ def permuted(
     result = placed(translator, call, value, Permute(axes), suffix)
     translator.permuted[result.name] = (value, axes)
     return result
+
+
+def part(
+    translator: Translator, call: Call, value: Codes | Float, axis: int, start: int, stop: int, suffix: str = ""
+) -> Codes | Float:
+    """Return a range of an axis; the value itself where that is all of it."""
+    if (start, stop) == (0, translator.shape(value)[axis]):
+        return value
+    return placed(translator, call, value, Slice(axis, start, stop), suffix)
+
+
+def shuffled(translator: Translator, call: Call, value: Codes | Float, factor: tuple[int, int]) -> Codes | Float:
+    """Return an image whose channels became pixels: rows and columns times `factor`."""
+    channels, height, width = translator.shape(value)
+    rows, columns = factor
+    divided = reshaped(translator, call, value, (channels // (rows * columns), rows, columns, height, width), "divided")
+    ordered = permuted(translator, call, divided, (0, 3, 1, 4, 2), "order")
+    shape = (channels // (rows * columns), height * rows, width * columns)
+    return reshaped(translator, call, ordered, shape, "shuffled")
 
 
 def as_image(translator: Translator, call: Call, value: Any) -> Codes | Float:

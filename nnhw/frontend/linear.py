@@ -19,7 +19,15 @@ from .layout import as_image, like, permuted, placed, reshaped
 from .translator import Handler, KnownResult, Translator
 from .values import Codes, Constant, Float, Value
 
-_LAYERS = {"linear": "QuantLinear", "conv1d": "QuantConv1d", "conv2d": "QuantConv2d"}
+_LAYERS = {
+    "linear": "QuantLinear",
+    "conv1d": "QuantConv1d",
+    "conv2d": "QuantConv2d",
+    "conv_transpose1d": "QuantConvTranspose1d",
+    "conv_transpose2d": "QuantConvTranspose2d",
+}
+SIZES = {2: "length", 3: "height, width"}
+"""Names of the sizes of an image, by the axes of it."""
 
 
 class _Axes(NamedTuple):
@@ -32,10 +40,10 @@ class _Axes(NamedTuple):
 
 def linear(translator: Translator, call: Call) -> Value:
     """y = x W^T + b, along the last axis."""
-    codes, weight = _operands(translator, call, call["input"], call["weight"], (-1,))
+    codes, weight = operands(translator, call, call["input"], call["weight"], (-1,))
     lead = string.ascii_lowercase[: len(translator.shape(codes)) - 1]
     sums = _product(translator, call, codes, weight, _Axes(f"{lead}I", "OI", f"{lead}O"))
-    return _biased(translator, call, sums, call["bias"], axis=len(lead))
+    return biased(translator, call, sums, call["bias"], axis=len(lead))
 
 
 def matmul(translator: Translator, call: Call) -> Value:
@@ -43,7 +51,7 @@ def matmul(translator: Translator, call: Call) -> Value:
     right = call.arguments.get("other", call.arguments.get("mat2"))
     if isinstance(call["self"], Constant):
         raise CaptureError(f"{call} has its constant on the left; use x @ weight, with the constant on the right")
-    codes, weight = _operands(translator, call, call["self"], right, (-2,))
+    codes, weight = operands(translator, call, call["self"], right, (-2,))
     return _product(translator, call, codes, weight, _matrices(call, translator.shape(codes), weight))
 
 
@@ -70,7 +78,7 @@ def einsum(translator: Translator, call: Call) -> Value:
     if alone:
         raise CaptureError(f"{call} sums along '{alone[0]}' of one operand alone; sum in front of it, or behind")
     summed = tuple(index for index, letter in enumerate(weight_axes) if letter not in out)
-    codes, weight = _operands(translator, call, x, weight, summed)
+    codes, weight = operands(translator, call, x, weight, summed)
     product = _repeated(call, translator.shape(codes), weight.tensor.shape, _Axes(x_axes[1:], weight_axes, out[1:]))
     return _product(translator, call, codes, weight, product)
 
@@ -93,29 +101,28 @@ def _repeated(call: Call, shape: Sequence[int], weights: Sequence[int], axes: _A
 
 def convolution(translator: Translator, call: Call) -> Value:
     """conv1d and conv2d with padding by zeros; one dimension is an image of height 1."""
-    codes, weight = _operands(translator, call, call["input"], call["weight"], (1, 2, -1))
+    codes, weight = operands(translator, call, call["input"], call["weight"], (1, 2, -1))
     assert weight.codes is not None
     rank = weight.codes.ndim - 1
     if len(translator.shape(codes)) != rank:
-        sizes = "height, width" if rank == 3 else "length"
-        raise CaptureError(f"{call} needs an input of shape [batch, channels, {sizes}]")
+        raise CaptureError(f"{call} needs an input of shape [batch, channels, {SIZES[rank]}]")
     flat = rank == 2
     taps = weight.codes[:, :, None, :] if flat else weight.codes
-    stride, dilation = _pair(call["stride"], flat), _pair(call["dilation"], flat, 1)
+    stride, dilation = pair(call["stride"], flat), pair(call["dilation"], flat, 1)
     image = as_image(translator, call, codes)
     if isinstance(call["padding"], str):
         before, after = _named_padding(call, taps.shape[2:], dilation)
     else:
-        before = after = _pair(call["padding"], flat, 0)
+        before = after = pair(call["padding"], flat, 0)
     if before != after:
         image = placed(translator, call, image, Pad(before, after), "border")
         before = (0, 0)
     assert isinstance(image, Codes)
     op = Conv2d(stride, before, dilation, call["groups"])
-    sums = _weighted(
+    sums = weighted(
         translator, call, image, Constant(weight.tensor, weight.label, taps, weight.scale, weight.dtype), op
     )
-    return _biased(translator, call, like(translator, call, sums, rank), call["bias"], axis=0)
+    return biased(translator, call, like(translator, call, sums, rank), call["bias"], axis=0)
 
 
 def _matrices(call: Call, shape: tuple[int, ...], weight: Constant) -> _Axes:
@@ -160,7 +167,7 @@ def _product(translator: Translator, call: Call, codes: Codes, weight: Constant,
     if count(rows) == count(groups) == 1:
         flat = reshaped(translator, call, codes, (count(inputs),), "flat")
         assert isinstance(flat, Codes)
-        sums = _weighted(translator, call, flat, matrices, Linear())
+        sums = weighted(translator, call, flat, matrices, Linear())
         return reshaped(translator, call, sums, tuple(sizes[axis] for axis in axes.out), "rows")
     order = tuple(axes.x.index(axis) for axis in (*groups, *inputs, *rows))
     first = permuted(translator, call, codes, order, "columns")
@@ -168,7 +175,7 @@ def _product(translator: Translator, call: Call, codes: Codes, weight: Constant,
     assert isinstance(pixels, Codes)
     assert matrices.codes is not None
     taps = replace(matrices, codes=matrices.codes[:, :, None, None])
-    sums = _weighted(translator, call, pixels, taps, Conv2d(groups=count(groups)))
+    sums = weighted(translator, call, pixels, taps, Conv2d(groups=count(groups)))
     made = [*groups, *outputs, *rows]
     last = reshaped(translator, call, sums, tuple(sizes[axis] for axis in made), "channels")
     return permuted(translator, call, last, tuple(made.index(axis) for axis in axes.out), "rows")
@@ -186,7 +193,8 @@ def _matrix(weight: Constant, axes: _Axes, outputs: Sequence[str], count: int) -
     return replace(weight, codes=weight.codes.transpose(order).reshape(count, -1), scale=scale)
 
 
-def _weighted(translator: Translator, call: Call, codes: Codes, weight: Constant, op: Op) -> Codes:
+def weighted(translator: Translator, call: Call, codes: Codes, weight: Constant, op: Op) -> Codes:
+    """Return the sums of products of codes and weights."""
     assert weight.codes is not None
     assert weight.scale is not None
     assert weight.dtype is not None
@@ -199,7 +207,8 @@ def _weighted(translator: Translator, call: Call, codes: Codes, weight: Constant
     return Codes(sums, scale, quantized=False)
 
 
-def _biased(translator: Translator, call: Call, sums: Codes | Float, bias: Any, axis: int) -> Value:
+def biased(translator: Translator, call: Call, sums: Codes | Float, bias: Any, axis: int) -> Value:
+    """Return sums and their bias, if there is one, along an axis."""
     if bias is None:
         return sums
     if not isinstance(bias, Constant):
@@ -209,7 +218,7 @@ def _biased(translator: Translator, call: Call, sums: Codes | Float, bias: Any, 
     return Float(translator.emit(call, Add(), translator.floats(sums, call.location), name, suffix="bias"))
 
 
-def _operands(
+def operands(
     translator: Translator, call: Call, x: Any, weight: Any, summed: tuple[int, ...]
 ) -> tuple[Codes, Constant]:
     """Return input and weights, of which some axes are summed; if both are wrong, both are noted."""
@@ -275,7 +284,7 @@ def _named_padding(
     return (rows // 2, columns // 2), (rows - rows // 2, columns - columns // 2)
 
 
-def _pair(sizes: Any, flat: bool, rest: int = 1) -> tuple[int, int]:
+def pair(sizes: Any, flat: bool, rest: int = 1) -> tuple[int, int]:
     """Return (height, width) of what torch gives as a list of one or two numbers, or as one number.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .calls import Call
 
 _CONVOLUTION = "use nnhw.nn.QuantConv2d, or QuantConv1d"
-_TRANSPOSED = "use nn.Upsample(scale_factor=2) and nnhw.nn.QuantConv2d"
+_TRANSPOSED = "use nnhw.nn.QuantConvTranspose2d"
 _CONDITION = "use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, which need no condition"
 _WHOLE_TENSOR = "use dim=(2, 3), the axes of height and width"
 _PARTS = "use slices such as x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"
@@ -19,7 +19,7 @@ _SHRINK = "use nn.ReLU, nn.LeakyReLU or nn.Hardtanh"
 
 _REMEDIES: dict[str, str] = {
     **dict.fromkeys(("conv3d", "convolution"), _CONVOLUTION),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _TRANSPOSED),
+    "conv_transpose3d": _TRANSPOSED,
     **dict.fromkeys(
         ("where", "gt", "ge", "lt", "le", "eq", "ne", "masked_fill", "heaviside", "logical_and", "logical_not"),
         _CONDITION,

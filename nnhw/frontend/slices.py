@@ -7,10 +7,9 @@ from itertools import accumulate
 from typing import Any
 
 from nnhw.errors import CaptureError
-from nnhw.ir.ops import Slice
 
 from .calls import Call
-from .layout import concat, placed, reshaped
+from .layout import concat, part, reshaped
 from .translator import Handler, Translator
 from .values import Codes, Float, Value
 
@@ -40,16 +39,16 @@ def narrow(translator: Translator, call: Call) -> Value:
     """So many elements of an axis from a first one on."""
     value, axis = call["self"], _own_axis(translator, call)
     start = call["start"] % translator.shape(value)[axis]
-    return _part(translator, call, value, axis, start, start + call["length"])
+    return part(translator, call, value, axis, start, start + call["length"])
 
 
 def split(translator: Translator, call: Call) -> list[Value | None]:
     """All parts of an axis, of which those that are read become slices."""
     value, axis = call["self"], _own_axis(translator, call)
-    sizes = [part.shape[axis + 1] for part in call.node.meta["val"]]
+    sizes = [tensor.shape[axis + 1] for tensor in call.node.meta["val"]]
     starts = [0, *accumulate(sizes)]
     return [
-        _part(translator, call, value, axis, start, start + size, str(index)) if index in _read(call) else None
+        part(translator, call, value, axis, start, start + size, str(index)) if index in _read(call) else None
         for index, (start, size) in enumerate(zip(starts, sizes, strict=False))
     ]
 
@@ -93,18 +92,18 @@ def _read(call: Call) -> set[Any]:
 def _every(translator: Translator, call: Call, value: Codes | Float, axis: int, places: range) -> Value:
     """Return the elements at equal distances along an axis."""
     if len(places) == 1 or places.step == 1:
-        return _part(translator, call, value, axis, places[0], places[-1] + 1)
+        return part(translator, call, value, axis, places[0], places[-1] + 1)
     shape, count, step = translator.shape(value), len(places), places.step
     first = min(places[0], shape[axis] - count * step)
     if first < 0:  # the last group is cut off
         whole, last = _every(translator, call, value, axis, places[:-1]), places[-1]
-        parts = [whole, _part(translator, call, value, axis, last, last + 1, "last")]
+        parts = [whole, part(translator, call, value, axis, last, last + 1, "last")]
         return concat(translator, replace(call, arguments={"tensors": parts, "dim": axis + 1}))
     # Of so many groups, the same one of each.
-    whole = _part(translator, call, value, axis, first, first + count * step, "whole")
+    whole = part(translator, call, value, axis, first, first + count * step, "whole")
     grouped = reshaped(translator, call, whole, (*shape[:axis], count, step, *shape[axis + 1 :]), "grouped")
     place = places[0] - first
-    taken = _part(translator, call, grouped, axis + 1, place, place + 1, "taken")
+    taken = part(translator, call, grouped, axis + 1, place, place + 1, "taken")
     return reshaped(translator, call, taken, (*shape[:axis], count, *shape[axis + 1 :]))
 
 
@@ -113,17 +112,8 @@ def _single(
 ) -> Codes | Float:
     """Return one place of an axis, without the axis."""
     shape = translator.shape(value)
-    part = _part(translator, call, value, axis, place, place + 1, f"{suffix}.part" if suffix else "part")
-    return reshaped(translator, call, part, (*shape[:axis], *shape[axis + 1 :]), suffix)
-
-
-def _part(
-    translator: Translator, call: Call, value: Codes | Float, axis: int, start: int, stop: int, suffix: str = ""
-) -> Codes | Float:
-    """Return a range of an axis; the value itself where that is all of it."""
-    if (start, stop) == (0, translator.shape(value)[axis]):
-        return value
-    return placed(translator, call, value, Slice(axis, start, stop), suffix)
+    kept = part(translator, call, value, axis, place, place + 1, f"{suffix}.part" if suffix else "part")
+    return reshaped(translator, call, kept, (*shape[:axis], *shape[axis + 1 :]), suffix)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -8,12 +8,13 @@ from types import ModuleType
 from nnhw.ir import OPS, Op
 from nnhw.ir.ops.base import ANY
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, slices
+from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
 from .translator import Handler
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Quantizers", quantizers),
     ("Linear operators", linear),
+    ("Transposed convolutions", transposed),
     ("Pooling", pooling),
     ("Layout", layout),
     ("Parts of tensors", slices),

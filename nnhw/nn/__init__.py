@@ -2,7 +2,7 @@
 
 from .activations import QuantHardTanh, QuantIdentity, QuantReLU, Sign
 from .functional import power_of_two_scale, quantize
-from .layers import QuantConv1d, QuantConv2d, QuantLinear, Scale
+from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLinear, Scale
 from .packed import load_packed, save_packed
 from .quantizers import Bipolar, Int, Quantizer, Ternary, UInt
 
@@ -11,6 +11,8 @@ __all__ = [
     "Int",
     "QuantConv1d",
     "QuantConv2d",
+    "QuantConvTranspose1d",
+    "QuantConvTranspose2d",
     "QuantHardTanh",
     "QuantIdentity",
     "QuantLinear",

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from torch import fx, nn
 from torch._ops import OpOverload
 
-WEIGHTED = frozenset({"linear", "conv1d", "conv2d", "matmul", "mm", "einsum"})
+WEIGHTED = frozenset({"linear", "conv1d", "conv2d", "matmul", "mm", "einsum", "conv_transpose1d", "conv_transpose2d"})
 """Operations with constant weights."""
+OUTPUT_AXES: Mapping[str, int] = {"matmul": -1, "mm": -1, "conv_transpose1d": 1, "conv_transpose2d": 1}
+"""The axis of the outputs in their weights, where it is not the first one."""
 JOINS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 """Two values meet; each needs codes of its own."""
 CONCATS = frozenset({"cat", "concat", "concatenate", "stack"})
@@ -56,6 +58,8 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.Linear: "linear",
     nn.Conv1d: "conv1d",
     nn.Conv2d: "conv2d",
+    nn.ConvTranspose1d: "conv_transpose1d",
+    nn.ConvTranspose2d: "conv_transpose2d",
     nn.AvgPool1d: "avg_pool1d",
     nn.AvgPool2d: "avg_pool2d",
     nn.AdaptiveAvgPool1d: "adaptive_avg_pool1d",
@@ -126,7 +130,7 @@ def weights_of(node: fx.Node) -> tuple[object, int | None]:
     name = operation(node, {})
     if name != "einsum":
         weights = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
-        return weights, (-1 if name in ("matmul", "mm") else 0)
+        return weights, OUTPUT_AXES.get(name, 0)
     axes, arrow, out = str(node.args[0]).replace(" ", "").partition("->")
     operands = node.args[1] if isinstance(node.args[1], list | tuple) else node.args[1:]
     for term, operand in zip(axes.split(","), operands, strict=False):

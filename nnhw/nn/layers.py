@@ -76,6 +76,58 @@ class QuantConv2d(nn.Conv2d):
         return result
 
 
+class QuantConvTranspose1d(nn.ConvTranspose1d):
+    """`nn.ConvTranspose1d` that computes with quantized weights; see `QuantLinear`. Outputs are their axis 1."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        *,
+        weight_quant: Quantizer | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, **options)
+        self.weight_quant = _weight_format(self, weight_quant)
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """[N, in_channels, T] --> [N, out_channels, T']."""
+        weight, extra = self.weight_quant(self.weight), _extra(self, input, output_size)
+        padding: Any = self.padding  # never a name here
+        return functional.conv_transpose1d(
+            input, weight, self.bias, self.stride, padding, extra, self.groups, self.dilation
+        )
+
+
+class QuantConvTranspose2d(nn.ConvTranspose2d):
+    """`nn.ConvTranspose2d` that computes with quantized weights; see `QuantLinear`. Outputs are their axis 1."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        *,
+        weight_quant: Quantizer | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, **options)
+        self.weight_quant = _weight_format(self, weight_quant)
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """[N, in_channels, H, W] --> [N, out_channels, H', W']."""
+        weight, extra = self.weight_quant(self.weight), _extra(self, input, output_size)
+        padding: Any = self.padding  # never a name here
+        return functional.conv_transpose2d(
+            input, weight, self.bias, self.stride, padding, extra, self.groups, self.dilation
+        )
+
+
+QuantLayer = QuantLinear | QuantConv1d | QuantConv2d | QuantConvTranspose1d | QuantConvTranspose2d
+"""A layer with quantized weights."""
+
+
 class Scale(nn.Module):
     """Multiplication by one constant, to give the integers of a last layer the size of logits.
 
@@ -98,6 +150,13 @@ class Scale(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.factor.item()}"
+
+
+def _extra(layer: nn.ConvTranspose1d | nn.ConvTranspose2d, input: Tensor, output_size: list[int] | None) -> list[int]:
+    """Return the output padding that gives a size, as torch has it."""
+    sizes = (layer.stride, layer.padding, layer.kernel_size, len(layer.kernel_size), layer.dilation)
+    result: list[int] = layer._output_padding(input, output_size, *sizes)  # type: ignore[arg-type]
+    return result
 
 
 def _weight_format(layer: nn.Module, weight_quant: Quantizer | None) -> Quantizer:

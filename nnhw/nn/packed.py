@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nnhw.errors import InputError
 
-from .layers import QuantConv1d, QuantConv2d, QuantLinear
+from .layers import QuantLayer
 
 SIGNS_SUFFIX = ":signs"  # entries of packed bits, most significant first; the name's shape comes from the model
 
@@ -68,11 +68,11 @@ def _binary_weight_names(model: nn.Module) -> set[str]:
     return {
         f"{name}.weight" if name else "weight"
         for name, module in layers
-        if isinstance(module, QuantLinear | QuantConv1d | QuantConv2d) and _keeps_only_signs(module)
+        if isinstance(module, QuantLayer) and _keeps_only_signs(module)
     }
 
 
-def _keeps_only_signs(layer: QuantLinear | QuantConv1d | QuantConv2d) -> bool:
+def _keeps_only_signs(layer: QuantLayer) -> bool:
     return layer.weight_quant.bipolar and layer.weight_quant.scale_source == "fixed"
 
 

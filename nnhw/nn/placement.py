@@ -14,7 +14,7 @@ from nnhw.errors import InputError, NnhwError
 
 from .calibration import Observed, activation_quantizer, weight_quantizer
 from .kinds import AVERAGES, CONCATS, JOINS, KNOWN, MOVES, NONNEGATIVE, WEIGHTED, operation, weights_of
-from .layers import QuantConv1d, QuantConv2d, QuantLinear
+from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
 from .quantizers import PER_TENSOR
 
 
@@ -190,7 +190,7 @@ class Plan:
                 continue
             if node.op == "call_module":
                 layer = self._graph_module.get_submodule(str(node.target))
-                if not isinstance(layer, QuantLinear | QuantConv1d | QuantConv2d):
+                if not isinstance(layer, QuantLayer):
                     self._graph_module.set_submodule(str(node.target), _quantized_layer(layer, bits))
             else:
                 self._quantize_weight(*weights_of(node), bits)
@@ -206,16 +206,25 @@ class Plan:
         weight.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))
 
 
+_QUANTIZED: Mapping[type[nn.Module], Any] = {
+    nn.Conv1d: QuantConv1d,
+    nn.Conv2d: QuantConv2d,
+    nn.ConvTranspose1d: QuantConvTranspose1d,
+    nn.ConvTranspose2d: QuantConvTranspose2d,
+}
+
+
 def _quantized_layer(layer: nn.Module, bits: int) -> nn.Module:
     """Return the quantized layer with the parameters of a float one."""
     made: nn.Module
-    quantizer = weight_quantizer(layer.weight, bits, 0)  # type: ignore[arg-type]
+    transposed = isinstance(layer, nn.ConvTranspose1d | nn.ConvTranspose2d)
+    quantizer = weight_quantizer(layer.weight, bits, int(transposed))  # type: ignore[arg-type]
     if isinstance(layer, nn.Linear):
         made = QuantLinear(layer.in_features, layer.out_features, bias=False, weight_quant=quantizer, device="meta")
     else:
-        kinds: dict[type[nn.Module], Any] = {nn.Conv1d: QuantConv1d, nn.Conv2d: QuantConv2d}
-        sizes = {key: getattr(layer, key) for key in ("stride", "padding", "dilation", "groups")}
+        names = ("stride", "padding", "dilation", "groups", *(["output_padding"] if transposed else []))
+        sizes = {key: getattr(layer, key) for key in names}
         options = {**sizes, "bias": False, "weight_quant": quantizer, "device": "meta"}
-        made = kinds[type(layer)](layer.in_channels, layer.out_channels, layer.kernel_size, **options)
+        made = _QUANTIZED[type(layer)](layer.in_channels, layer.out_channels, layer.kernel_size, **options)
     made.weight, made.bias = layer.weight, layer.bias
     return made.eval()

@@ -9,7 +9,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from nnhw.nn import Int, QuantConv1d, QuantConv2d, QuantIdentity, QuantLinear, Sign
+from nnhw.nn import (
+    Int,
+    QuantConv1d,
+    QuantConv2d,
+    QuantConvTranspose1d,
+    QuantConvTranspose2d,
+    QuantIdentity,
+    QuantLinear,
+    Sign,
+)
 
 aten: Any = torch.ops.aten
 Forward = Callable[["Net", torch.Tensor], torch.Tensor]
@@ -29,6 +38,8 @@ class Net(nn.Module):
         self.fc = QuantLinear(8, 5, weight_quant=Int(4, 2**-2, axis=0))
         self.row, self.patch = QuantConv1d(3, 4, 3, padding="same"), QuantConv2d(3, 4, 3)
         self.all, self.norm = QuantLinear(192, 5), nn.BatchNorm2d(3)
+        self.up = QuantConvTranspose2d(3, 2, 4, stride=2, padding=1, weight_quant=Int(3, 2**-1))
+        self.up_line = QuantConvTranspose1d(3, 2, 2, stride=2, weight_quant=Int(3, 2**-1), bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(self, self.codes(x))
@@ -177,6 +188,8 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
         lambda m, x: m.line(x.flatten(2)), ["reshape", "conv2d", "reshape", "dequantize", "add"]
     ),
     "conv1d_same": (lambda m, x: m.row(x.flatten(2)), []),
+    "conv_transpose1d": (lambda m, x: m.up_line(x.flatten(2)[:, :, :8]), []),
+    "conv_transpose2d": (lambda m, x: m.up(x), []),
     "conv2d": (lambda m, x: m.patch(x), ["conv2d", "dequantize", "add"]),
     "even_same": (lambda m, x: m.plane(x), ["pad", "conv2d", "dequantize", "add"]),
     "linear_rows": (
