@@ -264,11 +264,11 @@ def test_quantize_rejects_everything_at_once() -> None:
     class Bad(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.up, self.norm = nn.ConvTranspose2d(2, 2, 2), nn.GroupNorm(1, 2)
+            self.first, self.norm = nn.InstanceNorm2d(2), nn.GroupNorm(1, 2)
             self.conv = nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
 
         def forward(self, x: Tensor) -> Tensor:
-            return torch.logcumsumexp(self.conv(self.norm(self.up(x))), dim=1)
+            return torch.logcumsumexp(self.conv(self.norm(self.first(x))), dim=1)
 
     images = torch.zeros(3, 2, 4, 4)
     with_nan = images.clone()
@@ -278,7 +278,7 @@ def test_quantize_rejects_everything_at_once() -> None:
         "act_bits must be a whole number from 1 to 8, got 0",
         "input_bits must be a whole number from 1 to 8, got True",
         "calibration data, batch 1 holds NaN or infinity in 1 of 96 places, first at [1, 0, 2, 2]; give finite numbers",
-        "layer 'up' (ConvTranspose2d) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
+        "layer 'first' (InstanceNorm2d) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
         "layer 'norm' (GroupNorm) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
         "layer 'conv' (Conv2d) has padding_mode='reflect'; use padding_mode='zeros'",
         "operation 'logcumsumexp' (at 'logcumsumexp') has no quantized form; use layers of torch.nn",
