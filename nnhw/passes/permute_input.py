@@ -11,14 +11,27 @@ from __future__ import annotations
 import numpy as np
 
 from nnhw.ir import Graph, Node, Op
-from nnhw.ir.ops import Concat, Conv2d, Dequantize, Input, Linear, MaxPool2d, Pad, Permute, Reshape, SumPool2d, Upsample
+from nnhw.ir.ops import (
+    Concat,
+    Conv2d,
+    Dequantize,
+    Input,
+    Linear,
+    MaxPool2d,
+    Pad,
+    Permute,
+    Reshape,
+    Slice,
+    SumPool2d,
+    Upsample,
+)
 
 from .edit import ORDER_OPS, Edit
 from .regions import quantizers
 from .shapes import order_of
 
 _WINDOWS = (Conv2d, SumPool2d, MaxPool2d, Pad, Upsample)
-_STOPS = (*_WINDOWS, Concat, Linear, Input)
+_STOPS = (*_WINDOWS, Slice, Concat, Linear, Input)
 
 
 def permute_input(graph: Graph) -> Graph:

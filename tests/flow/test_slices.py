@@ -57,6 +57,11 @@ NETWORKS: dict[str, tuple[Forward, tuple[int, ...]]] = {
     "input": (lambda m, x: m.eight(m.act(m.first(x[:, 1:7]))), (8, 4, 6)),
     "flat": (lambda m, x: m.last(hidden(m, x).flatten(1)[:, 10:14]), IMAGE),
     "bipolar": (lambda m, x: m.sums(m.wide_signs(m.sign(x)[:, :, 5:].flatten(1))), (6, 10)),
+    "rows_of_the_input": (lambda m, x: m.rows(m.act(m.wide(x[:, 1:3]))), ROWS),
+    "input_in_two_orders": (
+        lambda m, x: torch.cat([m.act(m.wide(x)), m.act(m.wide(x[:, 1:3]))], 1),
+        ROWS,
+    ),
     "narrow": (lambda m, x: m.eight(hidden(m, x).narrow(3, 1, 4)), IMAGE),
     "at_the_end": (lambda m, x: m.first(x)[:, 1:4, 1], IMAGE),
 }
