@@ -11,7 +11,7 @@ from nnhw.errors import CaptureError
 from .calls import Call
 from .layout import concat, part, reshaped
 from .translator import Handler, Translator
-from .values import Codes, Float, Value
+from .values import Batch, Codes, Float, Value
 
 
 def take(translator: Translator, call: Call) -> Value:
@@ -80,6 +80,9 @@ def _own_axis(translator: Translator, call: Call) -> int:
 
 
 def _axis(translator: Translator, call: Call) -> int:
+    """Return the axis of the image that a call names, -1 for the batch. Raises: CaptureError for unknown bounds."""
+    if any(isinstance(value, Batch) for value in call.values):
+        raise CaptureError(f"{call} depends on the size of the batch; give fixed numbers")
     rank = len(translator.shape(call["self"])) + 1
     return int(call["dim"]) % rank - 1
 

@@ -142,6 +142,10 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         lambda m, x: torch.cat([x, x[:, 2:2]], 1),
         f"slice {HERE} takes nothing of 3 elements; give a range within them",
     ),
+    "slice_of_batch_size": (
+        lambda m, x: x.flatten(1)[:, x.shape[0] :],
+        f"slice {HERE} depends on the size of the batch; give fixed numbers",
+    ),
     "chunk_batch": (
         lambda m, x: x[0].expand(x.shape[0], 3, 8, 8),
         f"select {HERE} takes parts of the batch; take them of other axes, with dim=1 or more",
