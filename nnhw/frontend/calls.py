@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -93,13 +94,21 @@ def _check_sole_use(call: Call) -> None:
     """Refuse a change in place that somebody else would see: the graph has no memory."""
     changed = call.node.args[0]
     while isinstance(changed, fx.Node):
-        if len(changed.users) > 1:
+        if _is_shared(changed):
             raise CaptureError(f"{call} changes a tensor in place that is used elsewhere, too; use inplace=False")
         changed = changed.args[0] if _is_view(changed) else None
 
 
+def _is_shared(node: fx.Node) -> bool:
+    """Return whether a value is read more than once; parts of a tensor share nothing with each other."""
+    parts = [user.args[1] for user in node.users if user.target is operator.getitem]
+    return len(node.users) > 1 and not len(set(parts)) == len(parts) == len(node.users)
+
+
 def _is_view(node: fx.Node) -> bool:
     target = node.target
+    if target is operator.getitem:
+        return True
     if not isinstance(target, torch._ops.OpOverload):
         return False
     return any(result.alias_info is not None for result in target._schema.returns)

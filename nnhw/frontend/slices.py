@@ -11,7 +11,7 @@ from nnhw.errors import CaptureError
 from .calls import Call
 from .layout import concat, part, reshaped
 from .translator import Handler, Translator
-from .values import Batch, Codes, Float, Value
+from .values import Batch, Codes, Float, Unknown, Value
 
 
 def take(translator: Translator, call: Call) -> Value:
@@ -47,6 +47,8 @@ def split(translator: Translator, call: Call) -> list[Value | None]:
     value, axis = call["self"], _own_axis(translator, call)
     sizes = [tensor.shape[axis + 1] for tensor in call.node.meta["val"]]
     starts = [0, *accumulate(sizes)]
+    if any(sizes[index] == 0 for index in _read(call)):
+        raise CaptureError(f"{call} has a part without elements, which is read; the parts have {sizes}")
     return [
         part(translator, call, value, axis, start, start + size, str(index)) if index in _read(call) else None
         for index, (start, size) in enumerate(zip(starts, sizes, strict=False))
@@ -66,6 +68,8 @@ def item(translator: Translator, call: Call) -> Value:
     """One of several results."""
     results: list[Value | None] = call.arguments[0]  # type: ignore[index]
     result = results[call.arguments[1]]  # type: ignore[index]
+    if result is None and not call.node.users:
+        return Unknown()
     if result is None:
         raise CaptureError(f"{call} uses the indices of a pooling, which do not exist in hardware; use its values")
     return result
@@ -89,7 +93,7 @@ def _axis(translator: Translator, call: Call) -> int:
 
 def _read(call: Call) -> set[Any]:
     """Return which parts of the result are read."""
-    return {user.args[1] for user in call.node.users}
+    return {user.args[1] for user in call.node.users if user.users}
 
 
 def _every(translator: Translator, call: Call, value: Codes | Float, axis: int, places: range) -> Value:

@@ -178,6 +178,8 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "select": (lambda m, x: x[:, :, -1], ["slice", "reshape", "dequantize"]),
     "narrow": (lambda m, x: x.narrow(2, -5, 4), ["slice", "dequantize"]),
     "chunk": (lambda m, x: x.chunk(3, 2)[1], ["slice", "dequantize"]),
+    "parts_of_nothing": (lambda m, x: x.tensor_split((0, 2, 2), 1)[1], ["slice", "dequantize"]),
+    "part_in_place": (lambda m, x: (x * 1).detach().chunk(3, 1)[1].mul_(2), []),
     "split": (lambda m, x: x.split(5, 3)[1], ["slice", "dequantize"]),
     "split_sizes": (lambda m, x: x.split([3, 5], 3)[0] * 2.0, ["slice", "dequantize", "mul"]),
     "split_with_sizes": (lambda m, x: x.split_with_sizes((1, 2), 1)[1], ["slice", "dequantize"]),

@@ -142,6 +142,14 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         lambda m, x: torch.cat([x, x[:, 2:2]], 1),
         f"slice {HERE} takes nothing of 3 elements; give a range within them",
     ),
+    "part_of_nothing": (
+        lambda m, x: torch.cat([x, *x.split([1, 0, 2], 1)[1:]], 1),
+        f"split_with_sizes {HERE} has a part without elements, which is read; the parts have [1, 0, 2]",
+    ),
+    "part_in_place": (
+        lambda m, x: x.detach().chunk(3, 1)[0].mul_(2) + x[:, :1],
+        f"mul {HERE} changes a tensor in place that is used elsewhere, too; use inplace=False",
+    ),
     "slice_of_batch_size": (
         lambda m, x: x.flatten(1)[:, x.shape[0] :],
         f"slice {HERE} depends on the size of the batch; give fixed numbers",
