@@ -21,8 +21,7 @@ from torch.export import ExportedProgram
 
 import nnhw.nn  # noqa: F401  # registers the operator nnhw::quantize, which programs refer to
 from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
-
-from .export import quiet_torch
+from nnhw.nn.tracing import quiet_torch
 
 _SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
 _BYTES_MAX = 4 << 30

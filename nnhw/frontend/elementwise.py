@@ -117,6 +117,11 @@ def _arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: An
     shapes = [translator.shape(value) for value in (left, right) if isinstance(value, Codes | Float)]
     if len(set(shapes)) > 1:
         given = " and ".join(translator.show(["batch", *shape]) for shape in shapes)
+        if isinstance(op, Multiply | Divide):
+            raise CaptureError(
+                f"{call} multiplies or divides values of the shapes {given}, which both depend on the model's input, "
+                f"as squeeze-and-excitation and attention do; there is no engine for that: use constants, or a sum"
+            )
         raise CaptureError(f"{call} joins values of the shapes {given}; both must have the same shape")
     rank = max(map(len, shapes), default=0)
     names = [_operand(translator, call, side, rank) for side in (left, right)]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-import io
-import logging
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from nnhw.errors import CaptureError, InputError
+from nnhw.nn.tracing import quiet_torch
 
 from .locations import Lines, error_location, location_of
 
@@ -38,19 +36,6 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     except Exception as error:
         fixed = _fixed_batch(own, example, lines)
         raise CaptureError(fixed or _trace_failure(error, lines)) from error
-
-
-@contextmanager
-def quiet_torch() -> Iterator[None]:
-    """Keep torch from printing what its exceptions say as well, and what they do not."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
 
 
 def checked_example(example_input: object) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from .calibration import all_zero, batches_of
 from .kinds import KNOWN, operation
 from .placement import Plan, values
 from .quantizers import Quantizer
+from .tracing import traced
 
 WIDTH_MIN, WIDTH_MAX = 1, 8
 INPUT_BITS = 8
@@ -74,7 +74,7 @@ def quantize(
     images = _images(calibration_batches, "calibration data", shape, problems)
     if images.sound and all_zero(images.batches):
         problems.append(InputError(ALL_ZERO))
-    graph_module = _traced(model, problems)
+    graph_module = _traced(model, images.batches, problems)
     modules = dict(graph_module.named_modules())
     problems += _unsupported(graph_module, modules)
     labelled = _labelled(evaluate, images, shape, problems)
@@ -107,7 +107,7 @@ def _wrong_widths(**widths: Any) -> Iterator[InputError]:
             yield InputError(f"{name} must be a whole number from {WIDTH_MIN} to {WIDTH_MAX}, got {bits!r}")
 
 
-def _traced(model: nn.Module | ExportedProgram, problems: list[NnhwError]) -> fx.GraphModule:
+def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems: list[NnhwError]) -> fx.GraphModule:
     """Return a copy of the model as a graph of modules and functions; an empty one after a problem."""
     quantized = _quantizers(model)
     if quantized:
@@ -119,22 +119,9 @@ def _traced(model: nn.Module | ExportedProgram, problems: list[NnhwError]) -> fx
         )
         return fx.GraphModule(nn.Module(), fx.Graph())
     try:
-        if isinstance(model, ExportedProgram):
-            unlifted = model.module(check_guards=False)  # refuses eval(), which a new module of it does not
-            program = fx.GraphModule(unlifted, unlifted.graph)
-            program.load_state_dict({name: value.clone() for name, value in program.state_dict().items()}, assign=True)
-            return program
-        own = copy.deepcopy(model).cpu().eval()
-        graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else fx.Tracer().trace(own)
-        return fx.GraphModule(own, graph, class_name=type(model).__name__)
-    except Exception as error:
-        line = (str(error).splitlines() or [""])[0]
-        problems.append(
-            InputError(
-                f"the model cannot be traced for quantization: {type(error).__name__}: {line}; branches and loops must "
-                f"not depend on tensors, and copy.deepcopy(model) has to work"
-            )
-        )
+        return traced(model, batches[0] if batches else None)
+    except InputError as error:
+        problems.append(error)
         return fx.GraphModule(nn.Module(), fx.Graph())
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnhw.errors import LoweringError
 from nnhw.ir import IntType, Node
-from nnhw.ir.ops import Quantize, StepTable, Threshold
+from nnhw.ir.ops import Divide, Multiply, Quantize, StepTable, Threshold
 
 from .regions import Evaluator, Region
 from .steps import StepFinder, Steps
@@ -124,6 +124,11 @@ def _ratios(region: Region, join: Node, table: Table) -> np.ndarray:
         - sum(slope * (values - values[0])[:, np.newaxis] for slope, values in zip(slopes, table.values, strict=True))
     )
     if np.abs(rest).max() > _LINEAR_TO * max(np.ptp(table.join), np.abs(table.join).max()):
+        if isinstance(join.op, Multiply | Divide):
+            raise LoweringError(
+                f"{join} before quantizer '{region.quantizer.name}' multiplies or divides {_names(region)}, which "
+                f"depend on the model's input; there is no engine for that: use constants, or a sum"
+            )
         raise LoweringError(
             f"{join} before quantizer '{region.quantizer.name}' is not a weighted sum of {_names(region)}; put a "
             f"quantizer on each branch, directly in front of the join"

@@ -80,8 +80,14 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         f"mean {HERE}: operator aten.mean.default {REFUSED} use dim=(2, 3), the axes of height and width",
     ),
     "broadcast_values": (
+        lambda m, x: x + x.amax((2, 3), keepdim=True),
+        f"add {HERE} joins values of the shapes [batch, 3, 8, 8] and [batch, 3, 1, 1]; both must have the same shape",
+    ),
+    "broadcast_product": (
         lambda m, x: x * x.amax((2, 3), keepdim=True),
-        f"mul {HERE} joins values of the shapes [batch, 3, 8, 8] and [batch, 3, 1, 1]; both must have the same shape",
+        (f"mul {HERE} multiplies or divides values of the shapes [batch, 3, 8, 8] and [batch, 3, 1, 1], which both "
+        "depend on the model's input, as squeeze-and-excitation and attention do; there is no engine for that: use "
+        "constants, or a sum"),
     ),
     "reflect": (
         lambda m, x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 from torch.nn import functional
 
 import nnhw
@@ -390,6 +391,23 @@ def test_quantize_rejects_a_model_that_cannot_be_traced() -> None:
     (problem,) = problems_of(Branching(), torch.ones(2, 4))
     assert problem.startswith("the model cannot be traced for quantization: TraceError: ")
     assert problem.endswith("; branches and loops must not depend on tensors, and copy.deepcopy(model) has to work")
+
+
+def test_quantize_follows_a_loop_over_parts() -> None:
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            parts = [layer(part) for layer, part in zip(self.layers, x.chunk(2, dim=1), strict=True)]
+            return torch.cat(parts, dim=1).reshape(-1, 2, 2).flatten(1)
+
+    model = Parts().eval()
+    images = torch.randn(9, 8, generator=torch.Generator().manual_seed(0))
+    program = torch.export.export(model, (images,), dynamic_shapes=({0: Dim.DYNAMIC},))
+    for calibration in (images, images[:1]):
+        assert torch.equal(nnhw.quantize(model, calibration)(images), nnhw.quantize(program, calibration)(images))
 
 
 def test_quantize_rejects_weights_with_nan() -> None:

@@ -154,8 +154,8 @@ def test_joins_reject_two_accumulators_of_unlike_scales() -> None:
 def test_joins_reject_products_of_branches() -> None:
     net = Branches((INT4, 0.1), (INT4, 0.3))
     assert message_of(net.build(net.then(Multiply(), *net.values), Quantize(0, 15), 1.0)) == (
-        "mul 'add' (net.py:9) before quantizer 'quantize' is not a weighted sum of input 'a' and input 'b'; put a "
-        "quantizer on each branch, directly in front of the join"
+        "mul 'add' (net.py:9) before quantizer 'quantize' multiplies or divides input 'a' and input 'b', which "
+        "depend on the model's input; there is no engine for that: use constants, or a sum"
     )
 
 

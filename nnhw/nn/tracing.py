@@ -1,0 +1,78 @@
+"""A float model --> a graph of its modules and functions, which can be changed."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+
+from nnhw.errors import InputError
+
+
+def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.GraphModule:
+    """Return a copy of a model as a graph, in eval mode.
+
+    What torch.fx cannot follow, such as a loop over the parts of a tensor, torch.export can, if it has a batch to run:
+    layers are functions then.
+
+    Parameters
+    ----------
+    batch: [N, ..], that goes through the model; None if there is none.
+
+    Raises
+    ------
+    InputError: neither can trace it.
+    """
+    if isinstance(model, ExportedProgram):
+        return _opened(model)
+    try:
+        own = copy.deepcopy(model).cpu().eval()
+        graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else fx.Tracer().trace(own)
+        return fx.GraphModule(own, graph, class_name=type(model).__name__)
+    except Exception as error:
+        if batch is not None:
+            with suppress(Exception):
+                return _opened(_exported(model, batch))
+        line = (str(error).splitlines() or [""])[0]
+        raise InputError(
+            f"the model cannot be traced for quantization: {type(error).__name__}: {line}; branches and loops must "
+            f"not depend on tensors, and copy.deepcopy(model) has to work"
+        ) from error
+
+
+def _exported(model: nn.Module, batch: Tensor) -> ExportedProgram:
+    """Return a program of a copy of a model, for batches of any size."""
+    own = copy.deepcopy(model).cpu().eval()
+    dtype = next((value.dtype for value in own.parameters()), torch.float32)
+    # One image alone would make torch trace a batch of exactly one.
+    example = batch[:2].to(dtype).repeat_interleave(2 if len(batch) == 1 else 1, dim=0)
+    with quiet_torch(), torch.no_grad():
+        return torch.export.export(own, (example,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+
+
+def _opened(program: ExportedProgram) -> fx.GraphModule:
+    """Return a program's graph, with weights of its own."""
+    unlifted = program.module(check_guards=False)  # refuses eval(), which a new module of it does not
+    opened = fx.GraphModule(unlifted, unlifted.graph)
+    opened.load_state_dict({name: value.clone() for name, value in opened.state_dict().items()}, assign=True)
+    return opened
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Keep torch from printing what its exceptions say as well, and what they do not."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
