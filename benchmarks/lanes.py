@@ -27,10 +27,10 @@ from nnhw.boards import load_board
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import Thresholds
-from nnhw.flow.carries import shorten_chains
 from nnhw.flow.family import FLOW_FAMILIES
 from nnhw.flow.processes import run as run_process
 from nnhw.flow.progress import Progress, make_progress
+from nnhw.flow.rewriting import rewrite
 from nnhw.flow.synthesis import INDEXED_NAMES
 from nnhw.flow.toolchain import find_tool, prepare, run_yosys
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
@@ -176,7 +176,7 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     steps = [f"{command} -run begin:map_ram", f"rename -hide {INDEXED_NAMES}", f"{command} -run map_ram:map_ffs"]
     steps += [*FLOW_FAMILIES[family].flip_flops(load_board(BOARDS[family])), f"{command} -run map_ffs:"]
     run_yosys(["read_rtlil design.il", *steps, "write_json design.json"], folder)
-    shorten_chains(folder / "design.json")
+    rewrite(folder / "design.json")
     module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
     cells = Counter(cell["type"] for cell in module["cells"].values())
     cells["lc"] = _ice40_cells(module) if family == "ice40" else ecp5_cells(module)

@@ -10,19 +10,14 @@ Source: yosys `techlibs/lattice/ccu2c_sim.vh`; nextpnr `ecp5/pack.cc`, whose own
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from typing import Any
+
+from nnhw.flow.cells import Bit, Cell, Module, loads_of
 
 CARRY = "CCU2C"
-VERSION = 1
-"""Of what this makes of a netlist, for what is kept of earlier ones."""
-Bit = int | str
-Cell = dict[str, Any]
 _VALUES = ("0", "1", "x", "z")
 _OPEN = "x"
 """What stands in a netlist for a port to which nothing is connected."""
@@ -47,18 +42,10 @@ class Half:
 _EMPTY = Half(("0", "0", "0", "0"), 0)
 
 
-def shorten_chains(netlist: Path) -> None:
-    """Bring all chains of a netlist in yosys's JSON into the shortest form; other files stay as they are."""
-    design = json.loads(netlist.read_text(encoding="utf-8"))
-    modules = [module for module in design["modules"].values() if shorten_module(module)]
-    if modules:
-        netlist.write_text(json.dumps(design), encoding="utf-8")
-
-
-def shorten_module(module: dict[str, Any]) -> bool:
+def shorten_chains(module: Module) -> bool:
     """Bring all chains of a module into the shortest form; return whether there are any."""
     cells: dict[str, Cell] = module.get("cells", {})
-    uses = _uses(module)
+    uses = Counter({bit: len(loads) for bit, loads in loads_of(module).items()})
     chains = list(_chains(cells, uses))
     fresh = count(
         1 + max((bit for net in module["netnames"].values() for bit in net["bits"] if bit not in _VALUES), default=1)
@@ -72,18 +59,6 @@ def shorten_module(module: dict[str, Any]) -> bool:
         for index, cell in enumerate(_joined(halves, old, fresh)):
             cells[names[index] if index < len(names) else f"{names[-1]}$carry"] = cell
     return bool(chains)
-
-
-def _uses(module: dict[str, Any]) -> Counter[Bit]:
-    """Return how many inputs of cells and ports of the module read each net."""
-    uses: Counter[Bit] = Counter()
-    for cell in module.get("cells", {}).values():
-        for port, bits in cell["connections"].items():
-            if cell["port_directions"][port] == "input":
-                uses.update(bit for bit in bits if isinstance(bit, int))
-    for port in module["ports"].values():
-        uses.update(bit for bit in port["bits"] if isinstance(bit, int))
-    return uses
 
 
 def _chains(cells: dict[str, Cell], uses: Counter[Bit]) -> Iterator[list[str]]:

@@ -88,11 +88,11 @@ module DP16KD(
                        DIA8, DIA7, DIA6, DIA5, DIA4, DIA3, DIA2, DIA1, DIA0};
     wire [17:0] i_b = {DIB17, DIB16, DIB15, DIB14, DIB13, DIB12, DIB11, DIB10, DIB9,
                        DIB8, DIB7, DIB6, DIB5, DIB4, DIB3, DIB2, DIB1, DIB0};
-    reg [17:0] o_a = 0, o_b = 0;
+    reg [17:0] o_a = 0, o_b = 0, held_a = 0, held_b = 0;
     assign {DOA17, DOA16, DOA15, DOA14, DOA13, DOA12, DOA11, DOA10, DOA9,
-            DOA8, DOA7, DOA6, DOA5, DOA4, DOA3, DOA2, DOA1, DOA0} = o_a;
+            DOA8, DOA7, DOA6, DOA5, DOA4, DOA3, DOA2, DOA1, DOA0} = REGMODE_A == "OUTREG" ? held_a : o_a;
     assign {DOB17, DOB16, DOB15, DOB14, DOB13, DOB12, DOB11, DOB10, DOB9,
-            DOB8, DOB7, DOB6, DOB5, DOB4, DOB3, DOB2, DOB1, DOB0} = o_b;
+            DOB8, DOB7, DOB6, DOB5, DOB4, DOB3, DOB2, DOB1, DOB0} = REGMODE_B == "OUTREG" ? held_b : o_b;
 
     wire [17:0] mask_a = mask(DATA_WIDTH_A, address_a), mask_b = mask(DATA_WIDTH_B, address_b);
     wire [4:0] offset_a = offset(DATA_WIDTH_A, address_a), offset_b = offset(DATA_WIDTH_B, address_b);
@@ -114,9 +114,14 @@ module DP16KD(
         end else if (WEB) memory[row_b] <= merged(memory[row_b], i_b << offset_b, mask_b);
         else o_b <= RSTB ? 0 : memory[row_b] >> offset_b;
     end
+    always @(posedge CLKA) if (OCEA & !wide_b) held_a <= RSTA ? 0 : o_a;
+    always @(posedge CLKB) if (OCEB) begin
+        if (wide_b) held_a <= RSTB ? 0 : o_a;
+        held_b <= RSTB ? 0 : o_b;
+    end
 
-    initial if (REGMODE_A != "NOREG" || REGMODE_B != "NOREG" || CLKAMUX != "CLKA" || CLKBMUX != "CLKB") begin
-        $display("DP16KD: output registers and inverted clocks have no model");
+    initial if (CLKAMUX != "CLKA" || CLKBMUX != "CLKB") begin
+        $display("DP16KD: inverted clocks have no model");
         $stop;
     end
 endmodule

@@ -14,7 +14,7 @@ from typing import Any
 from nnhw.boards import Board, Resources
 from nnhw.engines.arithmetic import CLOCK_ATTRIBUTE
 from nnhw.errors import BuildError
-from nnhw.flow import carries
+from nnhw.flow import rewriting
 from nnhw.flow.cache import Cache, cache_key
 from nnhw.flow.family import ICE40, FlowFamily, family_of
 from nnhw.flow.processes import ToolFailure
@@ -112,11 +112,11 @@ def synthesize(
     commands = synthesis_commands(board, dsp)
     cache = cache or Cache(None)
     tool = find_tool("yosys").title
-    key = cache_key(stage="synthesis", rtlil=rtlil, commands=commands, tool=tool, carries=carries.VERSION)
+    key = cache_key(stage="synthesis", rtlil=rtlil, commands=commands, tool=tool, rewriting=rewriting.VERSION)
     if not cache.fetch(key, folder):
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
         _run(commands, folder, note)
-        carries.shorten_chains(folder / NETLIST)
+        rewriting.rewrite(folder / NETLIST)
         cache.store(key, folder, (NETLIST, LOG, _MEMORIES))
     netlist = read_netlist(folder, family_of(board))
     unneeded: dict[str, int] = {}

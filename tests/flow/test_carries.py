@@ -13,8 +13,9 @@ from amaranth.hdl import Cat, Const, Module, Mux
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.flow.carries import shorten_chains, shorten_module
+from nnhw.flow.carries import shorten_chains
 from nnhw.flow.processes import ToolFailure
+from nnhw.flow.rewriting import rewrite
 from nnhw.flow.toolchain import run_yosys
 
 BITS = 6
@@ -98,7 +99,7 @@ def halves(module: dict[str, Any]) -> tuple[int, int]:
 def test_short_chains_are_equal_to_those_of_synthesis(kind: str, tmp_path: Path) -> None:
     module = netlist(kind, tmp_path)
     long, ends = halves(module)
-    assert shorten_module(module) == (long > 0)
+    assert shorten_chains(module) == (long > 0)
     short, open_ends = halves(module)
     assert open_ends == 0
     assert short <= long + ends
@@ -108,7 +109,7 @@ def test_short_chains_are_equal_to_those_of_synthesis(kind: str, tmp_path: Path)
 
 def test_proof_finds_a_wrong_table(tmp_path: Path) -> None:
     module = netlist("add", tmp_path)
-    shorten_module(module)
+    shorten_chains(module)
     first = next(cell for cell in module["cells"].values() if cell["connections"]["CIN"] == ["x"])
     first["parameters"]["INIT0"] = f"{0b1111:016b}"
     write(driven(module, "1"), "short", tmp_path)
@@ -118,16 +119,16 @@ def test_proof_finds_a_wrong_table(tmp_path: Path) -> None:
 
 def test_adder_takes_no_cell_beside_its_bits(tmp_path: Path) -> None:
     module = netlist("add", tmp_path)
-    shorten_module(module)
+    shorten_chains(module)
     assert halves(module) == ((BITS + 2) // 2, 0)
 
 
 def test_chains_that_are_short_stay_as_they_are(tmp_path: Path) -> None:
     netlist("add", tmp_path)
     path = tmp_path / "long.json"
-    shorten_chains(path)
+    rewrite(path)
     once = path.read_text(encoding="utf-8")
-    shorten_chains(path)
+    rewrite(path)
     assert path.read_text(encoding="utf-8") == once
 
 
@@ -145,5 +146,5 @@ def test_chain_whose_carry_is_read_in_its_middle_stays_as_it_is() -> None:
     cells = {"low": cell("0", 5, (6, 7)), "high": cell(5, 8, (9, 10))}
     outputs = {"direction": "output", "bits": [5, 6, 7, 9, 10]}
     module = {"ports": {"o": outputs}, "netnames": {"o": {"bits": [5, 6, 7, 8, 9, 10]}}, "cells": dict(cells)}
-    assert not shorten_module(module)
+    assert not shorten_chains(module)
     assert module["cells"] == cells

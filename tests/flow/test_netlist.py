@@ -74,6 +74,19 @@ def test_netlist_shows_a_product_whose_clock_is_cut(synthesized: tuple[Path, str
     assert not run.equal
 
 
+@pytest.mark.parametrize("synthesized", ["ulx3s_25f"], indirect=True)
+def test_netlist_shows_an_output_register_that_is_left_out(synthesized: tuple[Path, str, int], tmp_path: Path) -> None:
+    folder, board, clock_hz = synthesized
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    document = json.loads((folder / "design.json").read_text(encoding="utf-8"))
+    memories = [cell for cell in document["modules"]["top"]["cells"].values() if cell["type"] == "DP16KD"]
+    late = [cell for cell in memories if cell["parameters"]["REGMODE_B"] == "OUTREG"]
+    late[0]["parameters"] |= {"REGMODE_A": "NOREG", "REGMODE_B": "NOREG"}
+    (tmp_path / "design.json").write_text(json.dumps(document), encoding="utf-8")
+    assert run_netlist(tmp_path, load_board(board), clock_hz, 3, PROGRESS).mismatches
+
+
 def test_netlist_that_is_silent_is_a_link_error(synthesized: tuple[Path, str, int], tmp_path: Path) -> None:
     folder, board, clock_hz = synthesized
     for path in folder.iterdir():

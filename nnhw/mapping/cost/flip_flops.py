@@ -15,10 +15,11 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.mapping.family import Family
 from nnhw.mapping.resources import buffer_flip_flops, counter_bits, tree_widths
 
 
-def array_flip_flops(config: MatmulConfig, depth: int) -> float:
+def array_flip_flops(config: MatmulConfig, depth: int, family: Family) -> float:
     """Return the flip-flops of an array: trees, accumulators, drain, activations on their way, late words of weights.
 
     Parameters
@@ -36,7 +37,7 @@ def array_flip_flops(config: MatmulConfig, depth: int) -> float:
     # The last group hands its activations to nobody, and the address of its weights only where they are late.
     ways = lanes * (config.late + config.groups)
     ways += (config.groups - 1 + (config.late > 0)) * counter_bits(depth)
-    return products + sums + ways + _late_weights(config, depth)
+    return products + sums + ways + _late_weights(config, depth, family)
 
 
 def sequence_flip_flops(config: MatmulConfig, depth: int) -> int:
@@ -88,15 +89,21 @@ def _sum_of(levels: list[list[int]], raw: int) -> int:
     return sum(min(width, raw) for level in levels for width in level)
 
 
-def _late_weights(config: MatmulConfig, depth: int) -> int:
-    """Return the flip-flops behind memories of weights, beside those that are in block RAMs or behind LUTs."""
+def _late_weights(config: MatmulConfig, depth: int, family: Family) -> int:
+    """Return the flip-flops behind memories of weights, beside those that are in block RAMs or behind LUTs.
+
+    A word that waits is in the block RAM's output register, unless a multiplexer stands between.
+    """
     if depth == 1:
         return 0
     word = config.simd * config.weight.bits
     in_block = config.pe - config.logic_pe
-    tails = -(-config.tail_words // LOGIC_ROM_WORDS)
     parts = -(-depth // LOGIC_ROM_WORDS) if config.split_logic else 0
-    return word * (config.logic_pe * parts + in_block * (tails or config.registered))
+    late = in_block * -(-config.tail_words // LOGIC_ROM_WORDS)
+    if config.registered and not config.tail_words:
+        groups = [min(config.hop, in_block - start) for start in range(0, in_block, config.hop)]
+        late = sum(cells for cells in groups if family.rom_banks(depth, cells * word) > 1)
+    return word * (config.logic_pe * parts + late)
 
 
 def channelwise_flip_flops(config: ChannelwiseConfig) -> int:

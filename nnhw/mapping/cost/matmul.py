@@ -41,7 +41,7 @@ def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
         )
         lc += register_lc(raw * (waits[0] * (config.pe - config.dsp_pe) + waits[1] * config.dsp_pe), family)
     blocks = config.dsp_pe * dsp_blocks(config.arithmetic, config.simd, family.name) - len(config.pairs)
-    ff = array_flip_flops(config, depth) + sequence_flip_flops(config, depth)
+    ff = array_flip_flops(config, depth, family) + sequence_flip_flops(config, depth)
     total = Cost(lc, 0, blocks, ff=ff) + _matmul_weights(config, depth, family)
     return total + requantizer_cost(config.thresholds, config.raw, config.drain, config.logic_thresholds, family)
 
