@@ -20,6 +20,7 @@ from nnhw.flow.family import ICE40, FlowFamily, family_of
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.toolchain import Note, find_tool, run_yosys, silent
 from nnhw.flow.unneeded import declared_memories, unneeded_block_rams
+from nnhw.hdl.buffer import KEPT_APART
 from nnhw.mapping.family import FAMILIES
 
 NETLIST = "design.json"
@@ -151,6 +152,7 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     return [
         "read_rtlil design.il",
         *hide,
+        f"setattr -set keep 1 a:{KEPT_APART}=1 %ci1 t:$dff %i",
         # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its
         # ports promise the old word, which costs an iCE40 block RAM a second register and a comparator for each bit.
         "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:COLLISION_X_MASK=1'0 %i",

@@ -20,6 +20,7 @@ class SystolicArray(wiring.Component):
     Members
     -------
     ce: in, the array moves.
+    group_ce: in [groups], the same for the cells, weights and sums of each group.
     i_valid, i_last: in, a beat, and that it is the last of its fold.
     i_lanes: in, activations [simd].
     i_address: in, the address of the beat's weights.
@@ -37,6 +38,7 @@ class SystolicArray(wiring.Component):
         super().__init__(
             {
                 "ce": In(1),
+                "group_ce": In(config.groups),
                 "i_valid": In(1),
                 "i_last": In(1),
                 "i_lanes": In(data.ArrayLayout(unsigned(config.activation.bits), config.simd)),
@@ -56,9 +58,11 @@ class SystolicArray(wiring.Component):
         products: list[Value] = [Signal()] * config.pe
         lanes, address = self.i_lanes.as_value(), self.i_address
         if config.late:
-            lanes = self._register(m, "lanes_late", lanes)
+            lanes = self._register(m, "lanes_late", lanes, self.ce)
         for group in reversed(range(config.groups)):
-            lanes, here = self._register(m, f"lanes_{group}", lanes), self._register(m, f"address_{group}", address)
+            ce = self.group_ce[group]
+            lanes = self._register(m, f"lanes_{group}", lanes, ce)
+            here = self._register(m, f"address_{group}", address, ce)
             weights = self._weights(m, group, address, here)
             address = here
             for cell in range(group * config.hop, (group + 1) * config.hop):
@@ -90,10 +94,10 @@ class SystolicArray(wiring.Component):
             m.d.sync += [tap.eq(before) for tap, before in zip(taps, [value, *taps[:-1]], strict=True)]
         return taps
 
-    def _register(self, m: Module, name: str, value: Value) -> Signal:
+    def _register(self, m: Module, name: str, value: Value, ce: Value) -> Signal:
         """Return `value` one move later."""
         register = Signal(len(value), name=name, reset_less=True)
-        with m.If(self.ce):
+        with m.If(ce):
             m.d.sync += register.eq(value)
         return register
 
@@ -122,28 +126,32 @@ class SystolicArray(wiring.Component):
             ]
             value = self._rom(
                 m,
-                f"weights_{group}_{name}",
+                group,
+                name,
                 init,
                 len(members) * width,
-                name == "logic",
                 split,
                 later if config.late > split else address,
             )
             words |= {cell: value[index * width : (index + 1) * width] for index, cell in enumerate(members)}
         return [words[cell] for cell in cells]
 
-    def _rom(
-        self, m: Module, name: str, init: list[int], bits: int, in_logic: bool, split: bool, address: Value
-    ) -> Value:
-        """Add a ROM; return its word, one move after its address, or two where it is split."""
+    def _rom(self, m: Module, group: int, kind: str, init: list[int], bits: int, split: bool, address: Value) -> Value:
+        """Add a ROM of one group; return its word, one move after its address, or two where it is split.
+
+        Parameters
+        ----------
+        kind: 'block' or 'logic'.
+        """
+        name, in_logic, ce = f"weights_{group}_{kind}", kind == "logic", self.group_ce[group]
         if split and (in_logic or self.config.tail_words):
             m.submodules[name] = rom = SplitRom(init, bits, self.depth if in_logic else self.config.tail_words)
-            m.d.comb += [rom.addr.eq(address), rom.en.eq(self.ce)]
+            m.d.comb += [rom.addr.eq(address), rom.en.eq(ce)]
             return rom.data
         m.submodules[name] = memory = (logic_rom if in_logic else block_ram)(self.depth, bits, init)
         reader = memory.read_port()
-        m.d.comb += [reader.addr.eq(address), reader.en.eq(self.ce)]
-        return self._register(m, f"{name}_late", reader.data) if split else reader.data
+        m.d.comb += [reader.addr.eq(address), reader.en.eq(ce)]
+        return self._register(m, f"{name}_late", reader.data, ce) if split else reader.data
 
     def _cell_words(self, cell: int) -> list[int]:
         """Return the weight words of one cell: its outputs cell, cell + pe, ..., each in `steps` beats."""
@@ -158,19 +166,20 @@ class SystolicArray(wiring.Component):
         activations = [lanes[lane * a_bits : (lane + 1) * a_bits] for lane in range(config.simd)]
         weights = [word[lane * w_bits : (lane + 1) * w_bits] for lane in range(config.simd)]
         m.submodules[f"cell_{cell}"] = inner = Module()
+        ce = self.group_ce[cell // config.hop]
         if cell >= config.pe - config.dsp_pe:
-            total = dsp_dot_product(inner, config.arithmetic, activations, weights, self.ce, family)
+            total = dsp_dot_product(inner, config.arithmetic, activations, weights, ce, family)
             levels = config.arithmetic.dsp_levels(config.simd)
         else:
-            total = dot_product(inner, config.arithmetic, activations, weights, self.ce, family)
+            total = dot_product(inner, config.arithmetic, activations, weights, ce, family)
             levels = config.arithmetic.tree_levels(config.simd)
-        return self._wait(inner, total, levels)
+        return self._wait(inner, total, levels, ce)
 
-    def _wait(self, m: Module, total: Value, levels: int) -> Value:
+    def _wait(self, m: Module, total: Value, levels: int, ce: Value) -> Value:
         """Return a total as late as those of the slowest kind of cell."""
         for stage in range(levels, self.config.tree_levels):
             later = Signal(total.shape(), name=f"wait_{stage}", reset_less=True)
-            with m.If(self.ce):
+            with m.If(ce):
                 m.d.sync += later.eq(total)
             total = later
         return total
@@ -181,13 +190,14 @@ class SystolicArray(wiring.Component):
         m.submodules[f"pair_{cell}"] = inner = Module()
         a, b = as_number(lane, config.activation), [as_number(word, config.weight) for word in words[:2]]
         inner.submodules.products = products = DspProducts(2, a.shape(), b[0].shape())
-        inner.d.comb += products.ce.eq(self.ce)
+        ce = self.group_ce[cell // config.hop]
+        inner.d.comb += products.ce.eq(ce)
         for index, weight in enumerate(b):
             inner.d.comb += [products.i_a[index].eq(a), products.i_b[index].eq(weight)]
         levels = config.arithmetic.dsp_levels(1)
         waits = [Module() for _ in b]
         m.submodules += waits
-        return [self._wait(wait, products.o[index], levels) for index, wait in enumerate(waits)]
+        return [self._wait(wait, products.o[index], levels, ce) for index, wait in enumerate(waits)]
 
     def _drain(
         self,
@@ -210,10 +220,10 @@ class SystolicArray(wiring.Component):
         held = [Signal(self.raw_shape, name=f"drain_{cell}", reset_less=True) for cell in range(config.pe)]
         summed = int(config.steps > 1)
         for group in range(config.groups):
-            age = config.groups - 1 - group
+            age, ce = config.groups - 1 - group, self.group_ce[group]
             take, load = Signal(name=f"take_{group}"), Signal(name=f"load_{group}")
             more = Signal(name=f"more_{group}")
-            m.d.comb += [take.eq(self.ce & valids[age]), load.eq(ends[age + summed])]
+            m.d.comb += [take.eq(ce & valids[age]), load.eq(ends[age + summed])]
             with m.If(take):
                 m.d.sync += more.eq(~ends[age])
             for cell in range(group * config.hop, (group + 1) * config.hop):
@@ -224,6 +234,6 @@ class SystolicArray(wiring.Component):
                     with m.If(take):
                         m.d.sync += total.eq(following)
                 follower = held[cell + config.drain] if cell + config.drain < config.pe else held[cell]
-                with m.If(self.ce & (load | shift)):
+                with m.If(ce & (load | shift)):
                     m.d.sync += held[cell].eq(Mux(load, total, follower))
         m.d.comb += self.o_sums.as_value().eq(Cat(*held[: config.drain]))

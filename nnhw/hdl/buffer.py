@@ -6,14 +6,27 @@ from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+KEPT_APART = "nnhw_kept_apart"
+"""Attribute of a register that synthesis must not take for another one which always has the same value."""
+
 
 class StreamBuffer(wiring.Component):
     """Two beats deep: `i.ready` and `o.valid` are registers, and still a beat passes in every cycle.
 
     Timing: a beat leaves one cycle after it came in, at the earliest.
+
+    Parameters
+    ----------
+    copies: registers that always equal `i.ready`, for what it would reach across the whole device: each lies where its
+        own loads do.
+
+    Members
+    -------
+    ready_copies: these registers; not a port.
     """
 
-    def __init__(self, shape: ShapeLike) -> None:
+    def __init__(self, shape: ShapeLike, copies: int = 0) -> None:
+        self.ready_copies = [Signal(name=f"ready_{index}", init=1, attrs={KEPT_APART: 1}) for index in range(copies)]
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: object) -> Module:
@@ -24,7 +37,7 @@ class StreamBuffer(wiring.Component):
         push, pop = self.i.valid & room, valid & self.o.ready
         m.d.comb += [self.i.ready.eq(room), self.o.valid.eq(valid), self.o.payload.eq(first)]
         m.d.sync += [
-            room.eq(Mux(valid & room, ~(push & ~pop), ~valid | pop)),
+            *(ready.eq(Mux(valid & room, ~(push & ~pop), ~valid | pop)) for ready in (room, *self.ready_copies)),
             valid.eq(Mux(valid & room, push | ~pop, valid | push)),
         ]
         with m.If(push):

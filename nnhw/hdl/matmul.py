@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,6 +10,16 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.array import SystolicArray
 from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.requantize import make_requantizer
+
+SPREAD_PRODUCTS = 2048
+"""Products a cycle from which, on a large device, each group of cells is let move by a register of its own."""
+LARGE_DEVICE = "-85f"
+"""End of the names of devices across which one register does not reach all loads of an array in time.
+
+Measured on an ECP5-85F with three arrays of 64 x 64: one register for the 16,500 loads of an array reached the last of
+them after 14.7 ns of wires. On an ECP5-25F with one of 72 x 64 one reaches all in 6 ns, and several cost: what decides
+whether the array moves reached them after 8.2 ns.
+"""
 
 
 class MatmulEngine(wiring.Component):
@@ -36,13 +46,17 @@ class MatmulEngine(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.array = array = self.array
-        m.submodules.buffer = buffer = StreamBuffer(self.o.signature.members["payload"].shape)
-        ce = buffer.i.ready  # a register: it fans out to the whole array
+        is_large = str(getattr(platform, "device", "")).lower().endswith(LARGE_DEVICE)
+        spread = is_large and config.pe * config.simd >= SPREAD_PRODUCTS
+        shape = self.o.signature.members["payload"].shape
+        m.submodules.buffer = buffer = StreamBuffer(shape, config.groups if spread else 0)
+        ce = buffer.i.ready
         step, address = Signal(range(config.steps)), Signal(range(array.depth))
         last = step == config.steps - 1
         m.d.comb += [
             self.i.ready.eq(ce),
             array.ce.eq(ce),
+            array.group_ce.eq(Cat(buffer.ready_copies) if spread else ce.replicate(config.groups)),
             array.i_valid.eq(self.i.valid),
             array.i_last.eq(last),
             array.i_lanes.eq(self.i.payload),
