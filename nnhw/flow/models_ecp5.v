@@ -116,7 +116,7 @@ module DP16KD(
     end
     always @(posedge CLKA) if (OCEA & !wide_b) held_a <= RSTA ? 0 : o_a;
     always @(posedge CLKB) if (OCEB) begin
-        if (wide_b) held_a <= RSTB ? 0 : o_a;
+        if (wide_b & OCEA) held_a <= RSTB ? 0 : o_a;
         held_b <= RSTB ? 0 : o_b;
     end
 

@@ -82,6 +82,8 @@ def _registers(
     clock = memory["connections"][f"CLK{port.letter}"]
     if not registers or memory["parameters"][f"CLK{port.letter}MUX"] != f"CLK{port.letter}":
         return None
+    if len(port.outputs) > WORD and memory["connections"]["CLKA"] not in (clock, ["0"]):
+        return None  # written by another clock
     alike = all(_is_plain(one, clock) and _enable(one) == _enable(registers[0]) for one in registers)
     return found if alike else None
 
@@ -113,5 +115,9 @@ def _absorb(memory: Cell, port: Port, registers: list[tuple[str, Cell]]) -> None
     for output, register in registers:
         wires[output] = register["connections"]["Q"]
     wires[f"OCE{port.letter}"] = _enable(registers[0][1])
-    letters = "AB" if len(port.outputs) > WORD else port.letter
-    memory["parameters"] |= {f"REGMODE_{letter}": "OUTREG" for letter in letters}
+    memory["parameters"][f"REGMODE_{port.letter}"] = "OUTREG"
+    if len(port.outputs) > WORD:
+        # Half of a word of 36 bits leaves by port A. The vendor's cell has one clock and one enable for both halves,
+        # and nextpnr wires port B's (`ecp5/pack.cc`); with port A's alike it does not matter which ones they heed.
+        memory["parameters"]["REGMODE_A"] = "OUTREG"
+        wires |= {"OCEA": wires["OCEB"], "CLKA": wires["CLKB"]}

@@ -65,7 +65,9 @@ def test_registers_move_into_their_block_ram(bits: int, width: int) -> None:
     modes = memory["parameters"]
     assert modes["REGMODE_B"] == "OUTREG"
     assert modes["REGMODE_A"] == ("OUTREG" if width == 36 else "NOREG")
-    assert (memory["connections"]["OCEA"], memory["connections"]["OCEB"]) == (["0"], [ENABLE])
+    wires = memory["connections"]
+    assert (wires["OCEB"], wires["OCEA"]) == ([ENABLE], [ENABLE] if width == 36 else ["0"])
+    assert wires["CLKA"] == wires["CLKB"] == [CLOCK]
     assert memory["connections"]["DOB0"] == [LATE]
     given = [bit for name, wires in memory["connections"].items() if name.startswith("DO") for bit in wires]
     assert sorted(given) == module["ports"]["o"]["bits"]
@@ -105,6 +107,19 @@ KEPT: dict[str, Change] = {
     "inverted_clock_of_the_memory": configure("memory", CLKBMUX="INV"),
     "a_port_that_writes": connect("memory", "WEB", 5),
 }
+
+
+def test_registers_behind_constants_of_36_bits_get_a_clock_for_both_halves() -> None:
+    module = module_of(36, 36)
+    connect("memory", "CLKA", "0")(module)
+    assert absorb_registers(module) == 36
+    assert module["cells"]["memory"]["connections"]["CLKA"] == [CLOCK]
+
+
+def test_registers_of_36_bits_stay_where_another_clock_writes() -> None:
+    module = module_of(36, 36)
+    connect("memory", "CLKA", 5)(module)
+    assert absorb_registers(module) == 0
 
 
 @pytest.mark.parametrize("change", KEPT.values(), ids=KEPT)
