@@ -25,8 +25,9 @@ OTHER_ROUTER = ("--router", "router2")
 """Options that take the place of a router that comes to no end.
 
 nextpnr's first router gives higher clocks: `mlp784_w8a8` on an ECP5-25F, seed 1, is placed for 108.0 MHz, of which
-101.7 are left, with the second router 95.3. But of `resnet8_w4a4` on an 85F it had 1,046 of 121,243 wires to go after
-12 minutes, and 674 after 28; the second one routed all in 3.6, with 81.7 MHz left of 87.3.
+101.7 are left, with the second router 95.3; one placement of a `peak` there gives 164.6 MHz or 77.0. But of
+`resnet8_w4a4` on an 85F it had 1,046 of 121,243 wires to go after 12 minutes, and 674 after 28; the second one routed
+all in 3.6, with 81.7 MHz left of 87.3.
 """
 LARGE_LC = 45_000
 """Logic cells beyond which that router is the only one. `cnv_w1a1` on an 85F, 38,276, is routed by the first one. Of a
