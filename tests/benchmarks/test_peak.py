@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,11 @@ from amaranth.sim import Simulator
 from benchmarks import peak
 from nnhw.boards import load_board
 from nnhw.errors import InputError
-from nnhw.mapping.family import FAMILIES, ICE40
+from nnhw.flow.synthesis import synthesize
+from nnhw.hdl import matmul
+from nnhw.hdl.pll import reachable_clocks
+from nnhw.hdl.top import make_top
+from nnhw.mapping.family import ECP5, FAMILIES, ICE40
 
 PORT_BITS = {"ice40": 16, "ecp5": 36}
 
@@ -44,6 +51,25 @@ def test_harness_folds_codes_that_change(engines: int) -> None:
     simulator.add_testbench(bench)
     simulator.run()
     assert 20 < sum(seen[100:]) < 480
+
+
+@pytest.mark.parametrize(("name", "copies"), [("ulx3s_85f", 4), ("ulx3s_25f", 0)])
+def test_each_group_of_an_array_on_a_large_device_keeps_an_enable_of_its_own(
+    name: str, copies: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(matmul, "SPREAD_PRODUCTS", 64)
+    board, config = load_board(name), peak.Peak(16, 4, 4, 4, 8, (1, 1)).config(ECP5)
+    design = make_top(lambda _: peak.Harness(config), board, reachable_clocks(board)[0])
+    synthesize(design.rtlil, board, tmp_path)
+    cells = json.loads((tmp_path / "design.json").read_text(encoding="utf-8"))["modules"]["top"]["cells"]
+    enables = [cell["connections"]["CE"][0] for cell in cells.values() if "CE" in cell["connections"]]
+    found = [
+        enables.count(cell["connections"]["Q"][0])
+        for name, cell in cells.items()
+        if cell["type"] == "TRELLIS_FF" and re.search(r"buffer\.ready_\d", name)
+    ]
+    assert len(found) == copies
+    assert all(count > 16 for count in found)
 
 
 def test_peak_rejects_a_board_without_an_engine() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from amaranth.lib import data
 
@@ -26,3 +28,14 @@ def test_buffer_passes_a_beat_in_every_cycle() -> None:
 def test_buffer_holds_two_beats() -> None:
     result = run_stream(StreamBuffer(data.ArrayLayout(8, 1)), WORDS, len(WORDS), ("none", "rare"), limit_cycles=5)
     assert len(WORDS) - result.left == len(result.outputs) + 2
+
+
+@pytest.mark.parametrize("sink", PATTERNS)
+def test_buffer_has_copies_of_its_readiness(sink: str) -> None:
+    buffer = StreamBuffer(data.ArrayLayout(8, 1), copies=3)
+
+    def watch(ctx: Any) -> str:
+        ready = ctx.get(buffer.i.ready)
+        return "" if all(ctx.get(copy) == ready for copy in buffer.ready_copies) else "a copy differs"
+
+    check(run_stream(buffer, WORDS, len(WORDS), ("none", sink), watch=watch), WORDS)
