@@ -70,6 +70,8 @@ What is refused, with its place in the model:
 
 - constants that differ from row to row or from pixel to pixel, such as embeddings of positions: one number, or one for
   each channel or feature, can be added or multiplied;
+- products and quotients of two values that both depend on the input, as in gates, squeeze-and-excitation and attention:
+  the engines multiply by constants;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two.
 
