@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from nnhw.flow.cells import Bit, Cell, Module, loads_of
+from nnhw.flow.chain_groups import Ends, in_rows
 
 CARRY = "CCU2C"
 _VALUES = ("0", "1", "x", "z")
@@ -42,20 +43,42 @@ class Half:
 _EMPTY = Half(("0", "0", "0", "0"), 0)
 
 
+@dataclass(frozen=True)
+class Chain:
+    """A chain in its shortest form.
+
+    Parameters
+    ----------
+    names, cells: of which it was made.
+    halves: its bits, the first of which heeds no carry.
+    """
+
+    names: list[str]
+    cells: list[Cell]
+    halves: list[Half]
+
+    @property
+    def ends(self) -> Ends:
+        """What it is connected to."""
+        inputs = tuple(net for half in self.halves for net in half.inputs)
+        return Ends(len(self.halves), inputs, tuple(half.total for half in self.halves))
+
+
 def shorten_chains(module: Module) -> bool:
-    """Bring all chains of a module into the shortest form; return whether there are any."""
+    """Bring the chains of a module into the shortest form, and into rows; return whether there are any."""
     cells: dict[str, Cell] = module.get("cells", {})
     uses = Counter({bit: len(loads) for bit, loads in loads_of(module).items()})
-    chains = list(_chains(cells, uses))
+    chains = [
+        Chain(names, old := [cells.pop(name) for name in names], _shortest(old, uses))
+        for names in list(_chains(cells, uses))
+    ]
     fresh = count(
         1 + max((bit for net in module["netnames"].values() for bit in net["bits"] if bit not in _VALUES), default=1)
     )
-    for names in chains:
-        old = [cells.pop(name) for name in names]
-        halves = _shortened(list(_halves(old, uses)), old[0]["connections"]["CIN"][0])
-        carry_out = old[-1]["connections"]["COUT"][0]
-        if uses[carry_out]:
-            halves.append(Half(_EMPTY.inputs, 0, carry_out))
+    for row in in_rows([chain.ends for chain in chains], module):
+        names = [name for index in row for name in chains[index].names]
+        old = [cell for index in row for cell in chains[index].cells]
+        halves = [half for index in row for half in chains[index].halves]
         for index, cell in enumerate(_joined(halves, old, fresh)):
             cells[names[index] if index < len(names) else f"{names[-1]}$carry"] = cell
     return bool(chains)
@@ -92,6 +115,17 @@ def _halves(chain: Iterable[Cell], uses: Counter[Bit]) -> Iterator[Half]:
             yield Half((a, b, c, d), int(cell["parameters"][f"INIT{half}"], 2), total if uses[total] else _OPEN)
 
 
+def _shortest(old: list[Cell], uses: Counter[Bit]) -> list[Half]:
+    """Return the bits of a chain that asks for no carry, with one behind it for that which comes out, if it is read."""
+    halves = _shortened(list(_halves(old, uses)), old[0]["connections"]["CIN"][0])
+    carry_out = old[-1]["connections"]["COUT"][0]
+    if uses[carry_out]:
+        halves.append(Half(_EMPTY.inputs, 0, carry_out))
+    while len(halves) > 1 and halves[-1].total == _OPEN:
+        halves.pop()
+    return halves
+
+
 def _shortened(halves: list[Half], carry: Bit) -> list[Half]:
     """Return the bits of a chain that does not ask for a carry at its lower end.
 
@@ -123,8 +157,6 @@ def _generator(half: Half, carry: bool) -> Half:
 
 def _joined(halves: list[Half], old: list[Cell], fresh: Iterator[int]) -> Iterator[Cell]:
     """Yield the cells of a chain, two bits each, with nets of their own between them."""
-    while len(halves) > 1 and halves[-1].total == _OPEN:
-        halves = halves[:-1]
     halves = halves + [_EMPTY] * (len(halves) % 2)
     carry: Bit = _OPEN
     for index in range(len(halves) // 2):

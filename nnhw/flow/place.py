@@ -281,8 +281,9 @@ def _read_log(folder: Path, seed: int) -> str:
 
 def _too_large(board: Board, line: str) -> str:
     """Say that a design does not fit, in nextpnr's words, and what to do."""
+    said = line.removeprefix("ERROR: ").partition(", check constraints")[0]
     return (
-        f"the design does not fit '{board.name}': {line.removeprefix('ERROR: ')}; "
+        f"the design does not fit '{board.name}': {said}; "
         "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
     )
 

@@ -41,12 +41,13 @@ class Sums(wiring.Component):
             "constant": a >= 21,
             "increment": a + c,
             "chained": (a + b)[2:] + (a - b)[1:],
+            "beside": Cat((Cat(a, b[:3]) + Cat(b, a[:3]))[5:9], (Cat(b, a[3:]) - Cat(a, b[3:]))[5:9]),
         }[self.kind]
         m.d.comb += self.o.eq(total)
         return m
 
 
-KINDS = ("add", "odd", "subtract", "carry_in", "negate", "compare", "constant", "increment", "chained")
+KINDS = ("add", "odd", "subtract", "carry_in", "negate", "compare", "constant", "increment", "chained", "beside")
 
 
 def netlist(kind: str, folder: Path) -> dict[str, Any]:
@@ -121,6 +122,19 @@ def test_adder_takes_no_cell_beside_its_bits(tmp_path: Path) -> None:
     module = netlist("add", tmp_path)
     shorten_chains(module)
     assert halves(module) == ((BITS + 2) // 2, 0)
+
+
+def carries_in(module: dict[str, Any]) -> Counter[str]:
+    """Return the constants, or 'x' for none, that come into chains, with how many."""
+    cells = [cell["connections"]["CIN"][0] for cell in module["cells"].values() if cell["type"] == "CCU2C"]
+    return Counter(carry for carry in cells if isinstance(carry, str))
+
+
+def test_chains_share_tiles(tmp_path: Path) -> None:
+    module = netlist("beside", tmp_path)
+    assert carries_in(module).total() == 2
+    shorten_chains(module)
+    assert carries_in(module) == {"x": 1}
 
 
 def test_chains_that_are_short_stay_as_they_are(tmp_path: Path) -> None:

@@ -243,6 +243,15 @@ def test_seed_without_places_is_lost_and_one_without_cells_is_not() -> None:
     assert not is_lost("ERROR: Unable to place cell 'x', no BELs remaining to implement cell type 'ICESTORM_LC'\n")
 
 
+def test_ecp5_gives_up_chains_without_places() -> None:
+    assert "--placer-heap-cell-placement-timeout" in nextpnr_options(load_board("ulx3s_25f"), CLOCK_HZ, 1)
+    attempts = (
+        "ERROR: Unable to find legal placement for cell 'a' of type 'TRELLIS_COMB' after 1732058 attempts, check "
+        "constraints and utilisation. Use `--placer-heap-cell-placement-timeout` to change the number of attempts.\n"
+    )
+    assert is_lost(attempts)
+
+
 def test_device_is_crowded_when_logic_or_two_kinds_of_blocks_run_out() -> None:
     full = Resources(lc=24288, ebr=56, spram=0, dsp=28, ff=24288)
     assert is_crowded(dataclasses.replace(full, lc=12000, ebr=0, dsp=0, ff=22000), full)

@@ -73,7 +73,7 @@ class FrameTransmitter(wiring.Component):
 
     Timing
     ------
-    A byte per cycle in and out; a frame of n payload bytes takes n + 12 cycles to build and n + 8 to send,
+    A byte per cycle in and out; a frame of n payload bytes takes n + 12 cycles to build and n + 9 to send,
     at the same time as the next is built.
     """
 
@@ -332,19 +332,26 @@ class FrameTransmitter(wiring.Component):
         write, read = memory.write_port(), memory.read_port()
         bank, busy = Signal(), Signal()
         position = Signal(8)
-        delimiter = self.o.payload == 0
+        # A block RAM's word comes late in the cycle, so it gets another one before anything looks at it.
+        fetched, advance = Signal(), Signal()
+        ends = self.o.valid & (self.o.payload == 0)
         m.d.comb += [
+            advance.eq(~self.o.valid | self.o.ready),
             write.addr.eq(Cat(self._cobs.address, bank)),
             write.data.eq(self._cobs.write_data),
             write.en.eq(self._strobe),
             read.addr.eq(Cat(position, ~bank)),
-            read.en.eq(~self.o.valid | self.o.ready),
-            self.o.payload.eq(read.data),
+            read.en.eq(advance),
             self._sent.eq(~busy),
         ]
-        with m.If(read.en):
-            m.d.sync += [self.o.valid.eq(busy & ~(self.o.valid & delimiter)), position.eq(position + 1)]
-            with m.If(self.o.valid & delimiter):
+        with m.If(advance):
+            m.d.sync += [
+                fetched.eq(busy & ~ends),
+                self.o.valid.eq(fetched & ~ends),
+                self.o.payload.eq(read.data),
+                position.eq(position + 1),
+            ]
+            with m.If(ends):
                 m.d.sync += busy.eq(0)
         with m.If(self._sent):
             m.d.sync += position.eq(Const(CobsEncoder.FIRST, 8))
