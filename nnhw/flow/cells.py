@@ -9,6 +9,8 @@ Bit = int | str
 """A net by its number, or a constant: '0', '1', 'x' or 'z'."""
 Cell = dict[str, Any]
 Module = dict[str, Any]
+REGISTER = "TRELLIS_FF"
+"""A flip-flop of the ECP5."""
 
 
 def loads_of(module: Module) -> dict[Bit, list[tuple[str, str]]]:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nnhw.flow.cells import Bit, Cell, Module
+from nnhw.flow.cells import REGISTER, Bit, Cell, Module
 
 TILE_BITS = 8
 """Bits of chains in a tile."""
@@ -24,7 +24,6 @@ LONGEST_TILES = 6
 LENGTH_COST = 0.02
 """What a row of n tiles costs beside them, times n * n: of divisions into as many tiles, the one into short rows."""
 
-REGISTER = "TRELLIS_FF"
 _CONTROLS = ("CLKMUX", "CEMUX", "LSRMUX", "SRMODE", "GSR")
 
 

@@ -161,8 +161,8 @@ ECP5 = FlowFamily(
     device_options=lambda board: (f"--{board.device}", "--package", board.package, "--speed", board.speed),
     # The option above costs here: 93.2 MHz instead of 104.4 (`mnist_mlp`, one seed).
     #
-    # Attempts to find a place for a carry chain: the square of the number of cells by this, 8 if nothing is said, which
-    # are hours for a large device without a line in the log. Measured with chains that take more tiles than an ECP5-25F
+    # Attempts to find a place for a carry chain: the square of the number of cells by this, 8 if nothing is said, and
+    # there is no line in the log meanwhile. Measured with chains that take more tiles than an ECP5-25F
     # has: 216,507,240 attempts, no end in 13 minutes; with this 1,732,058, given up in less than 5.
     place_options=("--placer-heap-cell-placement-timeout", "1000"),
     pack_options=("--compress",),
