@@ -75,7 +75,7 @@ def shorten_chains(module: Module) -> bool:
     fresh = count(
         1 + max((bit for net in module["netnames"].values() for bit in net["bits"] if bit not in _VALUES), default=1)
     )
-    for row in in_rows([chain.ends for chain in chains], module):
+    for row in in_rows([chain.ends for chain in chains], module, uses):
         names = [name for index in row for name in chains[index].names]
         old = [cell for index in row for cell in chains[index].cells]
         halves = [half for index in row for half in chains[index].halves]

@@ -4,7 +4,8 @@ nextpnr starts every chain at the first of the four carry cells of a tile, and n
 over behind its end: chains of five cells take eight. Chains that follow one another in one leave nothing between them.
 They are worth most where their cells are near each other anyway, so a chain goes together with those that the same sum
 reads. A carry that comes from one chain to the next is stopped there, but counts in nextpnr's timing: so no row of
-them is long.
+them is long. It would also close loops in that timing where one chain of a row computes what another one reads in the
+same cycle: so only chains whose sums go to registers alone are in rows of several.
 
 Source: nextpnr `ecp5/pack.cc`, where a chain has a place in its tile, and flip-flops of a pair one enable.
 """
@@ -50,20 +51,25 @@ class _Registers:
     controls: dict[Bit, Hashable] = field(default_factory=dict)
 
 
-def in_rows(chains: Sequence[Ends], module: Module) -> list[list[int]]:
+def in_rows(chains: Sequence[Ends], module: Module, uses: Mapping[Bit, int]) -> list[list[int]]:
     """Return the chains, by index, that follow one another in one; each is in one row.
 
-    Chains share a row only if all their registers have one clock, enable and reset, as pairs of them do.
+    Chains share a row only if all their sums go to registers of one clock, enable and reset, as pairs of them have.
+
+    Parameters
+    ----------
+    uses: how many read each net.
     """
     registers = _registers_of(module["cells"])
     together: dict[Hashable, list[int]] = {}
     rows: list[list[int]] = []
     for index in _by_reader(chains, registers.outputs):
-        controls = {registers.controls[net] for net in chains[index].sums if net in registers.controls}
-        if len(controls) > 1:
-            rows.append([index])
+        sums = [net for net in chains[index].sums if isinstance(net, int)]
+        controls = {registers.controls.get(net) if uses[net] == 1 else None for net in sums}
+        if len(controls) == 1 and None not in controls:
+            together.setdefault(controls.pop(), []).append(index)
         else:
-            together.setdefault(next(iter(controls), None), []).append(index)
+            rows.append([index])
     for members in together.values():
         cuts = divide([chains[index].bits for index in members])
         rows += [members[first:last] for first, last in cuts]

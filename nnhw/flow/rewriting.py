@@ -8,7 +8,7 @@ from pathlib import Path
 from nnhw.flow.carries import shorten_chains
 from nnhw.flow.output_registers import absorb_registers
 
-VERSION = 4
+VERSION = 5
 """Of what this makes of a netlist, for what is kept of earlier ones."""
 
 

@@ -43,7 +43,7 @@ class Sums(wiring.Component):
             "chained": (a + b)[2:] + (a - b)[1:],
             "beside": Cat((Cat(a, b[:3]) + Cat(b, a[:3]))[5:9], (Cat(b, a[3:]) - Cat(a, b[3:]))[5:9]),
         }[self.kind]
-        m.d.comb += self.o.eq(total)
+        m.d["sync" if self.kind == "beside" else "comb"] += self.o.eq(total)
         return m
 
 
@@ -56,6 +56,19 @@ def netlist(kind: str, folder: Path) -> dict[str, Any]:
     run_yosys(["read_rtlil design.il", "synth_ecp5 -top top", "select top", "write_json -selected long.json"], folder)
     module: dict[str, Any] = json.loads((folder / "long.json").read_text(encoding="utf-8"))["modules"]["top"]
     return module
+
+
+def without_registers(module: dict[str, Any]) -> dict[str, Any]:
+    """Return a netlist with LUTs that pass their input in place of registers: what they take is to be equal."""
+    copy: dict[str, Any] = json.loads(json.dumps(module))
+    for cell in copy["cells"].values():
+        if cell["type"] == "TRELLIS_FF":
+            wires = {"A": cell["connections"]["DI"], "Z": cell["connections"]["Q"]}
+            wires |= {name: ["0"] for name in "BCD"}
+            directions = dict.fromkeys("ABCD", "input") | {"Z": "output"}
+            cell |= {"type": "LUT4", "parameters": {"INIT": f"{0xAAAA:016b}"}, "connections": wires}
+            cell["port_directions"] = directions
+    return copy
 
 
 def write(module: dict[str, Any], name: str, folder: Path) -> None:
@@ -104,7 +117,10 @@ def test_short_chains_are_equal_to_those_of_synthesis(kind: str, tmp_path: Path)
     short, open_ends = halves(module)
     assert open_ends == 0
     assert short <= long + ends
-    write(driven(module, "1"), "short", tmp_path)
+    long_module = json.loads((tmp_path / "long.json").read_text(encoding="utf-8"))["modules"]["top"]
+    write(without_registers(long_module), "top", tmp_path)
+    (tmp_path / "top.json").rename(tmp_path / "long.json")
+    write(driven(without_registers(module), "1"), "short", tmp_path)
     prove(tmp_path)
 
 

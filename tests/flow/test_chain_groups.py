@@ -8,6 +8,9 @@ from typing import Any
 
 from nnhw.flow.chain_groups import LENGTH_COST, LONGEST_TILES, TILE_BITS, Ends, divide, in_rows
 
+ONE = dict.fromkeys(range(100), 1)
+"""Each net is read once."""
+
 
 def cost(lengths: list[int], cuts: list[tuple[int, int]]) -> float:
     """Return what a division costs."""
@@ -38,7 +41,7 @@ def test_division_is_the_cheapest_of_all() -> None:
 
 def test_no_chains_need_no_rows() -> None:
     assert divide([]) == []
-    assert in_rows([], {"cells": {}}) == []
+    assert in_rows([], {"cells": {}}, {}) == []
 
 
 def test_chain_longer_than_a_row_stands_alone() -> None:
@@ -62,7 +65,7 @@ def test_chains_that_one_sum_reads_share_a_row() -> None:
     chains = [chain([], [10 + index]) for index in range(4)]
     chains += [chain([20, 23], [14]), chain([21, 22], [15])]
     cells = {f"r{index}": register(10 + index, 20 + index, 9) for index in range(6)}
-    rows = in_rows(chains, {"cells": cells})
+    rows = in_rows(chains, {"cells": cells}, ONE)
     assert sorted(index for row in rows for index in row) == list(range(6))
     order = [index for row in rows for index in row]
     assert abs(order.index(0) - order.index(3)) == 1
@@ -73,14 +76,23 @@ def test_chains_that_one_sum_reads_share_a_row() -> None:
 def test_chains_of_two_enables_share_no_row() -> None:
     chains = [chain([], [10 + index]) for index in range(4)]
     cells = {f"r{index}": register(10 + index, 20 + index, 8 + index % 2) for index in range(4)}
-    rows = in_rows(chains, {"cells": cells})
+    rows = in_rows(chains, {"cells": cells}, ONE)
     assert all(len({index % 2 for index in row}) == 1 for row in rows)
     # A chain whose own registers differ stands alone.
     both = [chain([], [10, 11]), *chains[:1]]
-    assert [0] in in_rows(both, {"cells": cells})
+    assert [0] in in_rows(both, {"cells": cells}, ONE)
 
 
 def test_chains_of_a_loop_are_in_rows() -> None:
     chains = [chain([21], [10]), chain([20], [11])]
     cells = {f"r{index}": register(10 + index, 20 + index, 9) for index in range(2)}
-    assert sorted(index for row in in_rows(chains, {"cells": cells}) for index in row) == [0, 1]
+    assert sorted(index for row in in_rows(chains, {"cells": cells}, ONE) for index in row) == [0, 1]
+
+
+def test_chains_whose_sums_are_read_in_the_same_cycle_share_no_row() -> None:
+    chains = [chain([], [10 + index]) for index in range(4)]
+    cells = {f"r{index}": register(10 + index, 20 + index, 9) for index in range(3)}  # none for the last
+    rows = in_rows(chains, {"cells": cells}, ONE | {11: 2})
+    assert [1] in rows
+    assert [3] in rows
+    assert sorted(rows, key=len)[-1] in ([0, 2], [2, 0])
