@@ -170,13 +170,13 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     On iCE40 a register shares its cell with the LUT4 that drives it alone, a carry with the LUT4 beside it. On ECP5 a
     LUT4 and half a CCU2C are one each, and registers are in the same slices; chains are the shortest there are.
     """
-    device, command = FAMILIES[family]
+    (device, command), board = FAMILIES[family], load_board(BOARDS[family])
     text = rtlil.convert(component, name="top", platform=Synthesized(device), emit_src=False)
     (folder / "design.il").write_text(text, encoding="utf-8")
     steps = [f"{command} -run begin:map_ram", f"rename -hide {INDEXED_NAMES}", f"{command} -run map_ram:map_ffs"]
-    steps += [*FLOW_FAMILIES[family].flip_flops(load_board(BOARDS[family])), f"{command} -run map_ffs:"]
+    steps += [*FLOW_FAMILIES[family].flip_flops(board), f"{command} -run map_ffs:"]
     run_yosys(["read_rtlil design.il", *steps, "write_json design.json"], folder)
-    rewrite(folder / "design.json")
+    rewrite(folder / "design.json", board)
     module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
     cells = Counter(cell["type"] for cell in module["cells"].values())
     cells["lc"] = _ice40_cells(module) if family == "ice40" else ecp5_cells(module)

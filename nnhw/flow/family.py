@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nnhw.boards import Board
+from nnhw.flow.floorplan import Columns
 
 Counts = Mapping[str, int]
 """How many of each kind: cells of a netlist, or places of a device that are taken."""
+
+LARGE_LC = 45_000
+"""Logic cells beyond which nextpnr's placer needs to be told where block RAMs stand, see `nnhw.flow.floorplan`."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class FlowFamily:
     bitstream: name of the finished file, from which openFPGALoader knows its kind.
     hidden: (type of cell, library that has it): cells of the design that inference of DSP blocks must not see.
     flip_flops: yosys commands for a board that say which flip-flops synthesis makes, in front of its stage for these.
+    block_ram_columns: places for block RAMs on a board's device, see `nnhw.flow.floorplan`; none where nothing is
+        arranged.
     """
 
     synth: Callable[[Board, bool], str]
@@ -51,6 +57,7 @@ class FlowFamily:
     bitstream: str
     hidden: tuple[str, str] | None = None
     flip_flops: Callable[[Board], tuple[str, ...]] = lambda _: ()
+    block_ram_columns: Callable[[Board], Columns] = lambda _: ()
     cells_ff: Callable[[Counts], int] = lambda _: 0
     placed_ff: Callable[[Counts], int] = lambda _: 0
 
@@ -100,6 +107,17 @@ def _synth_ecp5(board: Board, dsp: bool) -> str:
     `-nowidelut` 6,635 and 91.5 MHz. yosys 0.70 runs abc9 on its own.
     """
     return f"synth_ecp5 -top top{'' if dsp else ' -nodsp'}"
+
+
+def _block_ram_columns_ecp5(board: Board) -> Columns:
+    """Return the places of an 85F, by nextpnr's names: 52 columns of four.
+
+    Every nine tiles have four columns; in the middle of the device there are two tiles more.
+    """
+    if not board.device.endswith("85k"):
+        return ()
+    lefts = [4 + 9 * (column // 4) + 2 * (column % 4) + 2 * (column >= 28) for column in range(52)]
+    return [[f"X{x}/Y{y}/EBR{column % 4}" for y in (22, 46, 70, 82)] for column, x in enumerate(lefts)]
 
 
 def _cells_lc_ice40(cells: Counts) -> int:
@@ -167,6 +185,7 @@ ECP5 = FlowFamily(
     place_options=("--placer-heap-cell-placement-timeout", "1000"),
     pack_options=("--compress",),
     bitstream="design.bit",
+    block_ram_columns=_block_ram_columns_ecp5,
     cells_ff=_ff_ecp5,
     placed_ff=_ff_ecp5,
 )

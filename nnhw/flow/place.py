@@ -29,11 +29,6 @@ nextpnr's first router gives higher clocks: `mlp784_w8a8` on an ECP5-25F, seed 1
 `resnet8_w4a4` on an 85F it had 1,046 of 121,243 wires to go after 12 minutes, and 674 after 28; the second one routed
 all in 3.6, with 81.7 MHz left of 87.3.
 """
-LARGE_LC = 45_000
-"""Logic cells beyond which that router is the only one. `cnv_w1a1` on an 85F, 38,276, is routed by the first one. Of a
-`peak` of 66 % of the LUTs it had 186,370 of 275,639 wires to go after 16 minutes, ever slower; with 60 % the second one
-came to an end after 79 rounds, 30 minutes on a busy machine.
-"""
 CROWDED = 0.9
 """Share of a device's logic cells, or blocks of a kind, beyond which they are crowded."""
 CROWDED_OPTIONS = ("--placer-heap-beta", "1")
@@ -122,9 +117,7 @@ def place_seeds(
     content = (folder / NETLIST).read_bytes()
     keys, commands = {}, {}
     for seed in seeds:
-        options = nextpnr_options(
-            board, clock_hz, seed, is_crowded(netlist.resources, board.resources), netlist.resources.lc > LARGE_LC
-        )
+        options = nextpnr_options(board, clock_hz, seed, is_crowded(netlist.resources, board.resources))
         keys[seed] = cache_key(
             stage="place", netlist=content, constraints=constraints, options=options, tool=tool.title
         )
@@ -202,13 +195,12 @@ def is_crowded(taken: Resources, given: Resources) -> bool:
     return sum(some > CROWDED * number for some, number in blocks) >= 2
 
 
-def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = False, large: bool = False) -> list[str]:
+def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = False) -> list[str]:
     """Return nextpnr's options. A missed clock is no failure of the run: `Placement.holds` says it.
 
     Parameters
     ----------
     crowded: the placer may fill every place of a region.
-    large: nextpnr's second router is taken.
     """
     family = family_of(board)
     (constraints, constraints_option), (layout, layout_option) = family.constraints, family.layout
@@ -217,7 +209,6 @@ def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = Fals
         *("--freq", f"{clock_hz / 1e6:g}", "--json", NETLIST, constraints_option, f"design.{constraints}"),
         *(layout_option, f"seed{seed}.{layout}", "--report", f"seed{seed}.json"),
         *("--seed", str(seed), "--timing-allow-fail", *family.place_options, *(CROWDED_OPTIONS if crowded else ())),
-        *(OTHER_ROUTER if large else ()),
     ]
 
 

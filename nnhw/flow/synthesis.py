@@ -113,11 +113,18 @@ def synthesize(
     commands = synthesis_commands(board, dsp)
     cache = cache or Cache(None)
     tool = find_tool("yosys").title
-    key = cache_key(stage="synthesis", rtlil=rtlil, commands=commands, tool=tool, rewriting=rewriting.VERSION)
+    key = cache_key(
+        stage="synthesis",
+        rtlil=rtlil,
+        commands=commands,
+        device=board.device,
+        tool=tool,
+        rewriting=rewriting.VERSION,
+    )
     if not cache.fetch(key, folder):
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
         _run(commands, folder, note)
-        rewriting.rewrite(folder / NETLIST)
+        rewriting.rewrite(folder / NETLIST, board)
         cache.store(key, folder, (NETLIST, LOG, _MEMORIES))
     netlist = read_netlist(folder, family_of(board))
     unneeded: dict[str, int] = {}

@@ -13,6 +13,7 @@ from amaranth.hdl import Cat, Const, Module, Mux
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from nnhw.boards import load_board
 from nnhw.flow.carries import shorten_chains
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.rewriting import rewrite
@@ -156,9 +157,9 @@ def test_chains_share_tiles(tmp_path: Path) -> None:
 def test_chains_that_are_short_stay_as_they_are(tmp_path: Path) -> None:
     netlist("add", tmp_path)
     path = tmp_path / "long.json"
-    rewrite(path)
+    rewrite(path, load_board("ulx3s_25f"))
     once = path.read_text(encoding="utf-8")
-    rewrite(path)
+    rewrite(path, load_board("ulx3s_25f"))
     assert path.read_text(encoding="utf-8") == once
 
 

@@ -266,8 +266,4 @@ def test_device_is_crowded_when_logic_or_two_kinds_of_blocks_run_out() -> None:
     assert not is_crowded(Resources(lc=1000, ebr=0, spram=0, dsp=0), Resources(lc=7680, ebr=32, spram=0, dsp=0))
     assert nextpnr_options(BOARD, CLOCK_HZ, 1, crowded=True)[-2:] == ["--placer-heap-beta", "1"]
     assert "--placer-heap-beta" not in nextpnr_options(BOARD, CLOCK_HZ, 1)
-
-
-def test_large_designs_are_routed_by_the_other_router() -> None:
-    assert nextpnr_options(BOARD, CLOCK_HZ, 1, large=True)[-2:] == ["--router", "router2"]
     assert "--router" not in nextpnr_options(BOARD, CLOCK_HZ, 1, crowded=True)
