@@ -34,7 +34,7 @@ from benchmarks.rtl import check_equality
 from nnhw import ir
 from nnhw.accelerator import Accelerator, StreamBoundary
 from nnhw.boards import load_board
-from nnhw.errors import MappingError, NnhwError
+from nnhw.errors import MappingError, NnhwError, StuckError
 from nnhw.flow.lowering import lower_graph
 from nnhw.flow.progress import Progress, SilentProgress, make_progress
 from nnhw.flow.samples import evaluate
@@ -137,6 +137,8 @@ def check_network(
     found = Found(seed)
     try:
         _check(found, mapped or simulated, simulated, family, make)
+    except StuckError as error:  # a mistake of nnhw
+        found.failure = str(error)
     except NnhwError as error:
         found.refused = str(error)
     except Exception as error:  # whatever it is: to be counted, and shown with its seed

@@ -33,6 +33,14 @@ class MappingError(NnhwError):
     """An integer graph that the board or the engines cannot hold."""
 
 
+class StuckError(NnhwError):
+    """Engines that wait for each other for ever.
+
+    Where a search for the depths of FIFOs does not provoke it, it is a mistake of nnhw. So it is no MappingError, after
+    which others are tried: what is wrong would go unnoticed, or look like something that no style supports.
+    """
+
+
 class BoardError(NnhwError):
     """An unknown board, or a board file with a mistake."""
 

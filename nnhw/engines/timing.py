@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from nnhw.errors import MappingError
+from nnhw.errors import StuckError
 
 
 class CycleModel(Protocol):
@@ -106,6 +106,10 @@ def run_network(
     Returns
     -------
     (cycle of the first input beat taken, cycle of the last output beat of each frame).
+
+    Raises
+    ------
+    StuckError: the network is stuck.
     """
     network = _Network(models, sources)
     left, done, finish = frames * i_beats, 0, []
@@ -125,7 +129,7 @@ def run_network(
         still = network.is_still
         if still and not (patient and left and not offered):
             break
-    raise MappingError(
+    raise StuckError(
         f"the pipeline did not finish {frames} frames in {limit_cycles} cycles: its configuration is stuck; "
         "this is a mistake of nnhw, please report the model"
     )

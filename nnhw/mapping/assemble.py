@@ -194,7 +194,8 @@ def assemble(
 
     Raises
     ------
-    MappingError: values that the link cannot carry, or engines that wait for each other for ever.
+    MappingError: values that the link cannot carry.
+    StuckError: engines that wait for each other for ever.
     """
     stages, i_format, o_format = _stages(layers, plans, body)
     stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_bytes, family)

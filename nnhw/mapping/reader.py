@@ -70,6 +70,8 @@ class _Reader:
         self.problems: list[MappingError] = []
         self.layers: list[Layer] = []
         self.taken: set[str] = set()
+        self.left: set[str] = set()
+        """The borders that the window layers behind them make: they are no layers, and nothing else reads them."""
         self.streams: dict[str, str] = {body.inputs[0].name: body.inputs[0].name}
         """The value that streams where another is read: what reorders elements may change nothing of a stream."""
 
@@ -87,6 +89,8 @@ class _Reader:
             raise MappingError(
                 f"model '{self.body.name}' has no layer to map; it needs at least one linear or convolution layer"
             )
+        # What leaves the last layer is what leaves the network.
+        assert self.layers[-1].node in map(self._stream, self.body.outputs)
         return tuple(self.layers)
 
     def matrix(self, node: Node) -> None:
@@ -185,10 +189,11 @@ class _Reader:
         self._add(UpsampleLayer(**common, source=self._map(node.inputs[0]), factor=node.op.factor), [node.name])
 
     def pad(self, node: Node) -> None:
-        """Leave a border to the window layers that read it; a layer of its own for others."""
+        """Leave a border to the window layers that read it; one that others read, or that leaves, is a layer."""
         assert isinstance(node.op, Pad)
-        if all(isinstance(user.op, _WINDOWS) for user in self.users[node.name]):
-            self.taken.add(node.name)
+        leaves = node.name in self.body.outputs
+        if not leaves and all(isinstance(user.op, _WINDOWS) for user in self.users[node.name]):
+            self.left.add(node.name)
             return
         source, padding = self._border(node, node.op)
         common = self._common(node, [node.name], (source,), None)
@@ -294,9 +299,10 @@ class _Reader:
 
     def _padded(self, name: str) -> tuple[str, Padding | None]:
         """Return the stream and the padding of a window layer's input."""
-        node = self.body.node(name)
-        if not isinstance(node.op, Pad) or name not in self.taken:
+        if name not in self.left:
             return self._stream(name), None
+        node = self.body.node(name)
+        assert isinstance(node.op, Pad)
         return self._border(node, node.op)
 
     def _border(self, node: Node, op: Pad) -> tuple[str, Padding]:
@@ -336,8 +342,7 @@ class _Reader:
 
     def _unpadded_map(self, name: str) -> Shape:
         """Return the map that a window layer reads, without the padding that it makes itself."""
-        node = self.body.node(name)
-        return self._map(node.inputs[0] if isinstance(node.op, Pad) and name in self.taken else name)
+        return self._map(self.body.node(name).inputs[0] if name in self.left else name)
 
     def _whole_map(self, source: str, weights: np.ndarray) -> tuple[Shape, np.ndarray]:
         """Return the map that a linear layer reads, and its weights as those of a kernel of that size."""

@@ -12,7 +12,7 @@ from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.cycles import program_cycles
 from nnhw.engines.shared.model import SharedModel, lone_schedule
 from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, run_network
-from nnhw.errors import MappingError
+from nnhw.errors import StuckError
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40, Family
 
@@ -54,7 +54,7 @@ class Network:
         return replace(self, stages=tuple(stages))
 
     def schedule(self) -> Schedule:
-        """Return latency and interval. Raises: MappingError where engines wait for each other for ever."""
+        """Return latency and interval. Raises: StuckError where engines wait for each other for ever."""
         if len(self.stages) == 1 and isinstance(self.stages[0].config, SharedConfig):
             return lone_schedule(self.stages[0].config)
         return self.run([model_of(stage.config) for stage in self.stages])
@@ -75,7 +75,7 @@ class Network:
         """
         try:
             self.run_patiently([model_of(stage.config) for stage in self.stages])
-        except MappingError:
+        except StuckError:
             return True
         return False
 
@@ -158,7 +158,7 @@ def _keeps(network: Network, schedule: Schedule) -> bool:
     """Return whether a network has a schedule, and never hangs."""
     try:
         return network.schedule() == schedule and not network.can_hang()
-    except MappingError:
+    except StuckError:
         return False
 
 

@@ -17,7 +17,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.timing import CycleModel, PipelineModel, run_network, run_pipeline
 from nnhw.engines.window import WindowConfig
-from nnhw.errors import MappingError
+from nnhw.errors import StuckError
 from nnhw.ir.types import IntType
 
 UINT4 = IntType(0, 15)
@@ -109,7 +109,7 @@ def test_network_leaves_out_only_cycles_in_which_nothing_changes(depth: int) -> 
 
 
 def test_network_rejects_a_fifo_that_is_too_shallow() -> None:
-    with pytest.raises(MappingError) as caught:
+    with pytest.raises(StuckError) as caught:
         run_network(*residual(4), BEATS, BEATS, 2, 5_000)
     assert str(caught.value) == (
         "the pipeline did not finish 2 frames in 5000 cycles: its configuration is stuck; "
@@ -127,7 +127,7 @@ def test_patient_network_hangs_where_stalls_may_hang_it(depth: int, hangs: bool)
 
     free = run_network(*shortcut(), BEATS, BEATS, 3, 50_000)
     if hangs:
-        with pytest.raises(MappingError, match="its configuration is stuck"):
+        with pytest.raises(StuckError, match="its configuration is stuck"):
             run_network(*shortcut(), BEATS, BEATS, 3, 50_000, patient=True)
     else:
         assert run_network(*shortcut(), BEATS, BEATS, 3, 50_000, patient=True)[1][-1] > free[1][-1]

@@ -13,7 +13,7 @@ from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.model import lone_schedule
-from nnhw.errors import InputError, MappingError, first_of
+from nnhw.errors import InputError, MappingError, StuckError, first_of
 from nnhw.flow import style
 from nnhw.flow.boundaries import compare, expected_beats
 from nnhw.flow.budget import map_on_board
@@ -82,6 +82,13 @@ def test_shared_engine_equals_the_ir_at_everything_it_stores(name: str, in_front
     if not in_front:
         accelerator, _ = map_program(body, "icebreaker", with_room(accelerator.programs[0].array))
         assert len(accelerator.stages) == 1
+    for pattern in ("none", "random"):
+        check_hardware(accelerator, body, compiled_cache, pattern)
+
+
+def test_shared_engine_makes_borders_of_what_pooling_reads_and_of_what_leaves(compiled_cache: Path) -> None:
+    body = NETWORKS["bordered"](0)
+    accelerator = map_on_board(body, BOARD, Options(style="shared", reusable=True))[0].accelerator
     for pattern in ("none", "random"):
         check_hardware(accelerator, body, compiled_cache, pattern)
 
@@ -173,6 +180,16 @@ def test_auto_takes_a_shared_engine_where_the_layers_do_not_fit() -> None:
         map_on_board(body, replace(small, resources=replace(small.resources, lc=1500)), Options(style="auto"))
     tight = map_on_board(body, small, Options(style="shared"))[0]
     assert tight.style == "shared"
+
+
+def test_auto_takes_no_other_style_where_engines_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(*_: object, **__: object) -> None:
+        raise StuckError("stuck")
+
+    monkeypatch.setattr("nnhw.mapping.schedule.run_network", stuck)
+    for options in (Options(style="auto"), Options(style="auto", target_fps=1.0)):
+        with pytest.raises(StuckError, match=r"^stuck$"):
+            map_on_board(NETWORKS["residual"](0), BOARD, options)
 
 
 def test_unknown_styles_and_arrays_of_streaming_builds_are_refused(tmp_path: Path) -> None:

@@ -108,6 +108,26 @@ def padded_bipolar() -> Graph:
     return net.body(net.conv(x, 3, (3, 3), BIPOLAR, dilation=(2, 1)))
 
 
+def bordered() -> Graph:
+    """Borders around what pooling reads, around what a sum reads beside a convolution, and twice around what leaves."""
+    net = Network((4, 6, 5), I4)
+    x = net.code(net.conv(net.input, 6, (1, 1)), I4)
+    x = net.add(MaxPool2d((2, 2), (2, 2)), net.add(Pad((1, 1), (1, 1), 1), x))
+    x = net.code(net.add(SumPool2d((2, 2), (2, 1)), net.add(Pad((1, 1), (0, 1)), x)))
+    x = net.add(Pad((1, 0), (1, 2)), x)
+    y = net.code(net.conv(net.add(Pad((1, 1), (1, 1)), x), 6, (3, 3)))
+    x = net.code(net.add(WeightedSum((1, 2, 1)), x, y, net.code(net.conv(x, 6, (1, 1)))), I4)
+    return net.body(net.add(Pad((1, 0), (0, 2), 1), net.add(Pad((1, 2), (1, 0)), x)))
+
+
+def bordered_bipolar() -> Graph:
+    """Borders of zeros, which make numbers of bipolar codes, around what pooling reads and around what leaves."""
+    net = Network((4, 5, 6), BIPOLAR)
+    x = net.code(net.conv(net.input, 6, (2, 3), BIPOLAR), BIPOLAR)
+    x = net.add(MaxPool2d((2, 2), (2, 2)), net.add(Pad((1, 1), (1, 1)), x))
+    return net.body(net.add(Pad((2, 1), (0, 1)), net.code(net.conv(x, 5, (2, 1)), BIPOLAR)))
+
+
 def depthwise() -> Graph:
     net = Network((4, 8, 7), U2)
     x = net.code(net.conv(net.add(Pad((1, 1), (1, 1)), net.input), 4, (3, 3), groups=4))
@@ -208,6 +228,8 @@ NETWORKS: dict[str, Callable[[], Graph]] = {
     for make in (
         padded,
         padded_bipolar,
+        bordered,
+        bordered_bipolar,
         depthwise,
         grouped,
         rescaled,

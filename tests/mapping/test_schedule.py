@@ -13,7 +13,7 @@ import pytest
 from nnhw.accelerator import Accelerator
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.timing import run_network
-from nnhw.errors import MappingError
+from nnhw.errors import StuckError
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40
 from nnhw.mapping.mapper import map_body
@@ -118,9 +118,9 @@ def test_much_less_hangs() -> None:
     index, depth = deepest(network)
     shallow = with_depth(network, index, depth // 2)
     assert shallow.can_hang()
-    with pytest.raises(MappingError, match="its configuration is stuck"):
+    with pytest.raises(StuckError, match="its configuration is stuck"):
         shallow.schedule()
-    with pytest.raises(MappingError, match="its configuration is stuck"):
+    with pytest.raises(StuckError, match="its configuration is stuck"):
         run_stalled(shallow, seed=1)
 
 

@@ -103,6 +103,25 @@ def grouped(seed: int) -> Graph:
     return net.body(net.line(net.add(WeightedSum((1, 1)), y, y)))
 
 
+def bordered(seed: int) -> Graph:
+    """Borders around what pooling reads, around what a sum reads beside a convolution, and twice around what leaves."""
+    net = Lined((4, 6, 5), I4, seed)
+    x = net.line(net.conv(net.input, 10, (1, 1)), I4)
+    x = net.add(MaxPool2d((2, 2), (2, 2)), net.pad(x, value=1))
+    x = net.line(net.add(SumPool2d((2, 2), (2, 1)), net.pad(x)))
+    x = net.pad(x, (1, 0), (1, 2))
+    x = net.line(net.add(WeightedSum((1, 2)), x, net.line(net.conv(x, 10, (1, 1)))), I4)
+    return net.body(net.pad(net.pad(x, (1, 2), (1, 0)), (1, 0), (0, 2), 1))
+
+
+def bordered_bipolar(seed: int) -> Graph:
+    """Borders of zeros, which make numbers of bipolar codes, around what pooling reads and around what leaves."""
+    net = Lined((4, 5, 6), BIPOLAR, seed)
+    x = net.line(net.conv(net.input, 9, (2, 3), BIPOLAR), BIPOLAR)
+    x = net.add(MaxPool2d((2, 2), (2, 2)), net.pad(x))
+    return net.body(net.pad(net.line(net.conv(x, 5, (2, 1), I2), BIPOLAR), (2, 1), (0, 1)))
+
+
 def wide(seed: int) -> Graph:
     """Codes of 8 bits, each layer with a requantizer that rounds as fixed-point code does."""
     net = Lined((3, 6, 5), U8, seed)
@@ -151,7 +170,7 @@ NETWORKS: dict[str, Make] = {
     make.__name__: make
     for make in (
         *(plain, depthwise, shallow, residual, pooled, bipolar, grouped, wide, joined, alike, perceptron),
-        zero_point,
+        *(zero_point, bordered, bordered_bipolar),
     )
 }
 

@@ -37,6 +37,8 @@ BITS = {
     "alike": 4,
     "perceptron": 4,
     "zero_point": 8,
+    "bordered": 4,
+    "bordered_bipolar": 2,
 }
 
 
