@@ -11,7 +11,9 @@ from weakref import WeakKeyDictionary
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from .locations import Lines, innermost_user_frame
+from nnhw.nn.frames import innermost_user_frame
+
+from .locations import Lines
 
 
 class Birthplaces:

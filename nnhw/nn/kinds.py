@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from torch import fx, nn
 from torch._ops import OpOverload
@@ -125,16 +125,23 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
     return name[1:] if name in ("iadd", "isub", "imul", "itruediv") else name
 
 
-def weights_of(node: fx.Node) -> tuple[object, int | None]:
-    """Return the weights that a function reads, and an axis along which their outputs differ; None if there is none."""
+def weights_of(node: fx.Node, values: Container[fx.Node]) -> tuple[object, int | None]:
+    """Return the weights that a function reads, and an axis along which their outputs differ; None if there is none.
+
+    Parameters
+    ----------
+    values: the nodes that depend on the model's input; weights of an einsum are what is no such node.
+    """
     name = operation(node, {})
     if name != "einsum":
-        weights = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
+        named = (node.kwargs[key] for key in ("weight", "other", "mat2") if key in node.kwargs)
+        weights = node.args[1] if len(node.args) > 1 else next(named, None)
         return weights, OUTPUT_AXES.get(name, 0)
     axes, arrow, out = str(node.args[0]).replace(" ", "").partition("->")
     operands = node.args[1] if isinstance(node.args[1], list | tuple) else node.args[1:]
-    for term, operand in zip(axes.split(","), operands, strict=False):
-        if isinstance(operand, fx.Node) and operand.op == "get_attr":
-            kept = [letter in out if arrow else axes.count(letter) == 1 for letter in term]
-            return operand, kept.index(True) if True in kept else None
-    return None, None
+    constants = [pair for pair in zip(axes.split(","), operands, strict=False) if pair[1] not in values]
+    if len(operands) != 2 or len(constants) != 1:
+        return None, None
+    ((term, weights),) = constants
+    kept = [letter in out if arrow else axes.count(letter) == 1 for letter in term]
+    return weights, kept.index(True) if True in kept else None

@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from nnhw.errors import InputError, NnhwError
 
 from .calibration import Observed, activation_quantizer, weight_quantizer
+from .frames import place_of
 from .kinds import AVERAGES, CONCATS, JOINS, KNOWN, MOVES, NONNEGATIVE, WEIGHTED, operation, weights_of
 from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
 from .quantizers import PER_TENSOR
@@ -71,6 +72,9 @@ class Plan:
         self.groups: dict[fx.Node, fx.Node] = {}
         self._observed: dict[fx.Node, Observed] = {}
         self._least: dict[fx.Node, float] = {}
+        self._weights: dict[fx.Node, tuple[fx.Node, int | None]] = {}
+        self._constants: dict[fx.Node, Tensor] = {}
+        self._quantized: dict[tuple[fx.Node, int | None], fx.Node] = {}
         for node in self._graph.nodes:
             if node in values:
                 self._place(node)
@@ -83,16 +87,37 @@ class Plan:
             )
             return
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
-        if name in WEIGHTED and node.op != "call_module" and len(operands) > 1:
-            self.problems.append(
-                InputError(f"'{node.name}' multiplies two computed values; weights must be parameters of the model")
-            )
+        if name in WEIGHTED and node.op != "call_module":
+            self._find_weights(node)
         if name in WEIGHTED or name in AVERAGES or name in CONCATS or (name in JOINS and len(operands) > 1):
             reached = [source for operand in operands for source in self._sources(operand)]
             for source in reached:
                 self.groups.setdefault(source, source)
             if name in CONCATS:
                 self._share(reached)
+
+    def _find_weights(self, node: fx.Node) -> None:
+        """Note the weights of a function: a parameter, or what is computed from parameters alone."""
+        weights, axis = weights_of(node, self._values)
+        place = f"{self._name(node)} {place_of(node)}"
+        tensors = [operand for operand in node.all_input_nodes if operand not in self._values]
+        if isinstance(weights, fx.Node) and weights not in self._values:
+            self._weights[node] = weights, axis
+        elif weights in self._values and tensors:
+            self.problems.append(
+                InputError(f"{place} has its constant on the left; use x @ weight, with the constant on the right")
+            )
+        elif weights in self._values:
+            self.problems.append(
+                InputError(f"{place} multiplies two computed values; weights must be parameters of the model")
+            )
+        else:
+            self.problems.append(
+                InputError(
+                    f"{place} needs one computed value and one constant tensor of weights, as in x @ weight or "
+                    f"torch.einsum('bri,io->bro', x, weight)"
+                )
+            )
 
     def _name(self, node: fx.Node) -> str:
         return operation(node, self._modules)
@@ -117,12 +142,16 @@ class Plan:
         """Show all data to the values that become codes: once for the range, once for what is in it."""
         self._observed = {leader: Observed() for leader in self.groups.values()}
         self._least = dict.fromkeys(self._observed, float("inf"))
+        constants = {
+            weights: functools.partial(self._constants.__setitem__, weights) for weights, _ in self._weights.values()
+        }
         for counting in (False, True):
-            watch = {node: self._observer(leader, counting) for node, leader in self.groups.items()}
+            watch = constants | {node: self._observer(leader, counting) for node, leader in self.groups.items()}
             with torch.no_grad():
                 for batch in batches:
                     _Watching(self._graph_module, watch).run(batch.clone())
         bad = [node.name for node, seen in self._observed.items() if not seen.peak < float("inf")]
+        bad += [node.name for node, value in self._constants.items() if not bool(torch.isfinite(value).all())]
         if bad:
             raise InputError(f"calibration data gives NaN or infinity at {', '.join(bad[:3])}; check data and weights")
 
@@ -193,17 +222,18 @@ class Plan:
                 if not isinstance(layer, QuantLayer):
                     self._graph_module.set_submodule(str(node.target), _quantized_layer(layer, bits))
             else:
-                self._quantize_weight(*weights_of(node), bits)
+                self._quantize_weights(node, bits)
 
-    def _quantize_weight(self, weight: object, axis: int | None, bits: int) -> None:
-        if not isinstance(weight, fx.Node) or weight.op != "get_attr":
-            return  # quantized already, for another layer that shares it
-        tensor = operator.attrgetter(str(weight.target))(self._graph_module)
-        quantizer = weight_quantizer(tensor, bits, PER_TENSOR if axis is None else axis % tensor.ndim)
-        name = self._add(f"{weight.name}_quant", quantizer)
-        with self._graph.inserting_after(weight):
-            quantized = self._graph.call_module(name, (weight,))
-        weight.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))
+    def _quantize_weights(self, node: fx.Node, bits: int) -> None:
+        """Put a quantizer between a function and its weights; equal ones stand there once."""
+        weights, axis = self._weights[node]
+        if (weights, axis) not in self._quantized:
+            tensor = self._constants[weights]
+            quantizer = weight_quantizer(tensor, bits, PER_TENSOR if axis is None else axis % tensor.ndim)
+            name = self._add(f"{weights.name}_quant", quantizer)
+            with self._graph.inserting_after(weights):
+                self._quantized[weights, axis] = self._graph.call_module(name, (weights,))
+        node.replace_input_with(weights, self._quantized[weights, axis])
 
 
 _QUANTIZED: Mapping[type[nn.Module], Any] = {

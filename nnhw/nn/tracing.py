@@ -34,7 +34,7 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
         return _opened(model)
     try:
         own = copy.deepcopy(model).cpu().eval()
-        graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else fx.Tracer().trace(own)
+        graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else _tracer().trace(own)
         return fx.GraphModule(own, graph, class_name=type(model).__name__)
     except Exception as error:
         if batch is not None:
@@ -45,6 +45,13 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
             f"the model cannot be traced for quantization: {type(error).__name__}: {line}; branches and loops must "
             f"not depend on tensors, and copy.deepcopy(model) has to work"
         ) from error
+
+
+def _tracer() -> fx.Tracer:
+    """Return a tracer that notes the lines of the user's code."""
+    tracer = fx.Tracer()
+    tracer.record_stack_traces = True
+    return tracer
 
 
 def _exported(model: nn.Module, batch: Tensor) -> ExportedProgram:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import Dim
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 import nnhw
 from nnhw.errors import InputError, NnhwError, ProblemList
@@ -114,6 +116,92 @@ def test_quantized_model_lowers_exactly(make_model: Any, weight_bits: int, act_b
     quantized = nnhw.quantize(model, images, weight_bits, act_bits)
     assert not quantized.training
     assert mismatches(quantized, images[:4]) == {0}
+
+
+class Function(nn.Module):
+    """A function of an image [2, 6, 8] and of a few layers and parameters."""
+
+    def __init__(self, function: Callable[[Function, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.conv, self.fc = nn.Conv2d(2, 4, 3, padding=1), nn.Linear(96, 5)
+        self.kernel, self.square = nn.Parameter(torch.randn(3, 2, 3, 3)), nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def function(function: Callable[[Any, Tensor], Tensor]) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(5)
+    return Function(function).eval(), torch.randn(20, 2, 6, 8)
+
+
+def weights_read(model: fx.GraphModule, pixels: Tensor) -> list[np.ndarray]:
+    """Return the weights of each linear operator that runs, as torch computes with them."""
+    read: list[np.ndarray] = []
+
+    class Weights(TorchFunctionMode):
+        def __torch_function__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = called.__name__.strip("_")
+            if name in ("linear", "conv2d", "matmul", "einsum"):
+                found = [item for item in (*args, *(kwargs or {}).values()) if isinstance(item, Tensor)]
+                read.append(found[0 if name == "einsum" else 1].numpy())
+            return called(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Weights():
+        model(pixels)
+    return read
+
+
+WEIGHTS_BY_FUNCTIONS: dict[str, tuple[Callable[[Any, Tensor], Tensor], int]] = {
+    "layers": (lambda m, x: m.fc(m.conv(x)[:, :2].flatten(1)), 2),
+    "transposed": (lambda m, x: x.flatten(1) @ m.fc.weight.T, 1),
+    "transposed_by_a_method": (lambda m, x: torch.matmul(x.flatten(1), other=m.fc.weight.t()), 1),
+    "scaled": (lambda m, x: functional.conv2d(x, weight=m.kernel * 2), 1),
+    "of_an_einsum": (lambda m, x: torch.einsum("oi,bchi->bcho", m.square.abs(), x), 1),
+    "tied": (lambda m, x: functional.linear(torch.relu(x @ m.square), m.square), 2),
+    "of_a_layer_as_well": (lambda m, x: torch.relu(m.fc(x.flatten(1))) @ m.fc.weight, 2),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS_BY_FUNCTIONS)
+def test_quantize_leaves_no_weights_float(name: str) -> None:
+    forward, count = WEIGHTS_BY_FUNCTIONS[name]
+    model, images = function(forward)
+    quantized = nnhw.quantize(model, images, weight_bits=2)
+    weights = weights_read(quantized, images)
+    assert len(weights) == count
+    for weight in weights:  # -scale, 0 and scale, for each output
+        assert len(np.unique(weight)) <= 1 + 2 * max(weight.shape)
+        assert 1 < max(len(np.unique(abs(row))) for axis in (0, -1) for row in np.moveaxis(weight, axis, 0))
+        assert any(
+            all(len(np.unique(abs(row[row != 0]))) <= 1 for row in np.moveaxis(weight, axis, 0)) for axis in (0, -1)
+        )
+    assert mismatches(quantized, images[:4]) == {0}
+
+
+def test_quantize_rejects_products_without_constant_weights() -> None:
+    def forward(m: Function, x: Tensor) -> Tensor:
+        y = m.conv(x).flatten(2)
+        y = m.square @ y.reshape(-1, 4, 8, 6)
+        y = torch.einsum("bchw,hi,hj->bcij", y, m.square, m.square)
+        return y @ y
+
+    line = forward.__code__.co_firstlineno
+    assert problems_of(*function(forward)) == [
+        (
+            f"matmul of the model (test_post_training.py:{line + 2}) has its constant on the left; use x @ weight, with "
+            f"the constant on the right"
+        ),
+        (
+            f"einsum of the model (test_post_training.py:{line + 3}) needs one computed value and one constant tensor of "
+            f"weights, as in x @ weight or torch.einsum('bri,io->bro', x, weight)"
+        ),
+        (
+            f"matmul of the model (test_post_training.py:{line + 4}) multiplies two computed values; weights must be "
+            f"parameters of the model"
+        ),
+    ]
 
 
 def test_quantize_stays_close_to_the_float_model() -> None:

@@ -1,0 +1,57 @@
+"""Where in the user's code a traced node comes from: its module, and the line that called it."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path, PurePath
+
+import torch
+from torch import fx
+
+import nnhw.errors
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_REPEATED_CALL = re.compile(r"@\d+")
+_OWN_FOLDERS = tuple(f"{Path(file).resolve().parent}/" for file in (torch.__file__, nnhw.errors.__file__))
+_PYTHON_FOLDER = sysconfig.get_paths()["stdlib"] + "/"
+# Traces in a saved archive come from another machine, where these stood elsewhere.
+_OWN_PACKAGES = re.compile(r"/(site|dist)-packages/(torch|nnhw)/|/nnhw/nn/|^<")
+_SITE_PACKAGES = re.compile(r"/(site|dist)-packages/")
+
+
+def place_of(node: fx.Node) -> str:
+    """Return the place of a traced node as text: 'features.3' (vgg.py:41)."""
+    module, frame = module_path(node), user_frame(node)
+    shown = f"'{module}'" if module else "of the model"
+    return f"{shown} ({PurePath(frame[0]).name}:{frame[1]})" if frame else shown
+
+
+def module_path(node: fx.Node) -> str:
+    """Return the path of the innermost module that a node belongs to; empty for the model itself."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = str(list(stack.values())[-1][0]) if stack else ""
+    return _REPEATED_CALL.sub("", path)
+
+
+def user_frame(node: fx.Node) -> tuple[str, int] | None:
+    """Return the innermost (file, line) of the user's that a node was traced at; None if none is known."""
+    trace = node.meta.get("stack_trace") or ""
+    return innermost_user_frame((match["file"], int(match["line"])) for match in _FRAME.finditer(trace))
+
+
+def innermost_user_frame(frames: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    """Return the last (file, line) that belongs neither to Python, torch nor nnhw.
+
+    Frames of other installed packages count only if there is no other.
+    """
+    outside = [frame for frame in frames if not _is_own(frame[0])]
+    of_user = [frame for frame in outside if not _SITE_PACKAGES.search(frame[0])]
+    return next(reversed(of_user or outside), None)
+
+
+def _is_own(file: str) -> bool:
+    site_package = _SITE_PACKAGES.search(file)
+    in_stdlib = file.startswith(_PYTHON_FOLDER) and not site_package
+    return file.startswith(_OWN_FOLDERS) or in_stdlib or _OWN_PACKAGES.search(file) is not None
