@@ -52,6 +52,8 @@ ELEMENTWISE = NONNEGATIVE | frozenset(
     }
 )
 """One value in, one out, at each position; and what ends a model."""
+ENDS = frozenset({"softmax", "log_softmax", "argmax"})
+"""What ends a model, among these: it mixes elements."""
 KNOWN = WEIGHTED | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 
 MODULES: Mapping[type[nn.Module], str] = {

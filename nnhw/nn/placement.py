@@ -14,12 +14,27 @@ from nnhw.errors import InputError, NnhwError
 
 from .calibration import Observed, activation_quantizer, weight_quantizer
 from .frames import place_of
-from .kinds import AVERAGES, CONCATS, JOINS, KNOWN, MOVES, NONNEGATIVE, WEIGHTED, operation, weights_of
+from .kinds import (
+    AVERAGES,
+    CONCATS,
+    ELEMENTWISE,
+    ENDS,
+    JOINS,
+    KNOWN,
+    MOVES,
+    NONNEGATIVE,
+    WEIGHTED,
+    operation,
+    weights_of,
+)
 from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
 from .quantizers import PER_TENSOR
 
+SUMS = 2**26
+"""Of all outputs of a layer: more than these are too many to evaluate a function of any shape for each."""
 
-def values(graph_module: fx.GraphModule, batch: Tensor) -> set[fx.Node]:
+
+def _values(graph_module: fx.GraphModule, batch: Tensor) -> set[fx.Node]:
     """Return the nodes with tensors, or parts of tensors, that depend on the input; others are sizes and parameters."""
     runner = _Watching(graph_module)
     try:
@@ -63,11 +78,28 @@ class Plan:
     Members
     -------
     groups: by node, the node that speaks for all that share its scale.
+
+    Parameters
+    ----------
+    batch: that goes through the model.
+    weight_bits, code_bits: of the weights, and of the widest codes that they are multiplied with.
+
+    Raises
+    ------
+    InputError: the batch does not go through the model.
     """
 
-    def __init__(self, graph_module: fx.GraphModule, modules: Mapping[str, nn.Module], values: set[fx.Node]) -> None:
+    def __init__(
+        self,
+        graph_module: fx.GraphModule,
+        modules: Mapping[str, nn.Module],
+        batch: Tensor,
+        weight_bits: int,
+        code_bits: int,
+    ) -> None:
         self._graph_module, self._graph, self._modules = graph_module, graph_module.graph, modules
-        self._values = values
+        self._values = _values(graph_module, batch)
+        self._weight_bits, self._code_bits = weight_bits, code_bits
         self.problems: list[NnhwError] = []
         self.groups: dict[fx.Node, fx.Node] = {}
         self._observed: dict[fx.Node, Observed] = {}
@@ -76,8 +108,22 @@ class Plan:
         self._constants: dict[fx.Node, Tensor] = {}
         self._quantized: dict[tuple[fx.Node, int | None], fx.Node] = {}
         for node in self._graph.nodes:
-            if node in values:
+            if node in self._values:
                 self._place(node)
+        watch = {
+            weights: functools.partial(self._constants.__setitem__, weights) for weights, _ in self._weights.values()
+        }
+        with torch.no_grad():
+            _Watching(graph_module, watch).run(batch.clone())
+        self._place_joins()
+
+    def _place_joins(self) -> None:
+        joins = [node for node in self._graph.nodes if node in self._values and self._name(node) in JOINS]
+        planned = -1
+        while len(self.groups) > planned:  # a new quantizer may part what was one function of a value
+            planned = len(self.groups)
+            for node in joins:
+                self._place_join(node)
 
     def _place(self, node: fx.Node) -> None:
         name = self._name(node)
@@ -89,12 +135,58 @@ class Plan:
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         if name in WEIGHTED and node.op != "call_module":
             self._find_weights(node)
-        if name in WEIGHTED or name in AVERAGES or name in CONCATS or (name in JOINS and len(operands) > 1):
-            reached = [source for operand in operands for source in self._sources(operand)]
-            for source in reached:
-                self.groups.setdefault(source, source)
+        if name in WEIGHTED or name in AVERAGES or name in CONCATS:
+            reached = self._give_codes(operands)
             if name in CONCATS:
                 self._share(reached)
+
+    def _place_join(self, node: fx.Node) -> None:
+        """Plan codes for the operands of a join, unless all are functions of one value, as in y * sigmoid(y).
+
+        The function is evaluated for each value then: where there are too many, they become codes, too.
+        """
+        operands = [operand for operand in node.all_input_nodes if operand in self._values]
+        starts = self._starts(operands)
+        if len(starts) > 1:
+            self._give_codes(operands)
+        elif len(operands) > 1 and any(self._count_of_sums(source) > SUMS for source in self._sources(starts[0])):
+            self._give_codes(starts)
+
+    def _give_codes(self, operands: list[fx.Node]) -> list[fx.Node]:
+        """Plan a quantizer behind all that operands consist of; return these values."""
+        reached = [source for operand in operands for source in self._sources(operand)]
+        for source in reached:
+            self.groups.setdefault(source, source)
+        return reached
+
+    def _starts(self, operands: list[fx.Node]) -> list[fx.Node]:
+        """Return what operands are elementwise functions of: the nearest values that are codes, or no such function."""
+        starts, seen, waiting = [], set(operands), list(operands)
+        while waiting:
+            node = waiting.pop()
+            elementwise = self._name(node) in JOINS or self._name(node) in ELEMENTWISE - ENDS
+            if node in self.groups or not elementwise:
+                starts.append(node)
+                continue
+            before = {operand for operand in node.all_input_nodes if operand in self._values} - seen
+            seen |= before
+            waiting += before
+        return starts
+
+    def _count_of_sums(self, node: fx.Node) -> float:
+        """Return about how many sums a linear operator can give, of all outputs together; 0 for another operation."""
+        if self._name(node) not in WEIGHTED:
+            return 0.0
+        if node in self._weights:
+            weights, axis = self._weights[node]
+            tensor = self._constants[weights]
+        else:
+            layer = self._modules[str(node.target)]
+            tensor, axis = layer.weight, _output_axis(layer)  # type: ignore[assignment]
+        values = tensor.detach().abs().double()
+        rows = values.reshape(1, -1) if axis is None else values.movedim(axis, 0).reshape(values.shape[axis], -1)
+        largest = (rows.sum(dim=1) / rows.amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny)).max()
+        return float(largest) * len(rows) * 2 ** (self._weight_bits - 1 + self._code_bits)
 
     def _find_weights(self, node: fx.Node) -> None:
         """Note the weights of a function: a parameter, or what is computed from parameters alone."""
@@ -142,11 +234,8 @@ class Plan:
         """Show all data to the values that become codes: once for the range, once for what is in it."""
         self._observed = {leader: Observed() for leader in self.groups.values()}
         self._least = dict.fromkeys(self._observed, float("inf"))
-        constants = {
-            weights: functools.partial(self._constants.__setitem__, weights) for weights, _ in self._weights.values()
-        }
         for counting in (False, True):
-            watch = constants | {node: self._observer(leader, counting) for node, leader in self.groups.items()}
+            watch = {node: self._observer(leader, counting) for node, leader in self.groups.items()}
             with torch.no_grad():
                 for batch in batches:
                     _Watching(self._graph_module, watch).run(batch.clone())
@@ -244,11 +333,16 @@ _QUANTIZED: Mapping[type[nn.Module], Any] = {
 }
 
 
+def _output_axis(layer: nn.Module) -> int:
+    """Return the axis of a layer's weights along which its outputs differ."""
+    return int(isinstance(layer, nn.ConvTranspose1d | nn.ConvTranspose2d))
+
+
 def _quantized_layer(layer: nn.Module, bits: int) -> nn.Module:
     """Return the quantized layer with the parameters of a float one."""
     made: nn.Module
     transposed = isinstance(layer, nn.ConvTranspose1d | nn.ConvTranspose2d)
-    quantizer = weight_quantizer(layer.weight, bits, int(transposed))  # type: ignore[arg-type]
+    quantizer = weight_quantizer(layer.weight, bits, _output_axis(layer))  # type: ignore[arg-type]
     if isinstance(layer, nn.Linear):
         made = QuantLinear(layer.in_features, layer.out_features, bias=False, weight_quant=quantizer, device="meta")
     else:

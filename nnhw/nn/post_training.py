@@ -15,7 +15,7 @@ from nnhw.errors import InputError, NnhwError, raise_all
 
 from .calibration import all_zero, batches_of
 from .kinds import KNOWN, operation
-from .placement import Plan, values
+from .placement import Plan
 from .quantizers import Quantizer
 from .tracing import traced
 
@@ -51,7 +51,8 @@ def quantize(
         conv, norm, relu, linear  -->  quantizer, QuantConv2d, norm, relu, quantizer, QuantLinear
 
     A quantizer stands behind every value that a linear layer, an average pooling, an addition or a concatenation
-    reads; what is concatenated shares one scale. Weights get one scale per output. Batch norms stay: nnhw evaluates
+    reads; what is concatenated shares one scale. A function that is written as a sum or product of one value alone, as
+    in y * sigmoid(y), gets one behind it only. Weights get one scale per output. Batch norms stay: nnhw evaluates
     them with what is around them. Codes have no sign where values cannot be negative: behind ReLU and its like, and at
     the input where the calibration data has none.
 
@@ -70,6 +71,7 @@ def quantize(
     InputError, or ProblemList with all of them at once: widths, data, or layers that have no quantized form.
     """
     problems: list[NnhwError] = list(_wrong_widths(weight_bits=weight_bits, act_bits=act_bits, input_bits=input_bits))
+    bits = (WIDTH_MAX, WIDTH_MAX) if problems else (weight_bits, max(act_bits, input_bits))
     shape = _image_shape(model, example_input)
     images = _images(calibration_batches, "calibration data", shape, problems)
     if images.sound and all_zero(images.batches):
@@ -80,7 +82,7 @@ def quantize(
     labelled = _labelled(evaluate, images, shape, problems)
     dtype = next((value.dtype for value in graph_module.parameters()), torch.float32)
     batches = [batch.to(dtype) for batch in images.batches]
-    plan = _plan(graph_module, modules, batches, problems)
+    plan = _plan(graph_module, modules, batches, bits, problems)
     raise_all(problems)
     assert plan is not None
     before = _accuracy(graph_module, labelled, dtype)
@@ -151,13 +153,17 @@ def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module])
 
 
 def _plan(
-    graph_module: fx.GraphModule, modules: Mapping[str, nn.Module], batches: list[Tensor], problems: list[NnhwError]
+    graph_module: fx.GraphModule,
+    modules: Mapping[str, nn.Module],
+    batches: list[Tensor],
+    bits: tuple[int, int],
+    problems: list[NnhwError],
 ) -> Plan | None:
     """Return where quantizers go; None without a model, or without data that goes through it."""
     if not batches or not graph_module.graph.nodes:
         return None
     try:
-        plan = Plan(graph_module, modules, values(graph_module, batches[0]))
+        plan = Plan(graph_module, modules, batches[0], *bits)
     except InputError as error:
         problems.append(error)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ import nnhw
 from nnhw.errors import InputError, NnhwError, ProblemList
 from nnhw.flow.lowering import lower_graph
 from nnhw.frontend import capture
+from nnhw.ir import run
 from nnhw.nn import Bipolar, Int, QuantConv2d, Quantizer, QuantLinear, Sign, UInt
 from nnhw.nn.calibration import rounded, weight_quantizer
+from nnhw.passes import lower, split
 
 
 class Residual(nn.Module):
@@ -125,6 +128,7 @@ class Function(nn.Module):
         super().__init__()
         self.function = function
         self.conv, self.fc = nn.Conv2d(2, 4, 3, padding=1), nn.Linear(96, 5)
+        self.next = nn.Conv2d(4, 4, 1)
         self.kernel, self.square = nn.Parameter(torch.randn(3, 2, 3, 3)), nn.Parameter(torch.randn(8, 8))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -180,6 +184,59 @@ def test_quantize_leaves_no_weights_float(name: str) -> None:
     assert mismatches(quantized, images[:4]) == {0}
 
 
+ONE_VALUE: dict[str, tuple[Callable[[Any, Tensor], Tensor], set[str]]] = {
+    "swish": (lambda m, y: y * torch.sigmoid(y), {"mul_quant"}),
+    "hard_swish": (lambda m, y: y * functional.hardtanh(y + 3, 0, 6) / 6, {"truediv_quant"}),
+    "softsign": (lambda m, y: y / (1 + abs(y)), {"truediv_quant"}),
+    "sums": (lambda m, y: functional.relu(y) - y * 0.25 + torch.tanh(y), {"add_quant"}),
+    "twice": (lambda m, y: (lambda z: z * torch.sigmoid(z))(y * torch.sigmoid(y)), {"mul_1_quant"}),
+    "of_a_maximum": (lambda m, y: (lambda z: z * torch.sigmoid(z))(functional.max_pool2d(y, 1)), {"mul_quant"}),
+    "and_another_value": (
+        lambda m, y: y * torch.sigmoid(y) + m.next(y),
+        {"conv_quant", "mul_quant", "next_1_quant", "add_quant"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE_VALUE)
+@pytest.mark.parametrize("act_bits", [8, 4])
+def test_quantize_puts_one_quantizer_behind_a_function_of_one_value(name: str, act_bits: int) -> None:
+    gate, quantizers = ONE_VALUE[name]
+    model, images = function(lambda m, x: m.fc(gate(m, m.conv(x))[:, :2].flatten(1)))
+    quantized = nnhw.quantize(model, images, act_bits=act_bits)
+    assert codes(quantized).keys() == quantizers | {"x_quant"}
+    assert_equal(quantized, images)
+
+
+def test_quantize_gives_codes_to_a_function_of_too_many_sums() -> None:
+    torch.manual_seed(2)
+    first, last = nn.Linear(400, 400), nn.Linear(400, 2)
+
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = first, last
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            return self.last(y * torch.sigmoid(y))
+
+    images = torch.randn(10, 400)
+    for bits, read in ((8, {"x_quant", "first_quant", "mul_quant"}), (2, {"x_quant", "mul_quant"})):
+        quantized = nnhw.quantize(Wide().eval(), images, bits, bits, input_bits=bits)
+        assert set(codes(quantized)) == read
+        assert_equal(quantized, images)
+
+
+def assert_equal(model: fx.GraphModule, pixels: Tensor) -> None:
+    """Compare what PyTorch computes in float64 with the captured and the integer graph."""
+    with torch.no_grad():
+        expected = copy.deepcopy(model).double()(pixels.double()).numpy()
+    graph = capture(model, pixels)
+    np.testing.assert_array_equal(run(graph, pixels.numpy().astype(np.float64))[0], expected)
+    np.testing.assert_array_equal(split(lower(graph)).run(pixels.numpy().astype(np.float64))[0], expected)
+
+
 def test_quantize_rejects_products_without_constant_weights() -> None:
     def forward(m: Function, x: Tensor) -> Tensor:
         y = m.conv(x).flatten(2)
@@ -190,12 +247,12 @@ def test_quantize_rejects_products_without_constant_weights() -> None:
     line = forward.__code__.co_firstlineno
     assert problems_of(*function(forward)) == [
         (
-            f"matmul of the model (test_post_training.py:{line + 2}) has its constant on the left; use x @ weight, with "
-            f"the constant on the right"
+            f"matmul of the model (test_post_training.py:{line + 2}) has its constant on the left; use x @ weight, "
+            f"with the constant on the right"
         ),
         (
-            f"einsum of the model (test_post_training.py:{line + 3}) needs one computed value and one constant tensor of "
-            f"weights, as in x @ weight or torch.einsum('bri,io->bro', x, weight)"
+            f"einsum of the model (test_post_training.py:{line + 3}) needs one computed value and one constant "
+            f"tensor of weights, as in x @ weight or torch.einsum('bri,io->bro', x, weight)"
         ),
         (
             f"matmul of the model (test_post_training.py:{line + 4}) multiplies two computed values; weights must be "
