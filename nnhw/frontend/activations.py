@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from nnhw.errors import CaptureError, IrError
 from nnhw.ir import Op
 from nnhw.ir.ops import (
     Absolute,
     Ceil,
     Clamp,
+    Divide,
     Elu,
     Exp,
     Floor,
@@ -19,6 +22,7 @@ from nnhw.ir.ops import (
     HardSwish,
     LeakyRelu,
     Mish,
+    Multiply,
     Negate,
     PRelu,
     Relu,
@@ -85,18 +89,23 @@ def log_sigmoid(translator: Translator, call: Call) -> Value:
 
 
 def power(translator: Translator, call: Call) -> Value:
-    """x ** 2, x ** 0.5 and x ** 1."""
-    ops: dict[Any, Op | None] = {2: Square(), 0.5: Sqrt(), 1: None}
+    """x ** 3, x ** 2, x ** 1, x ** 0.5 and x ** -1."""
+    ops: dict[Any, Op | None] = {3: Square(), 2: Square(), 1: None, 0.5: Sqrt(), -1: Divide()}
     exponent = call["exponent"]
     if isinstance(exponent, Constant) and exponent.tensor.numel() == 1:
         exponent = exponent.tensor.item()
     if not isinstance(exponent, int | float) or exponent not in ops:
         shown = exponent if isinstance(exponent, int | float) else "a tensor"
-        raise CaptureError(f"{call} has the exponent {shown}; only 2, 1 and 0.5 are supported: multiply instead")
+        raise CaptureError(f"{call} has the exponent {shown}; only 3, 2, 1, 0.5 and -1 are supported: multiply instead")
     op = ops[exponent]
     if op is None:
         return call["self"]  # type: ignore[no-any-return]
-    return _applied(translator, call, lambda _: op)
+    x = translator.floats(call["self"], call.location)
+    if exponent == 3:
+        square = translator.emit(call, op, x, suffix="square")
+        return Float(translator.emit(call, Multiply(), square, x))
+    one = [translator.array(f"{translator.label(call)}.one", np.array(1.0), call.location)] if exponent == -1 else []
+    return Float(translator.emit(call, op, *one, x))
 
 
 def _applied(translator: Translator, call: Call, make: Callable[[Call], Op]) -> Value:
@@ -140,6 +149,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.hardsigmoid.default": plain(HardSigmoid()),
     "aten.hardswish.default": plain(HardSwish()),
     "aten.sigmoid.default": plain(Sigmoid()),
+    "aten.special_expit.default": plain(Sigmoid()),
     "aten.tanh.default": plain(Tanh()),
     "aten.silu.default": plain(Silu()),
     "aten.mish.default": plain(Mish()),
@@ -147,6 +157,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.softplus.default": unary(Softplus, lambda call: Softplus(float(call["beta"]), float(call["threshold"]))),
     "aten.log_sigmoid.default": log_sigmoid,
     "aten.abs.default": plain(Absolute()),
+    "aten.absolute.default": plain(Absolute()),
     "aten.square.default": plain(Square()),
     "aten.pow.Tensor_Scalar": power,
     "aten.pow.Tensor_Tensor": power,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,19 +32,18 @@ def binary(op: Op) -> Handler:
     """Return the handler of an op of two operands, each a value, a constant or a number."""
 
     def handle(translator: Translator, call: Call) -> Value:
-        if call.arguments.get("alpha", 1) != 1:
-            raise CaptureError(f"{call} has alpha={call['alpha']}, which is not supported; multiply before")
-        return _arithmetic(translator, call, op, call["self"], call["other"])
+        other = _times(translator, call, call["other"], call.arguments.get("alpha", 1))
+        return _arithmetic(translator, call, op, call["self"], other)
 
     handle.__doc__ = type(op).__doc__
     return handle
 
 
 def reversed_subtract(translator: Translator, call: Call) -> Value:
-    """other - self."""
-    if call["alpha"] != 1:
-        raise CaptureError(f"{call} has alpha={call['alpha']}, which is not supported; multiply before")
-    return _arithmetic(translator, call, Subtract(), call["other"], call["self"])
+    """other - alpha * self."""
+    return _arithmetic(
+        translator, call, Subtract(), call["other"], _times(translator, call, call["self"], call["alpha"])
+    )
 
 
 def negate(translator: Translator, call: Call) -> Value:
@@ -113,6 +113,22 @@ def same(translator: Translator, call: Call) -> Value:
     return value
 
 
+def type_as(translator: Translator, call: Call) -> Value:
+    """The operand, in the dtype of another, both of them floats."""
+    return same(translator, replace(call, arguments={**call.arguments, "dtype": call.node.meta["val"].dtype}))
+
+
+def _times(translator: Translator, call: Call, value: Any, alpha: float) -> Any:
+    """Return the second operand of a sum, alpha times."""
+    if alpha == 1:
+        return value
+    if isinstance(value, int | float):
+        return value * alpha
+    if isinstance(value, Constant):
+        return Constant(value.tensor * alpha, value.label, precise=value.doubles * alpha)
+    return _arithmetic(translator, call, Multiply(), value, float(alpha), "alpha")
+
+
 def _arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any, suffix: str = "") -> Value:
     shapes = [translator.shape(value) for value in (left, right) if isinstance(value, Codes | Float)]
     if len(set(shapes)) > 1:
@@ -165,18 +181,20 @@ def _image_axis(translator: Translator, call: Call, x: str) -> int:
     return int(axis) - 1
 
 
+def _names(*operators: str) -> list[str]:
+    return [f"aten.{operator}.{kind}" for operator in operators for kind in ("Tensor", "Scalar")]
+
+
 HANDLERS: dict[str, Handler] = {
     "aten.add.Tensor": binary(Add()),
     "aten.add.Scalar": binary(Add()),
-    "aten.sub.Tensor": binary(Subtract()),
-    "aten.sub.Scalar": binary(Subtract()),
+    **dict.fromkeys(_names("sub", "subtract"), binary(Subtract())),
     "aten.rsub.Scalar": reversed_subtract,
     "aten.rsub.Tensor": reversed_subtract,
-    "aten.mul.Tensor": binary(Multiply()),
-    "aten.mul.Scalar": binary(Multiply()),
-    "aten.div.Tensor": binary(Divide()),
-    "aten.div.Scalar": binary(Divide()),
+    **dict.fromkeys(_names("mul", "multiply"), binary(Multiply())),
+    **dict.fromkeys(_names("div", "divide", "true_divide"), binary(Divide())),
     "aten.neg.default": negate,
+    "aten.negative.default": negate,
     "aten.reciprocal.default": reciprocal,
     "aten.minimum.default": binary(Minimum()),
     "aten.min.other": binary(Minimum()),
@@ -202,4 +220,5 @@ HANDLERS: dict[str, Handler] = {
     "aten.to.device": same,
     "aten.to.dtype_layout": same,
     "aten._to_copy.default": same,
+    "aten.type_as.default": type_as,
 }

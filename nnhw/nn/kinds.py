@@ -11,8 +11,10 @@ WEIGHTED = frozenset({"linear", "conv1d", "conv2d", "matmul", "mm", "einsum", "c
 """Operations with constant weights."""
 OUTPUT_AXES: Mapping[str, int] = {"matmul": -1, "mm": -1, "conv_transpose1d": 1, "conv_transpose2d": 1}
 """The axis of the outputs in their weights, where it is not the first one."""
-JOINS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
-"""Two values meet; each needs codes of its own."""
+JOINS = frozenset({"add", "sub", "mul", "div", "truediv", "maximum", "minimum"})
+"""Two values meet; each needs codes of its own, unless they are functions of one value."""
+COMPOSED = frozenset({"softsign", "tanhshrink", "pow"})
+"""Functions of one value that torch computes in several steps, of which some join it with itself."""
 CONCATS = frozenset({"cat", "concat", "concatenate", "stack"})
 """Values side by side, which share one scale."""
 AVERAGES = frozenset(
@@ -33,7 +35,19 @@ MOVES = frozenset(
         ),
         *("squeeze", "unsqueeze", "unflatten", "permute", "transpose", "dropout", "feature_dropout", "alpha_dropout"),
         *("identity", "pad", "constant_pad_nd", "interpolate", "upsample", "upsample_nearest1d", "upsample_nearest2d"),
-        *("contiguous", "clone", "detach", "alias", "getitem", "view_as", "reshape_as", "movedim", "swapaxes", "to"),
+        *(
+            "contiguous",
+            "clone",
+            "detach",
+            "alias",
+            "getitem",
+            "view_as",
+            "reshape_as",
+            "movedim",
+            "swapaxes",
+            "to",
+            "type_as",
+        ),
         *("_to_copy", "slice", "dropout1d", "dropout2d", "t", "mT", "swapdims", "moveaxis"),
         *("channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "native_channel_shuffle"),
         *("chunk", "split", "split_with_sizes", "tensor_split", "unbind", "select", "narrow"),
@@ -47,7 +61,8 @@ NONNEGATIVE = frozenset(
 ELEMENTWISE = NONNEGATIVE | frozenset(
     {
         *("batch_norm", "leaky_relu", "prelu", "elu", "selu", "celu", "hardtanh", "clamp", "clamp_min", "clamp_max"),
-        *("clip", "hardswish", "tanh", "silu", "mish", "gelu", "log_sigmoid", "logsigmoid", "neg", "div", "truediv"),
+        *("clip", "hardswish", "tanh", "silu", "mish", "gelu", "log_sigmoid", "logsigmoid", "neg"),
+        *("softsign", "tanhshrink"),
         *("pow", "log_softmax", "argmax", "rsub", "reciprocal", "floor", "ceil", "round", "trunc"),
     }
 )
@@ -105,9 +120,18 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.Mish: "mish",
     nn.GELU: "gelu",
     nn.Softplus: "softplus",
+    nn.Softsign: "softsign",
+    nn.Tanhshrink: "tanhshrink",
     nn.LogSigmoid: "logsigmoid",
     nn.Softmax: "softmax",
     nn.LogSoftmax: "log_softmax",
+}
+
+
+_ALIASES: Mapping[str, str] = {
+    **{f"i{name}": name for name in ("add", "sub", "mul", "truediv")},
+    **{"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "negative": "neg"},
+    **{"special_expit": "sigmoid", "expit": "sigmoid", "absolute": "abs"},
 }
 
 
@@ -119,12 +143,17 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
     if node.op not in ("call_function", "call_method"):
         return node.op
     target = node.target
-    if isinstance(target, str):
-        return target.rstrip("_")
     if isinstance(target, OpOverload):
-        return target._schema.name.split("::")[1].rstrip("_")
-    name = getattr(target, "__name__", str(target)).rstrip("_")
-    return name[1:] if name in ("iadd", "isub", "imul", "itruediv") else name
+        name = target._schema.name.split("::")[1]
+    else:
+        name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    name = name.rstrip("_")
+    if name == "getattr":  # x.mT
+        return str(node.args[1])
+    other = node.args[1] if len(node.args) > 1 else node.kwargs.get("other")
+    if name in ("max", "min") and isinstance(other, fx.Node):
+        return f"{name}imum"
+    return _ALIASES.get(name, name)
 
 
 def weights_of(node: fx.Node, values: Container[fx.Node]) -> tuple[object, int | None]:

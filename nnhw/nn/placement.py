@@ -16,6 +16,7 @@ from .calibration import Observed, activation_quantizer, weight_quantizer
 from .frames import place_of
 from .kinds import (
     AVERAGES,
+    COMPOSED,
     CONCATS,
     ELEMENTWISE,
     ENDS,
@@ -118,7 +119,7 @@ class Plan:
         self._place_joins()
 
     def _place_joins(self) -> None:
-        joins = [node for node in self._graph.nodes if node in self._values and self._name(node) in JOINS]
+        joins = [node for node in self._graph.nodes if node in self._values and self._name(node) in JOINS | COMPOSED]
         planned = -1
         while len(self.groups) > planned:  # a new quantizer may part what was one function of a value
             planned = len(self.groups)
@@ -149,7 +150,9 @@ class Plan:
         starts = self._starts(operands)
         if len(starts) > 1:
             self._give_codes(operands)
-        elif len(operands) > 1 and any(self._count_of_sums(source) > SUMS for source in self._sources(starts[0])):
+        elif (len(operands) > 1 or self._name(node) in COMPOSED) and any(
+            self._count_of_sums(source) > SUMS for source in self._sources(starts[0])
+        ):
             self._give_codes(starts)
 
     def _give_codes(self, operands: list[fx.Node]) -> list[fx.Node]:
@@ -350,5 +353,7 @@ def _quantized_layer(layer: nn.Module, bits: int) -> nn.Module:
         sizes = {key: getattr(layer, key) for key in names}
         options = {**sizes, "bias": False, "weight_quant": quantizer, "device": "meta"}
         made = _QUANTIZED[type(layer)](layer.in_channels, layer.out_channels, layer.kernel_size, **options)
-    made.weight, made.bias = layer.weight, layer.bias
+    weight = layer.weight  # no parameter behind torch.nn.utils.weight_norm, whose hook computes it
+    made.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight.detach())  # type: ignore[operator]
+    made.bias = layer.bias
     return made.eval()

@@ -12,6 +12,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
+from torch.nn.utils import parametrize
 
 from nnhw.errors import InputError
 
@@ -33,7 +34,7 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
     if isinstance(model, ExportedProgram):
         return _opened(model)
     try:
-        own = copy.deepcopy(model).cpu().eval()
+        own = _without_parametrizations(copy.deepcopy(model).cpu().eval())
         graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else _tracer().trace(own)
         return fx.GraphModule(own, graph, class_name=type(model).__name__)
     except Exception as error:
@@ -52,6 +53,22 @@ def _tracer() -> fx.Tracer:
     tracer = fx.Tracer()
     tracer.record_stack_traces = True
     return tracer
+
+
+def _without_parametrizations(model: nn.Module) -> nn.Module:
+    """Put the weights that parametrizations such as weight_norm compute in the place of what they are computed from.
+
+    Not by torch's remove_parametrizations: that changes the class, which copies of a module share with it.
+    """
+    for module in list(model.modules()):
+        if not parametrize.is_parametrized(module):
+            continue
+        computed = {name: getattr(module, name) for name in module.parametrizations}  # type: ignore[union-attr]
+        del module.parametrizations
+        module.__class__ = type(module).__bases__[0]
+        for name, value in computed.items():
+            module.register_parameter(name, nn.Parameter(value.detach().clone()))
+    return model
 
 
 def _exported(model: nn.Module, batch: Tensor) -> ExportedProgram:

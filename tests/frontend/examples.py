@@ -61,6 +61,24 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "clamps": (lambda m, x: torch.clip(x, -3, 2).clamp(-2.5, 1.75).clamp_min(-2).clamp_max(1.5), []),
     "scalars": (lambda m, x: aten.div.Scalar(aten.mul.Scalar(aten.add.Scalar(x, 1), 3), 2), []),
     "differences": (lambda m, x: aten.rsub.Scalar(aten.sub.Scalar(x, 1), 3) + torch.rsub(x, torch.tensor(0.5)), []),
+    "spellings": (
+        lambda m, x: torch.true_divide(torch.subtract(torch.multiply(torch.negative(x), 3), 1), 2).divide(4),
+        ["dequantize", "neg", "mul", "sub", "div", "div"],
+    ),
+    "spellings_of_scalars": (
+        lambda m, x: aten.true_divide.Scalar(
+            aten.divide.Scalar(aten.subtract.Scalar(aten.multiply.Scalar(x, 3), 1), 2), 4
+        ),
+        [],
+    ),
+    "alpha": (
+        lambda m, x: torch.sub(torch.add(x, x.abs(), alpha=2), torch.tensor([1.0, 2.0, 3.0])[:, None, None], alpha=0.5),
+        ["dequantize", "abs", "mul", "add", "sub"],
+    ),
+    "alpha_of_numbers": (lambda m, x: torch.rsub(torch.add(x, 1.0, alpha=2), 3.0, alpha=2), []),
+    "absolute": (lambda m, x: torch.absolute(x).type_as(x), ["dequantize", "abs"]),
+    "cube": (lambda m, x: x**3, ["dequantize", "square", "mul"]),
+    "inverse": (lambda m, x: (x.abs() + 0.5) ** -1, ["dequantize", "abs", "add", "div"]),
     "power_of_tensor": (lambda m, x: torch.pow(x, torch.tensor(2.0)), ["dequantize", "square"]),
     "clamp_tensor": (
         lambda m, x: x.clamp(torch.tensor(-0.5), torch.tensor([0, 1, 2])[:, None, None]),
@@ -216,6 +234,7 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
 
 CURVES: dict[str, Forward] = {
     "sigmoid": lambda m, x: torch.sigmoid(x),
+    "expit": lambda m, x: torch.special.expit(x),
     "tanh": lambda m, x: torch.tanh(x),
     "elu": lambda m, x: functional.elu(x, 0.7),
     "selu": lambda m, x: functional.selu(x),

@@ -141,10 +141,6 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
         Function(lambda m, x: m.fc(m.sign(x.flatten(1))).half()),
         "to of the model (HERE) converts to torch.float16, which rounds; only float32 and float64 are supported",
     ),
-    "alpha": (
-        Function(lambda m, x: torch.add(m.fc(m.sign(x.flatten(1))), 1.0, alpha=2)),
-        "add of the model (HERE) has alpha=2, which is not supported; multiply before",
-    ),
     "image_constants": (
         Function(lambda m, x: m.fc(m.sign(x.flatten(1))) + torch.arange(4.0)[:, None]),
         (

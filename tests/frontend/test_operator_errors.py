@@ -32,7 +32,10 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         (f"gt {HERE}: operator aten.gt.Scalar {REFUSED} use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, "
         "which need no condition"),
     ),
-    "cube": (lambda m, x: x**3, f"pow {HERE} has the exponent 3; only 2, 1 and 0.5 are supported: multiply instead"),
+    "exponent": (
+        lambda m, x: x**4,
+        f"pow {HERE} has the exponent 4; only 3, 2, 1, 0.5 and -1 are supported: multiply instead",
+    ),
     "negative_alpha": (
         lambda m, x: functional.elu(x, -1.0),
         f"elu {HERE}: elu needs alpha >= 0 and scales > 0, got -1.0, 1.0 and 1.0",

@@ -30,7 +30,15 @@ VARIANTS = (
     *("prelu_one", "power_one", "residual", "gate", "difference", "swish", "gelu_tanh", "permute_sizes_of_one"),
     *("max_pool2d_rest", "max_pool2d_ceil", "avg_pool2d_padding", "avg_pool2d_uncounted", "avg_pool2d_divisor"),
     *("global", "mean_rows", "mean_of_rows", "sum_of_rows", "amax_of_rows", "cat", "cat_scales", "linear_one_row"),
-    *("pad_line", "pad_code", "pad_between_codes", "pad_beyond_codes", "pad_nothing", "upsample_size"),
+    *(
+        "alpha_of_numbers",
+        "pad_line",
+        "pad_code",
+        "pad_between_codes",
+        "pad_beyond_codes",
+        "pad_nothing",
+        "upsample_size",
+    ),
 )
 """Examples whose operators have another one, and that are not compiled, which takes a second or two for each."""
 ROWS = ("linear_rows", "matmul", "matmul_transposed", "transposed_weights", "observed_weights")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 from torch.overrides import TorchFunctionMode
 
 import nnhw
@@ -205,6 +207,64 @@ def test_quantize_puts_one_quantizer_behind_a_function_of_one_value(name: str, a
     model, images = function(lambda m, x: m.fc(gate(m, m.conv(x))[:, :2].flatten(1)))
     quantized = nnhw.quantize(model, images, act_bits=act_bits)
     assert codes(quantized).keys() == quantizers | {"x_quant"}
+    assert_equal(quantized, images)
+
+
+SPELLINGS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "multiply": (lambda y: torch.multiply(y, 0.5), lambda y: y * 0.5),
+    "subtract": (lambda y: torch.subtract(y, 0.5), lambda y: y - 0.5),
+    "true_divide": (lambda y: torch.true_divide(y, 4), lambda y: y / 4),
+    "divide": (lambda y: y.divide(4), lambda y: y / 4),
+    "negative": (torch.negative, lambda y: -y),
+    "expit": (torch.special.expit, torch.sigmoid),
+    "absolute": (torch.absolute, abs),
+    "type_as": (lambda y: y.type_as(torch.ones(1)), lambda y: y),
+    "max": (lambda y: torch.max(y, y * 2), lambda y: torch.maximum(y, y * 2)),
+    "min": (lambda y: y.min(other=y * 2), lambda y: torch.minimum(y, y * 2)),
+    "transposed": (lambda y: y.mT, lambda y: y.transpose(2, 3)),
+    "softsign": (functional.softsign, lambda y: y / (1 + abs(y))),
+    "tanhshrink": (functional.tanhshrink, lambda y: y - torch.tanh(y)),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_quantize_takes_other_spellings(name: str) -> None:
+    quantized = []
+    for spelled in SPELLINGS[name]:
+        model, images = function(lambda m, x, spelled=spelled: m.fc(spelled(m.conv(x))[:, :2].flatten(1)))
+        quantized.append(nnhw.quantize(model, images))
+    with torch.no_grad():
+        assert torch.equal(quantized[0](images), quantized[1](images))
+    assert len(codes(quantized[0])) == len(codes(quantized[1])) == 2
+    if name in ("max", "tanhshrink"):
+        assert_equal(quantized[0], images)
+
+
+def test_quantize_takes_activations_of_several_steps_as_layers() -> None:
+    torch.manual_seed(1)
+    images = torch.randn(10, 4)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Softsign(), nn.Linear(8, 8), nn.Tanhshrink(), nn.Linear(8, 2))
+    quantized = nnhw.quantize(model, images)
+    assert len(codes(quantized)) == 3
+    assert_equal(quantized, images)
+
+
+@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm", "orthogonal", "a hook"])
+def test_quantize_folds_parametrizations_of_weights(name: str) -> None:
+    torch.manual_seed(1)
+    images = torch.randn(10, 4)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    made = nn.utils.weight_norm if name == "a hook" else getattr(parametrizations, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made(model[0])
+    with torch.no_grad():
+        model(images)
+        exact = model.eval()(images)
+        quantized = nnhw.quantize(model, images)
+        assert isinstance(quantized.get_submodule("0"), QuantLinear)
+        assert float((quantized(images) - exact).norm() / exact.norm()) < 0.03
+        assert torch.equal(model(images), exact)
     assert_equal(quantized, images)
 
 
