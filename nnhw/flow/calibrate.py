@@ -84,6 +84,11 @@ def _load(file: Path, what: str) -> np.ndarray:
     except OSError as error:
         raise InputError(f"{what} '{file}' cannot be read: {error.strerror or error}; check the path") from None
     except (ValueError, EOFError, BadZipFile) as error:
+        if "Object arrays" in str(error):
+            raise InputError(
+                f"{what} '{file}' holds Python objects, not numbers; save an array of numbers, such as "
+                f"np.stack(images).astype(np.float32), with numpy.save"
+            ) from None
         raise InputError(f"{what} '{file}' cannot be read as .npy: {error}; save it with numpy.save") from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{what} '{file}' is an archive of several arrays; save one array with numpy.save")

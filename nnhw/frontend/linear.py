@@ -243,7 +243,10 @@ def _codes(call: Call, value: Any) -> Codes:
             f"nnhw.nn.Sign(), nnhw.nn.QuantReLU(4), or nnhw.nn.UInt(8, scale=2**-8) for an image"
         )
     if value.scale.ndim:
-        raise CaptureError(f"{call} needs inputs with one scale, but the quantizer in front has one per channel")
+        raise CaptureError(
+            f"{call} needs inputs with one scale, but the quantizer in front has one per channel; give it one scale, "
+            f"with axis=-1, and let a batch norm in front of it make the channels alike"
+        )
     return value
 
 

@@ -12,11 +12,11 @@ from torch import fx
 from nnhw.errors import CaptureError, IrError, NnhwError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
 from nnhw.ir.ops import Dequantize
+from nnhw.nn.remedies import remedy_for
 
 from .calls import Call, make_call
 from .constants import computed_constant
 from .locations import Lines, location_of
-from .remedies import unsupported
 from .values import Batch, Codes, Constant, Float, Integers, Unknown, Value
 
 Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
@@ -168,7 +168,8 @@ class Translator:
         if handler is None and not variable:
             return computed_constant(call)
         if handler is None:
-            raise CaptureError(unsupported(call))
+            remedy = remedy_for(call.operator.split(".")[1], quantized=True)
+            raise CaptureError(f"{call}: operator {call.operator} is not supported; {remedy}")
         if not variable and call.operator != QUANTIZE:
             return computed_constant(call)
         if any(isinstance(value, Unknown) for value in call.values):

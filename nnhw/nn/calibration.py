@@ -32,8 +32,8 @@ def batches_of(
     """
     batches: list[Tensor] = []
     shapes: set[tuple[int, ...]] = set()
-    for number, batch in enumerate(_parts(data, what, problems)):
-        found = list(_wrong(batch, what if isinstance(data, Tensor | np.ndarray) else f"{what}, batch {number}"))
+    for number, (batch, kind) in enumerate(_parts(data, what, problems)):
+        found = list(_wrong(batch, kind, what if isinstance(data, Tensor | np.ndarray) else f"{what}, batch {number}"))
         problems += found
         if batch is None or batch.ndim < 2 or 0 in batch.shape:
             continue
@@ -63,35 +63,46 @@ def all_zero(batches: Sequence[Tensor]) -> bool:
     return bool(batches) and not any(bool(batch.any()) for batch in batches)
 
 
-def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[Tensor | None]:
+def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Tensor | None, str]]:
+    """Yield each batch, None where it has no real numbers, and what it has instead."""
     if isinstance(data, Tensor | np.ndarray):
-        yield _tensor(data)
+        yield _tensor(data), _kind(data)
         return
     count = 0
-    for batch in data if isinstance(data, Iterable) and not isinstance(data, str) else ():
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes):
+        given = "None" if data is None else type(data).__name__
+        problems.append(InputError(f"{what} needs a tensor or array [N, ..], or batches of them, got {given}"))
+        return
+    for batch in data:
         count += 1
         batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
-        tensor = _tensor(batch)
-        if tensor is None:
+        if not isinstance(batch, Tensor | np.ndarray):
             problems.append(
                 InputError(f"{what} needs tensors [N, ..], got {type(batch).__name__} as batch {count - 1}")
             )
         else:
-            yield tensor
+            yield _tensor(batch), _kind(batch)
     if not count:
         problems.append(InputError(f"{what} is empty; give at least one batch [N, ..] of what the model will see"))
 
 
-def _tensor(data: Any) -> Tensor | None:
+def _tensor(data: Tensor | np.ndarray) -> Tensor | None:
+    """Return data as a tensor of real numbers; None if it has others."""
     if isinstance(data, np.ndarray):
         return torch.from_numpy(np.ascontiguousarray(data)) if data.dtype.kind in "fiub" else None
-    return data.detach().cpu() if isinstance(data, Tensor) else None
+    return None if data.is_complex() else data.detach().cpu()
 
 
-def _wrong(batch: Tensor | None, name: str) -> Iterator[InputError]:
-    """Yield what is wrong with one batch."""
+def _kind(data: Tensor | np.ndarray) -> str:
+    if isinstance(data, Tensor) or data.dtype.kind == "c":
+        return "complex numbers"
+    return "text" if data.dtype.kind in "US" else "Python objects or dates"
+
+
+def _wrong(batch: Tensor | None, kind: str, name: str) -> Iterator[InputError]:
+    """Yield what is wrong with one batch, or with an array of a kind that makes none."""
     if batch is None:
-        yield InputError(f"{name} needs numbers, got an array of objects or text; save float32 [N, ..]")
+        yield InputError(f"{name} needs real numbers, got an array of {kind}; save float32 [N, ..]")
         return
     if not batch.is_floating_point():
         yield InputError(

@@ -30,6 +30,7 @@ from .kinds import (
 )
 from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
 from .quantizers import PER_TENSOR
+from .remedies import remedy_for
 
 SUMS = 2**26
 """Of all outputs of a layer: more than these are too many to evaluate a function of any shape for each."""
@@ -130,7 +131,7 @@ class Plan:
         name = self._name(node)
         if name not in KNOWN and node.op in ("call_function", "call_method"):
             self.problems.append(
-                InputError(f"operation '{name}' (at '{node.name}') has no quantized form; use layers of torch.nn")
+                InputError(f"{name} {place_of(node)} has no quantized form; {remedy_for(name, quantized=False)}")
             )
             return
         operands = [operand for operand in node.all_input_nodes if operand in self._values]

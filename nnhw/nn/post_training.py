@@ -111,6 +111,10 @@ def _wrong_widths(**widths: Any) -> Iterator[InputError]:
 
 def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems: list[NnhwError]) -> fx.GraphModule:
     """Return a copy of the model as a graph of modules and functions; an empty one after a problem."""
+    if not isinstance(model, nn.Module | ExportedProgram):
+        given = type(model).__name__
+        problems.append(InputError(f"a model is an nn.Module or an ExportedProgram, got {given}; give a float model"))
+        return fx.GraphModule(nn.Module(), fx.Graph())
     quantized = _quantizers(model)
     if quantized:
         problems.append(

@@ -90,7 +90,10 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
     ),
     "channel_scales_into_a_layer": (
         layers(Int(4, [0.5] * 32 + [0.25] * 32, axis=1), QuantLinear(64, 4)),
-        "linear '2' needs inputs with one scale, but the quantizer in front has one per channel",
+        (
+            "linear '2' needs inputs with one scale, but the quantizer in front has one per channel; give it one "
+            "scale, with axis=-1, and let a batch norm in front of it make the channels alike"
+        ),
     ),
     "weight_scales_per_input": (
         layers(Sign(), QuantLinear(64, 4, weight_quant=Int(4, axis=1))),

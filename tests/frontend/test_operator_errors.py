@@ -12,8 +12,8 @@ from torch.nn import functional
 from nnhw.errors import NnhwError
 from nnhw.frontend import capture
 from nnhw.frontend.capture import HANDLERS
-from nnhw.frontend.remedies import _REMEDIES
 from nnhw.nn import Int
+from nnhw.nn.remedies import REMEDIES
 from tests.frontend.models import images, settled
 from tests.frontend.test_operators import Net
 
@@ -259,4 +259,4 @@ def test_capture_rejects_padding_between_scales() -> None:
 
 def test_remedies_are_for_operators_that_are_not_supported() -> None:
     supported = {operator for operator in HANDLERS if operator.endswith(".default")}
-    assert not {f"aten.{name}.default" for name in _REMEDIES} & supported
+    assert not {f"aten.{name}.default" for name in REMEDIES} & supported

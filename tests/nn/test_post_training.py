@@ -474,8 +474,9 @@ def test_quantize_rejects_everything_at_once() -> None:
             self.conv = nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
 
         def forward(self, x: Tensor) -> Tensor:
-            return torch.logcumsumexp(self.conv(self.norm(self.first(x))), dim=1)
+            return torch.logcumsumexp(torch.sign(self.conv(self.norm(self.first(x)))), dim=1)
 
+    line = Bad.forward.__code__.co_firstlineno + 1
     images = torch.zeros(3, 2, 4, 4)
     with_nan = images.clone()
     with_nan[1, 0, 2, 2] = torch.nan
@@ -487,11 +488,16 @@ def test_quantize_rejects_everything_at_once() -> None:
         "layer 'first' (InstanceNorm2d) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
         "layer 'norm' (GroupNorm) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
         "layer 'conv' (Conv2d) has padding_mode='reflect'; use padding_mode='zeros'",
-        "operation 'logcumsumexp' (at 'logcumsumexp') has no quantized form; use layers of torch.nn",
+        f"sign of the model (test_post_training.py:{line}) has no quantized form; use nn.Hardtanh and act_bits=1",
+        (
+            f"logcumsumexp of the model (test_post_training.py:{line}) has no quantized form; see docs/operators.md "
+            "for what is supported, or leave it out of the model"
+        ),
     ]
 
 
 EMPTY = "calibration data is empty; give at least one batch [N, ..] of what the model will see"
+COMPLEX = "calibration data needs real numbers, got an array of complex numbers; save float32 [N, ..]"
 ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
 UINT8 = (
     "calibration data needs floating-point images, got uint8; convert them as for training, such as "
@@ -503,7 +509,10 @@ UINT8 = (
     ("data", "problem"),
     [
         ([], EMPTY),
-        (None, EMPTY),
+        (None, "calibration data needs a tensor or array [N, ..], or batches of them, got None"),
+        ("abc", "calibration data needs a tensor or array [N, ..], or batches of them, got str"),
+        (torch.ones(3, 2, 8) * 1j, COMPLEX),
+        (np.ones((3, 2, 8)) * 1j, COMPLEX),
         (torch.zeros(0, 2, 8), "calibration data needs the shape [N, ..] with at least one image, got [0, 2, 8]"),
         (torch.zeros(5), "calibration data needs the shape [N, ..] with at least one image, got [5]"),
         (
@@ -518,12 +527,33 @@ UINT8 = (
         (["images"], "calibration data needs tensors [N, ..], got str as batch 0"),
         (
             np.array([["a"]]),
-            "calibration data needs numbers, got an array of objects or text; save float32 [N, ..]",
+            "calibration data needs real numbers, got an array of text; save float32 [N, ..]",
         ),
     ],
 )
 def test_quantize_rejects_calibration_data(data: Any, problem: str) -> None:
     assert problems_of(branches()[0], data) == [problem]
+
+
+@pytest.mark.parametrize("model", [lambda x: x, "a"])
+def test_quantize_rejects_what_is_no_model(model: Any) -> None:
+    assert problems_of(model, torch.ones(2, 4)) == [
+        f"a model is an nn.Module or an ExportedProgram, got {type(model).__name__}; give a float model"
+    ]
+
+
+def test_quantize_names_the_module_of_what_it_refuses() -> None:
+    class Inner(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.max(1)[1]
+
+    line = Inner.forward.__code__.co_firstlineno + 1
+    assert problems_of(nn.Sequential(nn.Linear(4, 2), Inner()), torch.ones(2, 4)) == [
+        (
+            f"max '1' (test_post_training.py:{line}) has no quantized form; use dim=(2, 3), the axes of height and "
+            "width, with torch.amax; for the place of the greatest value use argmax at the model's end"
+        )
+    ]
 
 
 def test_quantize_rejects_data_that_the_model_does_not_take() -> None:
@@ -702,6 +732,9 @@ def test_calibration_file_that_cannot_be_read_is_refused_by_what_is_wrong_with_i
     from nnhw.flow.calibrate import _load
 
     (tmp_path / "text.npy").write_text("1, 2", encoding="utf-8")
+    np.save(tmp_path / "objects.npy", np.array([[1], [2, 3]], dtype=object))
+    with pytest.raises(InputError, match=r"objects.npy' holds Python objects, not numbers; save an array of numbers"):
+        _load(tmp_path / "objects.npy", "calibration data")
     for name, problem in (("none.npy", ": No such file or directory; check the path"), ("text.npy", "numpy.save")):
         with pytest.raises(InputError, match=rf"^calibration data '.*{name}' cannot be read.*{problem}$"):
             _load(tmp_path / name, "calibration data")

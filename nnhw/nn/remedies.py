@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .calls import Call
+from collections.abc import Mapping
 
 _CONVOLUTION = "use nnhw.nn.QuantConv2d, or QuantConv1d"
 _TRANSPOSED = "use nnhw.nn.QuantConvTranspose2d"
@@ -17,7 +17,7 @@ _ROUNDING = "use x / constant and torch.floor, or torch.round, in two steps"
 _NEAREST = "use mode='nearest'"
 _SHRINK = "use nn.ReLU, nn.LeakyReLU or nn.Hardtanh"
 
-_REMEDIES: dict[str, str] = {
+REMEDIES: dict[str, str] = {
     **dict.fromkeys(("conv3d", "convolution"), _CONVOLUTION),
     "conv_transpose3d": _TRANSPOSED,
     **dict.fromkeys(
@@ -34,9 +34,10 @@ _REMEDIES: dict[str, str] = {
     **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "upsample_nearest3d"), _NEAREST),
     "mean": _WHOLE_TENSOR,
     "sum": _WHOLE_TENSOR,
-    "max": _WHOLE_TENSOR + ", with torch.amax",
+    "max": _WHOLE_TENSOR + ", with torch.amax; for the place of the greatest value use argmax at the model's end",
+    "min": _WHOLE_TENSOR + ", with -torch.amax(-x)",
     "sign": "use nnhw.nn.Sign, which has no third value at 0",
-    "pow": "use x ** 2, x ** 0.5, or torch.exp",
+    "pow": "use x ** 2, x ** 3, x ** 0.5, x ** -1, or torch.exp",
     "max_pool1d_with_indices": "use return_indices=False",
     "max_pool2d_with_indices": "use return_indices=False",
     "scaled_dot_product_attention": "use layers whose weights are constants",
@@ -47,7 +48,18 @@ _REMEDIES: dict[str, str] = {
 _OTHERWISE = "see docs/operators.md for what is supported, or leave it out of the model"
 
 
-def unsupported(call: Call) -> str:
-    """Return the message for a call of an operator that has no handler."""
-    remedy = _REMEDIES.get(call.operator.split(".")[1], _OTHERWISE)
-    return f"{call}: operator {call.operator} is not supported; {remedy}"
+_FLOAT: Mapping[str, str] = {
+    _CONVOLUTION: "use nn.Conv2d, or nn.Conv1d",
+    _TRANSPOSED: "use nn.ConvTranspose2d",
+    _CONDITION: "use torch.maximum, torch.minimum, clamp or relu, which need no condition",
+    _PRODUCT: "use torch.matmul or nn.Linear with constant weights, and add the bias behind",
+    REMEDIES["sign"]: "use nn.Hardtanh and act_bits=1",
+    REMEDIES["embedding"]: "give the model the embedded values, or use nn.Linear on one-hot rows",
+}
+"""What to do in models that are not quantized yet."""
+
+
+def remedy_for(operation: str, *, quantized: bool) -> str:
+    """Return what to do about an operation by its name in ATen, in a model with quantizers or in a float one."""
+    remedy = REMEDIES.get(operation, _OTHERWISE)
+    return remedy if quantized else _FLOAT.get(remedy, remedy)
