@@ -66,6 +66,11 @@ the rest is dropped, behind the quantizer.
 
 An engine for each layer does all of this; a shared engine joins channels alone, permutes nothing and takes no parts.
 
+Branches that are added may have any scales of float32, decimal ones and ones with zero points, too: two branches of 8
+bits, or three of 4, become one sum of integers with factors of up to 9 bits (11 for three), and every combination of
+codes is compared when the model is lowered. A branch may also be the raw sums of a layer, where the weighted sum fits
+40 bits.
+
 What is refused, with its place in the model:
 
 - constants that differ from row to row or from pixel to pixel, such as embeddings of positions: one number, or one for
@@ -73,7 +78,10 @@ What is refused, with its place in the model:
 - products and quotients of two values that both depend on the input, as in gates, squeeze-and-excitation and attention:
   the engines multiply by constants;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
-  two, quantize, and add the third, or use scales that are powers of two.
+  two, quantize, and add the third, or use scales that are powers of two;
+- sums of branches whose scales have another ratio in each channel: put a quantizer of one scale on each branch;
+- sums of branches whose scales have more digits than float32, where float64 cannot hold the sum and its rounding
+  decides between two codes, for then the code is no function of any weighted sum of integers.
 
 ## Widths
 

@@ -1,14 +1,12 @@
 """Regions with several sources: codes of branches that are added, as steps of one weighted sum of integers.
 
-All combinations of codes are evaluated; where there are too many of them, see `wide_joins`. The factors are the first
-of growing size with which the code is a function of the sum; so they are as small as the codes allow, not as precise as
-the scales.
+All combinations of codes are evaluated; where there are too many of them, see `wide_joins`. The factors are as small as
+the codes allow, not as precise as the scales: see `factors`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +15,7 @@ from nnhw.errors import LoweringError
 from nnhw.ir import IntType, Node
 from nnhw.ir.ops import Divide, Multiply, Quantize, StepTable, Threshold
 
+from .factors import find_factors, greatest_factor
 from .regions import Evaluator, Region
 from .steps import StepFinder, Steps
 from .wide_joins import find_wide_steps
@@ -24,7 +23,6 @@ from .wide_joins import find_wide_steps
 _ALWAYS = 2**18  # so many are evaluated before anything else is tried
 COMBINATIONS = 2**22
 COMBINATIONS_OF_CLASSES = 2**24
-_GREATEST_FACTOR = 2**20
 _LINEAR_TO = 1e-9
 
 
@@ -65,15 +63,13 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
     if not few:
         raise LoweringError(_too_many(region, join, count))
     table = _evaluated(region, join, ranges)
-    ratios = _ratios(region, join, table)
-    by_join = np.argsort(table.join, axis=0, kind="stable")
-    changes = [_changes(codes, order) for codes, order in zip(table.codes.T, by_join.T, strict=True)]
-    for factors in _candidates(ratios, [np.ptp(values) for values in table.values]):
-        total = np.sum([factor * values for factor, values in zip(factors, table.values, strict=True)], axis=0)
-        order = np.argsort(total, kind="stable")
-        if all(_fits(codes, total, order, most) for codes, most in zip(table.codes.T, changes, strict=True)):
-            return factors, _steps(table, total, order).channel_rows(region.classes[1])
-    raise LoweringError(_unaligned(region, join))
+    ratios, signs = _ratios(region, join, table)
+    values = np.stack(table.values, axis=1)
+    factors = find_factors(values, _segments(table, signs), ratios)
+    if factors is None:
+        raise LoweringError(_unaligned(region, join))
+    total = values @ np.array(factors)
+    return factors, _steps(table, total, np.argsort(total, kind="stable")).channel_rows(region.classes[1])
 
 
 def _join(region: Region) -> Node:
@@ -112,8 +108,12 @@ def _widest(region: Region) -> Node:
     return max(region.sources, key=lambda source: source.type.int_dtype.high - source.type.int_dtype.low)
 
 
-def _ratios(region: Region, join: Node, table: Table) -> np.ndarray:
-    """Return how much each source counts in the join, the greatest as 1: float64 [sources].
+def _ratios(region: Region, join: Node, table: Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return how much each source counts in the join, the greatest as 1, and which way the join goes with that source.
+
+    Returns
+    -------
+    float64 [sources], float64 [classes] of -1, 0 and 1.
 
     Raises: LoweringError if the join is not a weighted sum of the sources, the same in all channels.
     """
@@ -141,7 +141,7 @@ def _ratios(region: Region, join: Node, table: Table) -> np.ndarray:
             f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}' with scales whose ratio differs "
             f"from channel to channel; put a quantizer on each branch, directly in front of the join"
         )
-    return ratios[:, 0]
+    return ratios[:, 0], np.sign(lead)
 
 
 def _slope(table: Table, source: int) -> np.ndarray:
@@ -152,29 +152,13 @@ def _slope(table: Table, source: int) -> np.ndarray:
     return (table.join[line[-1]] - table.join[line[0]]) / max(values[line[-1]] - values[line[0]], 1)
 
 
-def _candidates(ratios: np.ndarray, spans: list[int]) -> Iterator[tuple[int, ...]]:
-    """Yield factors, smallest first, each set closer to the ratios than all before."""
-    least, start = np.inf, 1
-    while start <= _GREATEST_FACTOR:
-        greatest = np.arange(start, 2 * start)
-        factors = np.rint(greatest[:, np.newaxis] * ratios).astype(np.int64)
-        error = (np.abs(factors / greatest[:, np.newaxis] - ratios) * spans).max(axis=1)
-        error[(factors == 0).any(axis=1)] = np.inf
-        before = np.minimum.accumulate(np.append(least, error))
-        for row in factors[error < before[:-1]]:
-            yield tuple(int(factor) for factor in row)
-        least, start = before[-1], 2 * start
-
-
-def _changes(codes: np.ndarray, order: np.ndarray) -> int:
-    return int(np.count_nonzero(np.diff(codes[order])))
-
-
-def _fits(codes: np.ndarray, total: np.ndarray, order: np.ndarray, changes: int) -> bool:
-    """Return whether codes are a function of `total`, with no more changes than they have in the order of the join."""
-    differs = np.diff(codes[order]) != 0
-    torn = differs & (np.diff(total[order]) == 0)
-    return not torn.any() and int(np.count_nonzero(differs)) <= changes
+def _segments(table: Table, signs: np.ndarray) -> np.ndarray:
+    """Return how often the code has changed on the way to each combination, in the order of the join: [N, classes]."""
+    segments = np.zeros_like(table.codes)
+    for codes, join, segment, sign in zip(table.codes.T, table.join.T, segments.T, signs, strict=True):
+        order = np.argsort(sign * join, kind="stable")
+        segment[order[1:]] = np.cumsum(np.diff(codes[order]) != 0)
+    return segments
 
 
 def _steps(table: Table, total: np.ndarray, order: np.ndarray) -> Steps:
@@ -189,8 +173,10 @@ def _names(region: Region) -> str:
 
 
 def _unaligned(region: Region, join: Node) -> str:
+    kinds = [source.type.int_dtype for source in region.sources]
+    most = greatest_factor([kind.high - kind.low for kind in kinds])
     return (
-        f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}', and no factors up to "
-        f"{_GREATEST_FACTOR} align their scales, because rounding decides in ties; use scales of few significant "
-        f"bits, such as powers of two"
+        f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}', and no factors up to {most} make "
+        f"its code a function of their weighted sum, because the sum's rounding to float64 decides in ties; use scales "
+        f"of fewer significant bits, as float32 has them, or powers of two"
     )

@@ -8,7 +8,8 @@ the result reaches k at S and not at S - 1; then a threshold T of k1 * sum + k2 
     k1 * (S - 1) + k2 * b < T <= k1 * S + k2 * b
 
 There is such a T for all b if no left side reaches any right side. For two codes that differ by d this bounds k2 / k1
-from both sides; the simplest fraction between all bounds gives the least factors that there are.
+from both sides; the simplest fraction between all bounds gives the least factors that there are. Of c codes the bounds
+are fractions whose denominators are below c, so k1 is below 2 * c.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from .steps import Steps
 
 MOST_CODES = 2**10
 MOST_STEPS = 2**24
-MOST_BITS = 32
-_GREATEST_FACTOR = 2**20
+MOST_BITS = 40
 _ANY = 2**40
 """No bound: farther away than any accumulator."""
 
@@ -136,8 +136,6 @@ def _ratio(region: Region, rows: np.ndarray, kind: IntType, lead: int) -> Fracti
     index = np.arange(len(rows))[:, np.newaxis, np.newaxis]
     while low < high:
         ratio = simplest_between(low, high)
-        if max(abs(ratio.numerator), ratio.denominator) > _GREATEST_FACTOR:
-            break
         left, right = (ratio.denominator * bound + ratio.numerator * index for bound in (lower, upper))
         torn = np.nonzero(left.max(axis=0) >= right.min(axis=0))
         if not len(torn[0]):

@@ -10,7 +10,7 @@ import pytest
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
-from nnhw.engines.requantize import Thresholds
+from nnhw.engines.requantize import Thresholds, ThresholdSearch
 from nnhw.hdl.engine import HARDWARE
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 from sim.cases import INT4, INT8, UINT2, UINT4, random_values
@@ -25,6 +25,8 @@ STALLS = [
 ]
 FRAMES = 3
 THREE_STEPS = Thresholds(np.sort(np.arange(18).reshape(6, 3) * 7 % 40 - 15, axis=1), np.arange(6) % 2 == 1, UINT2)
+WIDE_STEPS = np.linspace(-8.8e10, 8.8e10, 15).astype(np.int64) + np.arange(2)[:, np.newaxis]
+WIDE = ThresholdSearch(WIDE_STEPS, np.array([False, True]), INT4, IntType(-88852326784, 88852325293))
 
 SUMS: dict[str, Callable[[], SumConfig]] = {
     "sum_plain": lambda: SumConfig((UINT4, UINT4), (1, 1), 2, 3, 4),
@@ -34,6 +36,7 @@ SUMS: dict[str, Callable[[], SumConfig]] = {
     "sum_negative": lambda: SumConfig((UINT4, INT4), (-3, -5), 2, 1, 6),
     "sum_of_one": lambda: SumConfig((INT4,), (-1,), 2, 1, 6),
     "sum_of_odd_range": lambda: SumConfig((IntType(-5, 2), IntType(3, 9)), (37, 91), 1, 1, 20),
+    "sum_of_38_bits": lambda: SumConfig((IntType(-(2**28), 2**28), INT8), (331, 1491), 1, 2, 8, WIDE),
 }
 
 CONCATS: dict[str, Callable[[], ConcatConfig]] = {

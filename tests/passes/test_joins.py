@@ -170,9 +170,9 @@ def test_joins_reject_ratios_that_differ_from_channel_to_channel() -> None:
 def test_joins_reject_scales_whose_rounding_decides() -> None:
     net = Branches((INT8, 0.002), (INT8, 0.05))  # 10 * 0.002 and 0.05 - 15 * 0.002 are a tie and are not, by rounding
     assert message_of(net.build(net.then(Add(), *net.values), Quantize(0, 255), 0.04)) == (
-        "add 'add' (net.py:9) adds input 'a' and input 'b' before quantizer 'quantize', and no factors up to 1048576 "
-        "align their scales, because rounding decides in ties; use scales of few significant bits, such as "
-        "powers of two"
+        "add 'add' (net.py:9) adds input 'a' and input 'b' before quantizer 'quantize', and no factors up to 510 make "
+        "its code a function of their weighted sum, because the sum's rounding to float64 decides in ties; use scales "
+        "of fewer significant bits, as float32 has them, or powers of two"
     )
 
 

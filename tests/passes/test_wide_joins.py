@@ -157,14 +157,14 @@ def test_wide_joins_reject_scales_whose_rounding_decides() -> None:
     net = Branches((IntType(-(2**20), 2**20), 0.002), (INT8, 0.05))
     assert wide_message(net, net.then(Multiply(), net.then(Add(), *net.values), net.constant(1 / 3)), 0.04) == (
         "quantize 'add' (net.py:9) joins input 'a' in int -1048576..1048576 and input 'b' in int -128..127, and no two "
-        "integers make its code a function of their weighted sum, the same in all channels, within 32 bits; put a "
+        "integers make its code a function of their weighted sum, the same in all channels, within 40 bits; put a "
         "quantizer on the branch of input 'a', or use scales that are powers of two, the same for all channels"
     )
 
 
 def test_wide_joins_reject_scales_that_differ_from_channel_to_channel_and_products() -> None:
     net = Branches((WIDE, [single(0.001), single(0.0013)]), (INT8, single(0.3)))
-    assert "the same in all channels, within 32 bits" in wide_message(net, net.then(Add(), *net.values))
+    assert "the same in all channels, within 40 bits" in wide_message(net, net.then(Add(), *net.values))
     net = Branches((WIDE, single(0.001)), (INT8, single(0.3)))
     value = net.then(Add(), net.then(Relu(), net.values[0]), net.values[1])
     assert "integers make its code a function" in wide_message(net, value)
