@@ -113,7 +113,7 @@ def test_any_thousandths_are_added_exactly(data: st.DataObject) -> None:
 def test_three_branches_of_decimal_scales_and_few_codes() -> None:
     net = Branches((INT4, single(0.21)), (INT4, single(0.113)), (INT4, single(0.077)))
     a, b, c = net.values
-    graph = net.build(net.then(Add(), net.then(Add(), a, b), c), Quantize(-8, 7), single(0.5))
+    graph = net.build(net.then(Add(), net.then(Add(), a, b), c), Quantize(-8, 7), single(0.35))
     values = all_combinations(graph)
     np.testing.assert_array_equal(run(lower(graph), values)[0], run(graph, values)[0])
 
