@@ -77,7 +77,6 @@ PEAKS: dict[str, Peak] = {
     "icebreaker": Peak(32, 32, 8, 4, 15, (1000, 70_000_000)),
     "ice40_hx8k_b_evn": Peak(45, 32, 9, 9, 16, (1400, 170_000_000)),
     "ulx3s_25f": Peak(72, 64, 9, 9, 30, (3400, 115_000_000), seeds=1),
-    # Three of 72 x 64, 66 % of the LUTs, are placed, and not routed: after 45 minutes 1,980 wires still share places.
     # Of one engine of 112 x 128 the activations cross the whole device.
     "ulx3s_85f": Peak(64, 64, 8, 8, 30, (13_800, 100_000_000), seeds=1, by_default=False, engines=3),
 }
