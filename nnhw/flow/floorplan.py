@@ -6,8 +6,8 @@ tiles of wire. With block RAMs that stand, each array in a part of the device of
 as activations hop, it was 299,000, and nextpnr's first router came to its end in six minutes, at 127.7 MHz; of
 placements without, it got ever slower.
 
-On an HX8K with a single array wires became shorter by 28 % and the clock lower, 131 MHz instead of 147 (seed 1): signals
-that all cells share had farther to go. So it is for several arrays.
+On an HX8K with a single array wires became shorter by 28 % and the clock lower, 131 MHz instead of 147 (seed 1):
+signals that all cells share had farther to go. So it is for several arrays.
 
 Data flow: netlist -> block RAMs of weights, by array -> columns of the device for each array -> attribute BEL.
 """
