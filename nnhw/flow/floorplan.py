@@ -1,9 +1,9 @@
 """Floorplan: where the block RAMs of the arrays of a large design stand.
 
 nextpnr's placer lets everything fall to one point and spreads it from there. Several arrays of a large design lie
-through one another then, and their wires are long: of three arrays of 64 x 64 on an ECP5-85F a placement had 540,000
+through one another then, and their wires are long: of three arrays of 64 x 64 on an ECP5-85F a placement had 469,000
 tiles of wire. With block RAMs that stand, each array in a part of the device of its own and in the order of its cells,
-as activations hop, it was 299,000, and nextpnr's first router came to its end in six minutes, at 127.7 MHz; of
+as activations hop, it was 262,000, and nextpnr's first router came to its end in six minutes, at 127.7 MHz; of
 placements without, it got ever slower.
 
 On an HX8K with a single array wires became shorter by 28 % and the clock lower, 131 MHz instead of 147 (seed 1):
