@@ -167,9 +167,10 @@ def load_board(name: str | Path) -> Board:
     known = {alias: board for board in list_boards() for alias in (board.name, *board.aliases)}
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     raise BoardError(
-        f"board '{name}' is not known; near it are {_quoted(near)}; 'nnhw boards' lists all, "
+        f"board '{name}' is not known; {hint}'nnhw boards' lists all, "
         "and a board of your own is a file: --board PATH.toml"
     )
 

@@ -117,7 +117,7 @@ def test_cli_build_rejects_an_unknown_board(small_net: str) -> None:
     result = nnhw_command("build", small_net, "--board", "icebraker")
     assert result.exit_code == 1
     last = result.output.splitlines()[-1]
-    assert last.startswith("BoardError: board 'icebraker' is not known; near it are 'icebreaker'")
+    assert last.startswith("BoardError: board 'icebraker' is not known; did you mean 'icebreaker'?")
 
 
 @pytest.mark.parametrize("stage", ["capture", "collapse_chains", "head", "lower", "tail"])

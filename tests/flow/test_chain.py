@@ -53,7 +53,7 @@ def chain(body: Graph, parts: tuple[Graph, ...], arrays: tuple[ArrayConfig, ...]
     """Return a network on an engine for each part."""
     programs: list[Compiled] = []
     for part, array in zip(parts, arrays, strict=True):
-        network = replace(network_of(part), loaded=not programs)
+        network = replace(network_of(part), loaded=not programs, sent=part is parts[-1])
         programs.append(compile_network(network, array))
     return assemble(body, "icebreaker", (), tuple(programs))
 

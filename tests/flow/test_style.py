@@ -115,6 +115,15 @@ def test_codes_of_a_zero_point_come_to_the_shared_engine_as_bytes(compiled_cache
         check_hardware(accelerator, body, compiled_cache, pattern)
 
 
+def test_codes_of_a_zero_point_leave_the_shared_engine_as_they_are_stored(compiled_cache: Path) -> None:
+    body = NETWORKS["zero_point_out"](0)
+    accelerator, _ = map_program(body, "icebreaker", array_of(8, 2, 4))
+    form = accelerator.output_format
+    assert (form.element, set(form.offsets)) == (IntType(-8, 7), {5})
+    for pattern in ("none", "random"):
+        check_hardware(accelerator, body, compiled_cache, pattern)
+
+
 def test_partitions_compute_what_the_whole_does() -> None:
     body = NETWORKS["depthwise"](0)
     codes = codes_of(body.inputs[0].type.int_dtype, (1, *body.inputs[0].type.shape), np.random.default_rng(2))

@@ -116,7 +116,8 @@ class _Ways:
         """Yield ways with so many layers behind that an array runs and that may be faster than those with fewer."""
         for partition in partitions(self.body, MOST_IN_FRONT_ROOMY if self._is_roomy else MOST_IN_FRONT, behind):
             try:
-                network = replace(network_of(partition.shared), loaded=partition.front is None)
+                loaded, sent = partition.front is None, partition.behind is None
+                network = replace(network_of(partition.shared), loaded=loaded, sent=sent)
                 self.products = max(self.products, network.products)
                 if self._is_roomy and network.products < LEAST_SHARED * self.products:
                     return
@@ -280,10 +281,9 @@ def _output_format(compiled: Compiled, streamed: tuple[int, ...], shape: tuple[i
     own = None if streamed == shape else streamed
     raw = getattr(compiled.config.records[-1], "raw", 0)
     if not raw:
-        code = compiled.network.values[compiled.network.output].element
+        code, shift = compiled.network.values[compiled.network.output].element, int(compiled.offsets[0])
         # A number in every code: -1 as two bits where elsewhere a bipolar one is one bit.
-        element = IntType(code.low, code.high)
-        return OutputFormat(shape, element, 1, 1, np.zeros(streamed[0], dtype=np.int64), own)
-    assert compiled.offsets is not None
+        element = IntType(code.low - shift, code.high - shift)
+        return OutputFormat(shape, element, 1, 1, np.full(streamed[0], shift), own)
     half = 1 << (8 * raw - 1)
     return OutputFormat(shape, IntType(-half, half - 1), raw, 1, compiled.offsets, own)

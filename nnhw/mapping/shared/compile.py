@@ -35,7 +35,7 @@ class Compiled:
     config: array and records.
     tensors: how each value lies in memory.
     plan: of the memory behind the program.
-    offsets: int64 [channels]: what the sums that leave lack; None where codes leave.
+    offsets: int64 [channels]: what the sums or codes that leave lack; of codes, all alike.
     fusions: tasks that take turns.
     """
 
@@ -43,7 +43,7 @@ class Compiled:
     config: SharedConfig
     tensors: dict[str, Tensor] = field(repr=False)
     plan: Plan
-    offsets: np.ndarray | None = field(repr=False)
+    offsets: np.ndarray = field(repr=False)
     fusions: tuple[Fusion, ...] = ()
 
     @property
@@ -115,9 +115,20 @@ def compile_network(
     places = {name: words + place for name, place in plan.places.items()}
     config = SharedConfig(array, _records(network, tensors, tilers, bands, fusions, places))
     assert len(config.words) == words
-    last = tilers[-1]
-    offsets = np.broadcast_to(last.offset, last.task.channels) if last.target is None else None
-    return Compiled(network, config, tensors, plan, offsets, tuple(fusions))
+    return Compiled(network, config, tensors, plan, _offsets(network, tensors, tilers[-1]), tuple(fusions))
+
+
+def _offsets(network: Network, tensors: Mapping[str, Tensor], last: Tiler) -> np.ndarray:
+    """Return what the sums of the last task, or the codes that leave, lack."""
+    if last.target is None:
+        return np.broadcast_to(last.offset, last.task.channels)
+    tensor = tensors[network.output]
+    return np.full(tensor.value.shape[0], 0 if _is_unsigned(tensor, last.array) else tensor.zero)
+
+
+def _is_unsigned(tensor: Tensor, array: ArrayConfig) -> bool:
+    """Whether codes without sign stand for what is stored; what else is not stored as it is, the host shifts."""
+    return tensor.zero == 1 << (array.activation_bits - 1)
 
 
 def _records(
@@ -138,7 +149,7 @@ def _records(
         done = fusion.end
     records += [record for tiler in tilers[done:] for record in tiler.records(places)]
     if network.output in tensors:
-        records.append(_emit(network, tensors, places))
+        records.append(_emit(tensors[network.output], network, places, tilers[0].array))
     return tuple(records)
 
 
@@ -172,13 +183,10 @@ def program_words(
 
 
 def _fill(tensor: Tensor, network: Network, places: Mapping[str, int], array: ArrayConfig) -> Fill:
-    channels = tensor.value.shape[0]
-    # Codes without sign come as they are; what else is not stored as it is has been shifted by the host.
-    unsigned = tensor.zero == 1 << (array.activation_bits - 1)
+    channels, unsigned = tensor.value.shape[0], _is_unsigned(tensor, array)
     return Fill(places[network.source], tensor.pixels, channels, unsigned, network.source)
 
 
-def _emit(network: Network, tensors: Mapping[str, Tensor], places: Mapping[str, int]) -> Emit:
-    tensor = tensors[network.output]
-    channels = tensor.value.shape[0]
-    return Emit(places[network.output], tensor.pixels, channels, tensor.zero != 0, network.output)
+def _emit(tensor: Tensor, network: Network, places: Mapping[str, int], array: ArrayConfig) -> Emit:
+    channels, unsigned = tensor.value.shape[0], _is_unsigned(tensor, array)
+    return Emit(places[network.output], tensor.pixels, channels, unsigned, network.output)

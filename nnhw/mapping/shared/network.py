@@ -48,6 +48,7 @@ class Network:
     concats: values that are others side by side, channel after channel.
     values: all that lie in memory.
     loaded: whether the value that comes in does so over the link, on which its codes may be shifted.
+    sent: the same of the value that leaves.
     """
 
     source: str
@@ -56,6 +57,7 @@ class Network:
     concats: tuple[ConcatLayer, ...]
     values: dict[str, Value]
     loaded: bool = True
+    sent: bool = True
 
     @property
     def products(self) -> int:

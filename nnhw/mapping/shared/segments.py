@@ -294,6 +294,7 @@ def segment_of(network: Network, layers: Sequence[Layer], first: int, end: int) 
         tuple(layer for layer in network.concats if layer.node in nodes),
         values,
         loaded=not first,
+        sent=end == len(layers),
     )
 
 

@@ -86,8 +86,8 @@ def lay_out(
     MappingError: codes are too wide, or a concatenation does not keep to the granules of the array.
     """
     homes = _homes(network, array)
-    outside = {network.source, network.output}
-    fixed = {network.output} if network.loaded else outside
+    ends = ((network.source, network.loaded), (network.output, network.sent))
+    outside, fixed = {name for name, _ in ends}, {name for name, linked in ends if not linked}
     storages = {storage for storage, _ in homes.values()}
     planar = _planar(network, array, outside | set(homes) | storages | set(pixelwise))
     tensors = {}
@@ -129,7 +129,7 @@ def _zero(name: str, value: Value, array: ArrayConfig, fixed: set[str]) -> int:
 
     Parameters
     ----------
-    fixed: values that other engines or the host take or give as they are.
+    fixed: values that other engines take or give as they are.
     """
     low, high = value.range
     half = 1 << (array.activation_bits - 1)
@@ -137,9 +137,15 @@ def _zero(name: str, value: Value, array: ArrayConfig, fixed: set[str]) -> int:
     for zero in choices:
         if -half <= low - zero and high - zero < half:
             return zero
+    codes, bits = f"value '{name}' has the codes {low}..{high}", array.activation_bits
+    if high - low < 2 * half:
+        raise MappingError(
+            f"{codes}, and between engines the array takes and gives {-half}..{half - 1} or 0..{2 * half - 1}; choose "
+            f"its zero point as 0 or {half}, or use {STREAMING} for the layers that read it"
+        )
     raise MappingError(
-        f"value '{name}' has the codes {low}..{high}, the array stores {array.activation_bits} bits; quantize it to "
-        f"{array.activation_bits} bits, use an array with more, or {STREAMING} for the layers that read it"
+        f"{codes}, the array stores {bits} bits; quantize it to {bits} bits, use an array with more, or {STREAMING} "
+        "for the layers that read it"
     )
 
 

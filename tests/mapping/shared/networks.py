@@ -158,6 +158,13 @@ def zero_point(seed: int) -> Graph:
     return net.body(net.linear(y, 5))
 
 
+def zero_point_out(seed: int) -> Graph:
+    """Codes that leave are no bytes, and their zero point is no half of their range."""
+    net = Lined((4, 6, 5), U4, seed)
+    x = net.line(net.conv(net.pad(net.input), 5, (3, 3)))
+    return net.body(net.line(net.conv(x, 6, (3, 2)), IntType(-3, 12)))
+
+
 def perceptron(seed: int) -> Graph:
     """Linear layers only, the first of a map, with many inputs and more than one tile of outputs."""
     net = Lined((13, 4, 5), U4, seed)
@@ -170,7 +177,7 @@ NETWORKS: dict[str, Make] = {
     make.__name__: make
     for make in (
         *(plain, depthwise, shallow, residual, pooled, bipolar, grouped, wide, joined, alike, perceptron),
-        *(zero_point, bordered, bordered_bipolar),
+        *(zero_point, zero_point_out, bordered, bordered_bipolar),
     )
 }
 

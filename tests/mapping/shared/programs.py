@@ -53,11 +53,10 @@ def check_program(body: Graph, compiled: Compiled, seed: int = 0) -> None:
 
 def decode_output(compiled: Compiled, data: np.ndarray) -> np.ndarray:
     """Return the values, in stream order, that the bytes of a frame stand for."""
-    if compiled.offsets is None:
-        low = compiled.network.values[compiled.network.output].element.low
-        return data.astype(np.int8).astype(np.int64) if low < 0 else data.astype(np.int64)
     last = compiled.config.records[-1]
-    assert isinstance(last, Compute)
+    if not isinstance(last, Compute):
+        low, shift = compiled.network.values[compiled.network.output].element.low, compiled.offsets[0]
+        return (data.astype(np.int8) if low < shift else data).astype(np.int64) + shift
     patterns = (data.reshape(-1, last.raw).astype(np.int64) << (8 * np.arange(last.raw))).sum(axis=1)
     top = 1 << (8 * last.raw - 1)
     sums = (patterns ^ top) - top

@@ -37,6 +37,7 @@ BITS = {
     "alike": 4,
     "perceptron": 4,
     "zero_point": 8,
+    "zero_point_out": 4,
     "bordered": 4,
     "bordered_bipolar": 2,
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nnhw.errors import MappingError, ProblemList
 from nnhw.ir import Graph, IntType
 from nnhw.ir.ops import Concat, WeightedSum
-from nnhw.mapping.shared import compile_body
+from nnhw.mapping.shared import compile_body, compile_network, network_of
 from tests.mapping.networks import I4, U2
 from tests.mapping.shared.networks import NETWORKS, U4, U8, Lined, three_summands, upsampled
 from tests.mapping.shared.programs import array_of
@@ -93,6 +95,14 @@ def test_refusal_says_what_and_why_and_what_helps(make: object, message: str) ->
 def test_limit_of_the_array_is_named(limits: dict[str, int], message: str) -> None:
     with pytest.raises((MappingError, ProblemList), match=message):
         compile_body(NETWORKS["plain"](0), array_of(16, 1, 4, **limits))
+
+
+def test_codes_between_engines_need_a_usual_zero_point() -> None:
+    network = replace(network_of(NETWORKS["zero_point_out"](0)), sent=False)
+    with pytest.raises(
+        MappingError, match=r"codes -3\.\.12, and between engines .* choose its zero point as 0 or 8, or "
+    ):
+        compile_network(network, ARRAY)
 
 
 def test_all_layers_that_no_array_runs_are_listed_at_once() -> None:
