@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind
 
 from nnhw.errors import CaptureError, raise_all
 from nnhw.ir import Graph, verify
+from nnhw.nn.tracing import half_floats
 
 from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
 from .export import checked_example, export
@@ -53,6 +54,9 @@ def capture(
     InputError for an example input that does not fit; CaptureError, or ProblemList with all of them at once, for
     what cannot be captured.
     """
+    if isinstance(model, ExportedProgram | nn.Module):
+        state = model.state_dict if isinstance(model, ExportedProgram) else model.state_dict()
+        raise_all(tuple(half_floats(state)))
     program = model if isinstance(model, ExportedProgram) else _exported(model, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)

@@ -284,6 +284,8 @@ HANDLERS: dict[str, Handler] = {
     "aten.constant_pad_nd.default": pad,
     "aten.upsample_nearest1d.vec": upsample,
     "aten.upsample_nearest2d.vec": upsample,
+    "aten._upsample_nearest_exact1d.vec": upsample,
+    "aten._upsample_nearest_exact2d.vec": upsample,
     "aten.cat.default": concat,
     "aten.stack.default": stack,
 }

@@ -27,6 +27,7 @@ MOVES = frozenset(
         *("flatten", "view", "reshape", "view_as", "reshape_as"),
         *("squeeze", "unsqueeze", "unflatten", "permute", "transpose", "dropout", "feature_dropout", "alpha_dropout"),
         *("identity", "pad", "constant_pad_nd", "interpolate", "upsample", "upsample_nearest1d", "upsample_nearest2d"),
+        *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d"),
         *("contiguous", "clone", "detach", "alias", "getitem", "movedim", "swapaxes", "to", "type_as"),
         *("_to_copy", "slice", "dropout1d", "dropout2d", "t", "mT", "swapdims", "moveaxis"),
         *("channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "native_channel_shuffle"),
@@ -49,6 +50,12 @@ ELEMENTWISE = NONNEGATIVE | frozenset(
 """One value in, one out, at each position; and what ends a model."""
 ENDS = frozenset({"softmax", "log_softmax", "argmax"})
 """What ends a model, among these: it mixes elements."""
+MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "pad": (2, ("constant",)),
+    "interpolate": (3, ("nearest", "nearest-exact")),
+    "upsample": (3, ("nearest", "nearest-exact")),
+}
+"""Functions and modules that run in some of their modes alone: place of that argument, and its values."""
 KNOWN = WEIGHTED | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 
 MODULES: Mapping[type[nn.Module], str] = {

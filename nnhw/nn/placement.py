@@ -22,6 +22,7 @@ from .kinds import (
     ENDS,
     JOINS,
     KNOWN,
+    MODES,
     MOVES,
     NONNEGATIVE,
     WEIGHTED,
@@ -118,6 +119,7 @@ class Plan:
         with torch.no_grad():
             _Watching(graph_module, watch).run(batch.clone())
         self._place_joins()
+        self._check_ends()
 
     def _place_joins(self) -> None:
         joins = [node for node in self._graph.nodes if node in self._values and self._name(node) in JOINS | COMPOSED]
@@ -134,6 +136,8 @@ class Plan:
                 InputError(f"{name} {place_of(node)} has no quantized form; {remedy_for(name, quantized=False)}")
             )
             return
+        if name in MODES:
+            self._check_mode(node, *MODES[name])
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         if name in WEIGHTED and node.op != "call_module":
             self._find_weights(node)
@@ -141,6 +145,30 @@ class Plan:
             reached = self._give_codes(operands)
             if name in CONCATS:
                 self._share(reached)
+
+    def _check_mode(self, node: fx.Node, place: int, known: tuple[str, ...]) -> None:
+        mode = node.args[place] if len(node.args) > place else node.kwargs.get("mode", known[0])
+        if node.op == "call_module":
+            mode = getattr(self._modules[str(node.target)], "mode", known[0])
+        if mode not in known:
+            self.problems.append(
+                InputError(f"{self._name(node)} {place_of(node)} has mode='{mode}'; use mode='{known[0]}'")
+            )
+
+    def _check_ends(self) -> None:
+        """Note what mixes elements, such as a softmax, where something behind it reads codes."""
+        behind: dict[fx.Node, fx.Node] = {}
+        for node in self._graph.nodes:
+            found = [behind[operand] for operand in node.all_input_nodes if operand in behind]
+            if found or self._name(node) in ENDS:
+                behind[node] = found[0] if found else node
+        for end in dict.fromkeys(behind[node] for node in self.groups if node in behind):
+            self.problems.append(
+                InputError(
+                    f"{self._name(end)} {place_of(end)} mixes elements, which runs at the end of a model alone; leave "
+                    "it out, or use nn.Sigmoid or nn.ReLU"
+                )
+            )
 
     def _place_join(self, node: fx.Node) -> None:
         """Plan codes for the operands of a join, unless all are functions of one value, as in y * sigmoid(y).

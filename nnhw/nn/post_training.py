@@ -17,7 +17,8 @@ from .calibration import all_zero, batches_of
 from .kinds import KNOWN, operation
 from .placement import Plan
 from .quantizers import Quantizer
-from .tracing import traced
+from .remedies import remedy_for
+from .tracing import half_floats, traced
 
 WIDTH_MIN, WIDTH_MAX = 1, 8
 INPUT_BITS = 8
@@ -146,11 +147,13 @@ def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module])
             name = operation(node, modules)
             place = f"layer '{node.target}' ({type(module).__name__})"
             if name not in KNOWN:
-                yield InputError(f"{place} has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers")
+                remedy = remedy_for(type(module).__name__, quantized=False)
+                yield InputError(f"{place} has no quantized form; {remedy}")
             elif getattr(module, "padding_mode", "zeros") != "zeros":
                 yield InputError(f"{place} has padding_mode='{module.padding_mode}'; use padding_mode='zeros'")
             elif name == "batch_norm" and module.running_mean is None:
                 yield InputError(f"{place} has no statistics of training; use track_running_stats=True")
+    yield from half_floats(graph_module.state_dict())
     for key, value in graph_module.state_dict().items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             yield InputError(f"the model holds NaN or infinity in '{key}'; train again, or load another file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 _CONVOLUTION = "use nnhw.nn.QuantConv2d, or QuantConv1d"
@@ -16,6 +17,10 @@ _SIZES = "compute sizes from x.shape[0] alone, and keep the other sizes fixed"
 _ROUNDING = "use x / constant and torch.floor, or torch.round, in two steps"
 _NEAREST = "use mode='nearest'"
 _SHRINK = "use nn.ReLU, nn.LeakyReLU or nn.Hardtanh"
+_STATE = "use layers without state, such as nn.Conv1d along the time steps"
+_ATTENTION = "use layers whose weights are constants, such as nn.Linear across the rows of x.transpose(1, 2)"
+_ZEROS = "use padding with a constant, as nn.ZeroPad2d does"
+_POOLING = "use nn.MaxPool2d or nn.AvgPool2d"
 
 REMEDIES: dict[str, str] = {
     **dict.fromkeys(("conv3d", "convolution"), _CONVOLUTION),
@@ -28,7 +33,9 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(("index", "index_select", "gather", "flip", "roll"), _PARTS),
     **dict.fromkeys(("expand", "expand_as", "repeat", "repeat_interleave", "tile", "broadcast_to"), _REPEATS),
     **dict.fromkeys(("addmm", "bmm", "baddbmm"), _PRODUCT),
-    **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "rms_norm"), _NORMALIZATION),
+    **dict.fromkeys(
+        ("layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm", "normalize"), _NORMALIZATION
+    ),
     **dict.fromkeys(("floordiv", "mul", "add", "sub", "sym_numel"), _SIZES),
     **dict.fromkeys(("floor_divide", "remainder", "fmod", "div"), _ROUNDING),
     **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "upsample_nearest3d"), _NEAREST),
@@ -40,10 +47,12 @@ REMEDIES: dict[str, str] = {
     "pow": "use x ** 2, x ** 3, x ** 0.5, x ** -1, or torch.exp",
     "max_pool1d_with_indices": "use return_indices=False",
     "max_pool2d_with_indices": "use return_indices=False",
-    "scaled_dot_product_attention": "use layers whose weights are constants",
+    **dict.fromkeys(("scaled_dot_product_attention", "multihead_attention"), _ATTENTION),
+    **dict.fromkeys(("reflection_pad", "replication_pad", "circular_pad"), _ZEROS),
+    **dict.fromkeys(("lp_pool", "fractional_max_pool"), _POOLING),
+    "glu": "use nn.ReLU or nn.Hardtanh; products of two computed values have no engine",
     "embedding": "give the model the embedded values, or use nnhw.nn.QuantLinear on one-hot rows",
-    "gru": "use layers without state",
-    "lstm": "use layers without state",
+    **dict.fromkeys(("gru", "lstm", "rnn"), _STATE),
 }
 _OTHERWISE = "see docs/operators.md for what is supported, or leave it out of the model"
 
@@ -60,6 +69,12 @@ _FLOAT: Mapping[str, str] = {
 
 
 def remedy_for(operation: str, *, quantized: bool) -> str:
-    """Return what to do about an operation by its name in ATen, in a model with quantizers or in a float one."""
-    remedy = REMEDIES.get(operation, _OTHERWISE)
+    """Return what to do about an operation, in a model with quantizers or in a float one.
+
+    Parameters
+    ----------
+    operation: its name in ATen, or that of its module: 'group_norm', 'GroupNorm', 'LSTM', 'reflection_pad2d'.
+    """
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).lower()
+    remedy = REMEDIES.get(name) or REMEDIES.get(re.sub(r"\dd$", "", name), _OTHERWISE)
     return remedy if quantized else _FLOAT.get(remedy, remedy)

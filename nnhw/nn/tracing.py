@@ -6,7 +6,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 
 import torch
@@ -15,6 +15,17 @@ from torch.export import Dim, ExportedProgram
 from torch.nn.utils import parametrize
 
 from nnhw.errors import InputError
+
+
+def half_floats(state: Mapping[str, Tensor]) -> Iterator[InputError]:
+    """Yield a problem where a model has parameters of less precision than float32, in which every step rounds."""
+    for name, value in state.items():
+        if value.is_floating_point() and value.dtype not in (torch.float32, torch.float64):
+            yield InputError(
+                f"the model holds {str(value.dtype).removeprefix('torch.')} in '{name}'; only float32 and float64 are "
+                f"supported: use model.float()"
+            )
+            return
 
 
 def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.GraphModule:

@@ -190,7 +190,7 @@ def check_elementwise(region: Region) -> None:
         if isinstance(node.op, (Softmax, LogSoftmax, ArgMax)):
             raise LoweringError(
                 f"{node} stands before quantizer '{region.quantizer.name}' and mixes elements, which no integer form "
-                f"is known for; put a quantizer in front of it, or leave it out"
+                f"is known for; let it be the model's end, or leave it out"
             )
         if isinstance(node.op, SHAPE_OPS):
             raise LoweringError(

@@ -169,6 +169,8 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "pad_nothing": (lambda m, x: functional.pad(x, (0, 0)), ["dequantize"]),
     "upsample": (lambda m, x: functional.interpolate(x, scale_factor=(2, 3)), ["upsample", "dequantize"]),
     "upsample_size": (lambda m, x: functional.interpolate(x, size=(16, 24)), ["upsample", "dequantize"]),
+    "upsample_exact": (lambda m, x: functional.interpolate(x, scale_factor=2.0, mode="nearest-exact"), []),
+    "upsample_exact_line": (lambda m, x: nn.Upsample(scale_factor=2, mode="nearest-exact")(x.flatten(2)), []),
     "upsample_line": (lambda m, x: nn.Upsample(scale_factor=2)(x.flatten(2)), []),
     "permute": (lambda m, x: x.permute(0, 2, 3, 1), ["permute", "dequantize"]),
     "permute_back": (lambda m, x: x.transpose(1, 2).movedim(2, 1), ["dequantize"]),

@@ -244,6 +244,12 @@ def test_capture_rejects_a_program_in_training_mode() -> None:
     )
 
 
+def test_capture_rejects_half_floats() -> None:
+    model = nn.Sequential(Sign(), nn.Linear(4, 2)).half()
+    with pytest.raises(InputError, match=r"^the model holds float16 in '0\.scale'; .*: use model\.float\(\)$"):
+        capture(model, torch.ones(2, 4))
+
+
 def test_capture_rejects_weights_with_nan() -> None:
     model = nn.Sequential(nn.Flatten(), UInt(2, 0.5), QuantLinear(64, 4, weight_quant=Int(4, 0.5)))
     model[2].weight.data[1, 2] = torch.nan

@@ -1,4 +1,4 @@
-"""Quantization after training: where quantizers stand, what their scales are, and what is refused."""
+"""Quantization after training: where quantizers stand, and what their scales are."""
 
 from __future__ import annotations
 
@@ -18,67 +18,14 @@ from torch.nn.utils import parametrizations
 from torch.overrides import TorchFunctionMode
 
 import nnhw
-from nnhw.errors import InputError, NnhwError, ProblemList
+from nnhw.errors import InputError
 from nnhw.flow.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.ir import run
-from nnhw.nn import Bipolar, Int, QuantConv2d, Quantizer, QuantLinear, Sign, UInt
+from nnhw.nn import Bipolar, Int, QuantConv2d, Quantizer, QuantLinear
 from nnhw.nn.calibration import rounded, weight_quantizer
 from nnhw.passes import lower, split
-
-
-class Residual(nn.Module):
-    """A convolution with batch norm, an addition, an average pooling, and weights that a function reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(2, 4, 3, padding=1)
-        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
-        self.relu = nn.ReLU(inplace=True)
-        self.weight = nn.Parameter(torch.randn(3, 4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = functional.max_pool2d(functional.relu(self.stem(x)), 2)
-        y = self.norm(self.conv(x))
-        y += x
-        y = functional.adaptive_avg_pool2d(self.relu(y), 1).view(x.size(0), -1)
-        return functional.linear(y, self.weight)
-
-
-class Branches(nn.Module):
-    """A concatenation of a branch that is never negative and one that may be, in one dimension."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = nn.Conv1d(2, 3, 3, padding=1), nn.Conv1d(2, 3, 5, padding=2)
-        self.last = nn.Linear(6 * 8, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        both = torch.cat([torch.relu(self.left(x)), functional.silu(self.right(x))], dim=1)
-        return self.last(both.flatten(1))
-
-
-def make(kind: type[nn.Module], *shape: int) -> tuple[nn.Module, Tensor]:
-    torch.manual_seed(3)
-    model, images = kind(), torch.randn(40, *shape)
-    with torch.no_grad():
-        model.train()(images)
-    return model.eval(), images
-
-
-class Twice(nn.Module):
-    """A model that returns two tensors."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x, x
-
-
-def residual() -> tuple[nn.Module, Tensor]:
-    return make(Residual, 2, 8, 8)
-
-
-def branches() -> tuple[nn.Module, Tensor]:
-    return make(Branches, 2, 8)
+from tests.nn.networks import branches, function, make, residual
 
 
 def codes(model: nn.Module) -> dict[str, tuple[int, int]]:
@@ -121,25 +68,6 @@ def test_quantized_model_lowers_exactly(make_model: Any, weight_bits: int, act_b
     quantized = nnhw.quantize(model, images, weight_bits, act_bits)
     assert not quantized.training
     assert mismatches(quantized, images[:4]) == {0}
-
-
-class Function(nn.Module):
-    """A function of an image [2, 6, 8] and of a few layers and parameters."""
-
-    def __init__(self, function: Callable[[Function, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-        self.conv, self.fc = nn.Conv2d(2, 4, 3, padding=1), nn.Linear(96, 5)
-        self.next = nn.Conv2d(4, 4, 1)
-        self.kernel, self.square = nn.Parameter(torch.randn(3, 2, 3, 3)), nn.Parameter(torch.randn(8, 8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self, x)
-
-
-def function(function: Callable[[Any, Tensor], Tensor]) -> tuple[nn.Module, Tensor]:
-    torch.manual_seed(5)
-    return Function(function).eval(), torch.randn(20, 2, 6, 8)
 
 
 def weights_read(model: fx.GraphModule, pixels: Tensor) -> list[np.ndarray]:
@@ -297,30 +225,6 @@ def assert_equal(model: fx.GraphModule, pixels: Tensor) -> None:
     np.testing.assert_array_equal(split(lower(graph)).run(pixels.numpy().astype(np.float64))[0], expected)
 
 
-def test_quantize_rejects_products_without_constant_weights() -> None:
-    def forward(m: Function, x: Tensor) -> Tensor:
-        y = m.conv(x).flatten(2)
-        y = m.square @ y.reshape(-1, 4, 8, 6)
-        y = torch.einsum("bchw,hi,hj->bcij", y, m.square, m.square)
-        return y @ y
-
-    line = forward.__code__.co_firstlineno
-    assert problems_of(*function(forward)) == [
-        (
-            f"matmul of the model (test_post_training.py:{line + 2}) has its constant on the left; use x @ weight, "
-            f"with the constant on the right"
-        ),
-        (
-            f"einsum of the model (test_post_training.py:{line + 3}) needs one computed value and one constant "
-            f"tensor of weights, as in x @ weight or torch.einsum('bri,io->bro', x, weight)"
-        ),
-        (
-            f"matmul of the model (test_post_training.py:{line + 4}) multiplies two computed values; weights must be "
-            f"parameters of the model"
-        ),
-    ]
-
-
 def test_quantize_stays_close_to_the_float_model() -> None:
     model, images = residual()
     with torch.no_grad():
@@ -459,175 +363,6 @@ def test_scales_have_twelve_significant_bits() -> None:
     assert (scales / torch.tensor([0.1, 1 / 3, 7.77e-5, 1.0]) - 1).abs().max() < 2**-12
 
 
-def problems_of(*arguments: Any, **options: Any) -> list[str]:
-    with pytest.raises(NnhwError) as error:
-        nnhw.quantize(*arguments, **options)
-    problem = error.value
-    return [str(item) for item in (problem.problems if isinstance(problem, ProblemList) else [problem])]
-
-
-def test_quantize_rejects_everything_at_once() -> None:
-    class Bad(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.norm = nn.InstanceNorm2d(2), nn.GroupNorm(1, 2)
-            self.conv = nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.logcumsumexp(torch.sign(self.conv(self.norm(self.first(x)))), dim=1)
-
-    line = Bad.forward.__code__.co_firstlineno + 1
-    images = torch.zeros(3, 2, 4, 4)
-    with_nan = images.clone()
-    with_nan[1, 0, 2, 2] = torch.nan
-    assert problems_of(Bad(), [images, with_nan], weight_bits=9, act_bits=0, input_bits=True) == [
-        "weight_bits must be a whole number from 1 to 8, got 9",
-        "act_bits must be a whole number from 1 to 8, got 0",
-        "input_bits must be a whole number from 1 to 8, got True",
-        "calibration data, batch 1 holds NaN or infinity in 1 of 96 places, first at [1, 0, 2, 2]; give finite numbers",
-        "layer 'first' (InstanceNorm2d) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
-        "layer 'norm' (GroupNorm) has no quantized form; use Linear, Conv1d or Conv2d, and elementwise layers",
-        "layer 'conv' (Conv2d) has padding_mode='reflect'; use padding_mode='zeros'",
-        f"sign of the model (test_post_training.py:{line}) has no quantized form; use nn.Hardtanh and act_bits=1",
-        (
-            f"logcumsumexp of the model (test_post_training.py:{line}) has no quantized form; see docs/operators.md "
-            "for what is supported, or leave it out of the model"
-        ),
-    ]
-
-
-EMPTY = "calibration data is empty; give at least one batch [N, ..] of what the model will see"
-COMPLEX = "calibration data needs real numbers, got an array of complex numbers; save float32 [N, ..]"
-ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
-UINT8 = (
-    "calibration data needs floating-point images, got uint8; convert them as for training, such as "
-    "x.astype(np.float32) / 255"
-)
-
-
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        ([], EMPTY),
-        (None, "calibration data needs a tensor or array [N, ..], or batches of them, got None"),
-        ("abc", "calibration data needs a tensor or array [N, ..], or batches of them, got str"),
-        (torch.ones(3, 2, 8) * 1j, COMPLEX),
-        (np.ones((3, 2, 8)) * 1j, COMPLEX),
-        (torch.zeros(0, 2, 8), "calibration data needs the shape [N, ..] with at least one image, got [0, 2, 8]"),
-        (torch.zeros(5), "calibration data needs the shape [N, ..] with at least one image, got [5]"),
-        (
-            np.zeros((5, 2, 8), np.uint8),
-            UINT8,
-        ),
-        (
-            [torch.ones(2, 2, 8), torch.ones(2, 2, 9)],
-            "calibration data needs images of one shape, got [2, 8] and [2, 9]; use batches of equal images",
-        ),
-        (torch.zeros(3, 2, 8), ALL_ZERO),
-        (["images"], "calibration data needs tensors [N, ..], got str as batch 0"),
-        (
-            np.array([["a"]]),
-            "calibration data needs real numbers, got an array of text; save float32 [N, ..]",
-        ),
-    ],
-)
-def test_quantize_rejects_calibration_data(data: Any, problem: str) -> None:
-    assert problems_of(branches()[0], data) == [problem]
-
-
-@pytest.mark.parametrize("model", [lambda x: x, "a"])
-def test_quantize_rejects_what_is_no_model(model: Any) -> None:
-    assert problems_of(model, torch.ones(2, 4)) == [
-        f"a model is an nn.Module or an ExportedProgram, got {type(model).__name__}; give a float model"
-    ]
-
-
-def test_quantize_names_the_module_of_what_it_refuses() -> None:
-    class Inner(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.max(1)[1]
-
-    line = Inner.forward.__code__.co_firstlineno + 1
-    assert problems_of(nn.Sequential(nn.Linear(4, 2), Inner()), torch.ones(2, 4)) == [
-        (
-            f"max '1' (test_post_training.py:{line}) has no quantized form; use dim=(2, 3), the axes of height and "
-            "width, with torch.amax; for the place of the greatest value use argmax at the model's end"
-        )
-    ]
-
-
-def test_quantize_rejects_data_that_the_model_does_not_take() -> None:
-    (problem,) = problems_of(branches()[0], torch.ones(4, 3, 8))
-    assert problem.startswith("calibration data of shape [4, 3, 8] does not go through the model: ")
-    assert problem.endswith("; give the shape that the model takes, with the batch as first axis")
-
-
-def test_quantize_rejects_images_of_another_shape_than_the_example() -> None:
-    model, images = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 3)), torch.ones(70, 1, 8, 8)
-    wrong = (
-        "calibration data needs images of the shape [1, 16, 16], which example_input has, got [1, 8, 8]; give "
-        "[N, 1, 16, 16], or an example_input of the other shape"
-    )
-    example = torch.ones(2, 1, 16, 16)
-    assert problems_of(model, images, example_input=example) == [wrong]
-    program = torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
-    assert problems_of(program, list(images.split(20))) == [wrong]
-    assert nnhw.quantize(model, images, example_input=images[:1]) is not None
-    images[69, 0, 7, 7] = torch.inf
-    nan = "calibration data holds NaN or infinity in 1 of 4480 places, first at [69, 0, 7, 7]; give finite numbers"
-    assert problems_of(model, images, example_input=example) == [nan, wrong]
-
-
-def test_quantize_says_once_what_is_wrong_with_images_of_both_uses() -> None:
-    model, images, example = nn.Sequential(nn.Linear(4, 2)), torch.full((5, 4), torch.nan), torch.ones(1, 4)
-    nan = "calibration data holds NaN or infinity in 20 of 20 places, first at [0, 0]; give finite numbers"
-    labels = torch.zeros(5, dtype=torch.int64)
-    assert problems_of(model, images, evaluate=(images, labels)) == [nan]
-    assert problems_of(model, images, evaluate=(images, labels[1:]), example_input=example) == [
-        nan,
-        "labels need the shape [5], whole numbers, one per image, got int64 [4]",
-    ]
-    assert problems_of(model, images, evaluate=(images, labels.float())) == [
-        nan,
-        "labels need the shape [N], whole numbers, one per image, got float32 [5]",
-    ]
-
-
-def test_quantize_rejects_evaluation_data() -> None:
-    model, images = branches()
-    labels = torch.zeros(5, dtype=torch.int64)
-    wrong = "evaluation data needs images of the shape [2, 8], which {} has, got [2, 9]; give [N, 2, 8], or {} of the"
-    assert problems_of(model, images, evaluate=(torch.ones(5, 2, 9), labels)) == [
-        wrong.format("the calibration data", "the calibration data") + " other shape"
-    ]
-    assert problems_of(model, images, evaluate=(torch.ones(6, 2, 9), labels), example_input=images) == [
-        wrong.format("example_input", "an example_input") + " other shape",
-        "labels need the shape [6], whole numbers, one per image, got int64 [5]",
-    ]
-    assert problems_of(model, images, evaluate=(torch.ones(4, 2, 8), labels)) == [
-        "labels need the shape [4], whole numbers, one per image, got int64 [5]"
-    ]
-
-
-def test_quantize_rejects_a_quantized_model() -> None:
-    model = nn.Sequential(Sign(), QuantLinear(4, 2), UInt(8, 1.0))
-    (problem,) = problems_of(model, torch.ones(2, 4))
-    assert problem == (
-        "the model is quantized already: it has quantizers at 0, 1.weight_quant, 2; give a float model, or build this "
-        "one as it is"
-    )
-
-
-def test_quantize_rejects_a_model_that_cannot_be_traced() -> None:
-    class Branching(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x if x.sum() > 0 else -x
-
-    (problem,) = problems_of(Branching(), torch.ones(2, 4))
-    assert problem.startswith("the model cannot be traced for quantization: TraceError: ")
-    assert problem.endswith("; branches and loops must not depend on tensors, and copy.deepcopy(model) has to work")
-
-
 def test_quantize_follows_a_loop_over_parts() -> None:
     class Parts(nn.Module):
         def __init__(self) -> None:
@@ -643,38 +378,6 @@ def test_quantize_follows_a_loop_over_parts() -> None:
     program = torch.export.export(model, (images,), dynamic_shapes=({0: Dim.DYNAMIC},))
     for calibration in (images, images[:1]):
         assert torch.equal(nnhw.quantize(model, calibration)(images), nnhw.quantize(program, calibration)(images))
-
-
-def test_quantize_rejects_weights_with_nan() -> None:
-    model = nn.Sequential(nn.Linear(4, 2))
-    with torch.no_grad():
-        model[0].bias[1] = torch.inf
-    assert problems_of(model, torch.ones(2, 4)) == [
-        "the model holds NaN or infinity in '0.bias'; train again, or load another file"
-    ]
-
-
-def test_quantize_rejects_labels() -> None:
-    model, images = branches()
-    assert problems_of(model, images, evaluate=(images, torch.zeros(39, dtype=torch.int64))) == [
-        "labels need the shape [40], whole numbers, one per image, got int64 [39]"
-    ]
-    labels = torch.zeros(40, dtype=torch.int64)
-    labels[7], labels[9] = 3, -1
-    (problem,) = problems_of(model, images, evaluate=(images, labels))
-    assert problem == (
-        "labels need numbers from 0 to 2, for the model has 3 outputs, got others in 2 of 40 places, first 3 at [7]; "
-        "number the classes as the outputs, from 0"
-    )
-    assert problems_of(model, images, evaluate=(images, labels > 0)) == [
-        "labels need the shape [40], whole numbers, one per image, got bool [40]"
-    ]
-    twice = nn.Sequential(nn.Linear(4, 2), Twice())
-    assert problems_of(twice, torch.ones(2, 4), evaluate=(torch.ones(2, 4), torch.tensor([0, 1]))) == [
-        "accuracy needs one tensor of outputs, got tuple; leave evaluate out"
-    ]
-    with pytest.raises(InputError, match=r"^evaluate needs a pair: images \[N, \.\.\] and labels \[N\]$"):
-        nnhw.quantize(model, images, evaluate=images)  # type: ignore[arg-type]
 
 
 FLOAT_NET = """

@@ -213,7 +213,7 @@ def test_collapse_chains_rejects_ops_that_mix_elements_and_lists_all_problems() 
     graph = chain.graph.build([first, chain.then(SIGN, value, chain.constant(2.0)).value])
     mixing = (
         "softmax 'softmax' (net.py:2) stands before quantizer '{}' and mixes elements, which no integer form is known "
-        "for; put a quantizer in front of it, or leave it out"
+        "for; let it be the model's end, or leave it out"
     )
     assert message_of(graph) == f"2 problems:\n  1. {mixing.format('quantize')}\n  2. {mixing.format('quantize_2')}"
 
