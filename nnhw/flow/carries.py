@@ -79,8 +79,9 @@ def shorten_chains(module: Module) -> bool:
         names = [name for index in row for name in chains[index].names]
         old = [cell for index in row for cell in chains[index].cells]
         halves = [half for index in row for half in chains[index].halves]
-        for index, cell in enumerate(_joined(halves, old, fresh)):
-            cells[names[index] if index < len(names) else f"{names[-1]}$carry"] = cell
+        # A row may take several cells more than its chains did.
+        names += [f"{names[-1]}$carry_{number}" for number in range(len(halves))]
+        cells |= zip(names, _joined(halves, old, fresh), strict=False)
     return bool(chains)
 
 

@@ -27,3 +27,13 @@ def loads_of(module: Module) -> dict[Bit, list[tuple[str, str]]]:
             if isinstance(bit, int):
                 loads[bit].append(("", port))
     return loads
+
+
+def undriven(module: Module) -> dict[Bit, tuple[str, str]]:
+    """Return the nets that something reads and nothing drives, with one of their readers: (cell, port)."""
+    drivers = {bit for entry in module["ports"].values() if entry["direction"] != "output" for bit in entry["bits"]}
+    for cell in module.get("cells", {}).values():
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] != "input":
+                drivers.update(bits)
+    return {bit: readers[0] for bit, readers in loads_of(module).items() if bit not in drivers}

@@ -11,7 +11,7 @@ from nnhw.flow.floorplan import Columns
 Counts = Mapping[str, int]
 """How many of each kind: cells of a netlist, or places of a device that are taken."""
 
-LARGE_LC = 45_000
+LARGE_LC = 30_000
 """Logic cells beyond which nextpnr's placer needs to be told where block RAMs stand, see `nnhw.flow.floorplan`."""
 
 

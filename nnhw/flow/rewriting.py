@@ -7,24 +7,44 @@ from collections import Counter
 from pathlib import Path
 
 from nnhw.boards import Board
+from nnhw.errors import BuildError
 from nnhw.flow.carries import shorten_chains
-from nnhw.flow.cells import Module
+from nnhw.flow.cells import Module, undriven
 from nnhw.flow.family import LARGE_LC, family_of
 from nnhw.flow.floorplan import arrange_block_rams
 from nnhw.flow.output_registers import absorb_registers
 
-VERSION = 6
+VERSION = 7
 """Of what this makes of a netlist, for what is kept of earlier ones."""
 
 
 def rewrite(netlist: Path, board: Board) -> None:
-    """Change a netlist in yosys's JSON; one in which there is nothing to change stays as it is."""
+    """Change a netlist in yosys's JSON; one in which there is nothing to change stays as it is.
+
+    Raises
+    ------
+    BuildError: a net has lost what drives it, which place and route would not say.
+    """
     design = json.loads(netlist.read_text(encoding="utf-8"))
-    modules, columns = design["modules"].values(), family_of(board).block_ram_columns(board)
-    changed = [step(module) for module in modules for step in (shorten_chains, absorb_registers)]
-    changed += [arrange_block_rams(module, columns) for module in modules if _is_large(module, board)]
+    changed = [_rewrite(module, board) for module in design["modules"].values()]
     if any(changed):
         netlist.write_text(json.dumps(design), encoding="utf-8")
+
+
+def _rewrite(module: Module, board: Board) -> bool:
+    """Change a module; return whether there was something to change."""
+    before = undriven(module)
+    changed = [step(module) for step in (shorten_chains, absorb_registers)]
+    if _is_large(module, board):
+        changed.append(arrange_block_rams(module, family_of(board).block_ram_columns(board)))
+    lost = undriven(module).keys() - before.keys()
+    if lost:
+        cell, port = undriven(module)[min(lost, key=str)]
+        raise BuildError(
+            f"the netlist has lost what drives {len(lost)} nets, one at '{port}' of cell '{cell}'; this is a mistake "
+            "of nnhw, please report the model"
+        )
+    return any(changed)
 
 
 def _is_large(module: Module, board: Board) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import load_board
+from nnhw.errors import BuildError
 from nnhw.flow.carries import shorten_chains
+from nnhw.flow.cells import Bit, Cell
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.rewriting import rewrite
 from nnhw.flow.toolchain import run_yosys
@@ -163,18 +166,83 @@ def test_chains_that_are_short_stay_as_they_are(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == once
 
 
-def test_chain_whose_carry_is_read_in_its_middle_stays_as_it_is() -> None:
-    def cell(carry_in: int | str, carry_out: int, sums: tuple[int, int]) -> dict[str, Any]:
-        ports = {f"{name}{half}": ["0"] for name in "ABCD" for half in range(2)}
-        directions = dict.fromkeys([*ports, "CIN"], "input") | dict.fromkeys(["COUT", "S0", "S1"], "output")
-        return {
-            "type": "CCU2C",
-            "parameters": {"INIT0": "0" * 16, "INIT1": "0" * 16, "INJECT1_0": "NO", "INJECT1_1": "NO"},
-            "port_directions": directions,
-            "connections": {**ports, "CIN": [carry_in], "COUT": [carry_out], "S0": [sums[0]], "S1": [sums[1]]},
-        }
+ADD = f"{0b1001011010101010:016b}"
+"""Table of a half of a CCU2C that adds A and B, as yosys makes it."""
 
-    cells = {"low": cell("0", 5, (6, 7)), "high": cell(5, 8, (9, 10))}
+
+def carry_cell(
+    carry_in: Bit,
+    carry_out: Bit,
+    sums: tuple[Bit, Bit],
+    a: tuple[Bit, Bit] = ("0", "0"),
+    b: tuple[Bit, Bit] = ("0", "0"),
+) -> Cell:
+    """Return an adder of two bits."""
+    ports: dict[str, list[Bit]] = {"C0": ["0"], "C1": ["0"], "D0": ["1"], "D1": ["1"], "CIN": [carry_in]}
+    ports |= {f"{name}{half}": [nets[half]] for name, nets in (("A", a), ("B", b)) for half in range(2)}
+    directions = dict.fromkeys(ports, "input") | dict.fromkeys(["COUT", "S0", "S1"], "output")
+    return {
+        "type": "CCU2C",
+        "parameters": {"INIT0": ADD, "INIT1": ADD, "INJECT1_0": "NO", "INJECT1_1": "NO"},
+        "port_directions": directions,
+        "connections": ports | {"COUT": [carry_out], "S0": [sums[0]], "S1": [sums[1]]},
+    }
+
+
+def crowd(chains: int, bits: int) -> dict[str, Any]:
+    """Return a netlist of registered sums of two numbers, the second of which is turned for each."""
+    nets = count(2)
+    a, b = [next(nets) for _ in range(bits)], [next(nets) for _ in range(bits)]
+    clock, outputs, cells = next(nets), list[int](), dict[str, Cell]()
+    for chain in range(chains):
+        carry: Bit = "0"
+        turned = b[chain:] + b[:chain]
+        for bit in range(0, bits, 2):
+            sums, following = (next(nets), next(nets)), next(nets)
+            pair = slice(bit, bit + 2)
+            cells[f"chain_{chain}_{bit}"] = carry_cell(carry, following, sums, tuple(a[pair]), tuple(turned[pair]))
+            carry = following
+            for total in sums:
+                outputs.append(next(nets))
+                cells[f"held_{total}"] = {
+                    "type": "TRELLIS_FF",
+                    "parameters": {},
+                    "port_directions": {"CLK": "input", "DI": "input", "Q": "output"},
+                    "connections": {"CLK": [clock], "DI": [total], "Q": [outputs[-1]]},
+                }
+    ports = {name: {"direction": "input", "bits": wires} for name, wires in (("a", a), ("b", b), ("clk", [clock]))}
+    ports["o"] = {"direction": "output", "bits": outputs}
+    return {"ports": ports, "cells": cells, "netnames": {"last": {"bits": [next(nets)]}}}
+
+
+def test_row_of_chains_may_take_several_cells_more_than_they_took(tmp_path: Path) -> None:
+    module = crowd(chains=5, bits=8)
+    write(without_registers(module), "top", tmp_path)
+    (tmp_path / "top.json").rename(tmp_path / "long.json")
+    assert halves(module)[0] == 20
+    shorten_chains(module)
+    assert halves(module) == (23, 0)
+    write(driven(without_registers(module), "1"), "short", tmp_path)
+    prove(tmp_path)
+
+
+def test_net_that_loses_what_drives_it_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(module: dict[str, Any]) -> bool:
+        return bool(module["cells"].pop("chain_0_2"))
+
+    path = tmp_path / "design.json"
+    module = crowd(chains=2, bits=4)
+    path.write_text(json.dumps({"modules": {"top": module}}), encoding="utf-8")
+    rewrite(path, load_board("ulx3s_25f"))
+    before = path.read_text(encoding="utf-8")
+    monkeypatch.setattr("nnhw.flow.rewriting.shorten_chains", lose)
+    with pytest.raises(BuildError, match=r"^the netlist has lost what drives [34] nets, one at '.*' of cell '.*'; "):
+        rewrite(path, load_board("ulx3s_25f"))
+    assert path.read_text(encoding="utf-8") == before
+
+
+def test_chain_whose_carry_is_read_in_its_middle_stays_as_it_is() -> None:
+    cells = {"low": carry_cell("0", 5, (6, 7)), "high": carry_cell(5, 8, (9, 10))}
     outputs = {"direction": "output", "bits": [5, 6, 7, 9, 10]}
     module = {"ports": {"o": outputs}, "netnames": {"o": {"bits": [5, 6, 7, 8, 9, 10]}}, "cells": dict(cells)}
     assert not shorten_chains(module)
