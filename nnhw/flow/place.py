@@ -20,7 +20,9 @@ from nnhw.flow.toolchain import Note, find_tool, prepare, silent
 CIRCLING_LINES = 60
 """Lines of the router without any progress, a thousand wires or a round each, after which it is ended."""
 CRAWLING_S = 60
-"""Seconds that the router takes for a thousand wires, after which it is ended: each further thousand takes longer."""
+"""Seconds of a core that the router takes for a thousand wires, after which it is ended: each further thousand takes
+longer. By the clock on the wall `ai8x_mnist` on an ECP5-25F, built on a busy machine, went to the second router, and
+had 77 MHz instead of 101."""
 OTHER_ROUTER = ("--router", "router2")
 """Options that take the place of a router that comes to no end.
 
@@ -95,9 +97,9 @@ def place_seeds(
     """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
 
     Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`.
-    Where the router comes to no end, nextpnr's other one follows; what is too slow is told by the clock on the wall, so
-    that a busy machine may give other wires. A seed at which cells find no place, or neither router comes to an end,
-    has no placement.
+    Where the router comes to no end, nextpnr's other one follows; what is too slow is told by the seconds of a core
+    that it takes, so that a slow machine may give other wires, and a busy one does not. A seed at which cells find no
+    place, or neither router comes to an end, has no placement.
 
     Parameters
     ----------
@@ -149,9 +151,14 @@ def place_seeds(
         raise BuildError(_too_large(board, full[0]))
 
 
-def is_lost(log: str) -> bool:
-    """Return whether nothing comes of a seed, while others may do."""
-    return finds_no_place(log) or goes_in_circles(log) or crawls(log)
+def is_lost(log: str, share: float) -> bool:
+    """Return whether nothing comes of a seed, while others may do.
+
+    Parameters
+    ----------
+    share: of a core that nextpnr has had; its log gives seconds by the clock on the wall.
+    """
+    return finds_no_place(log) or goes_in_circles(log) or crawls(log, share)
 
 
 def finds_no_place(log: str) -> bool:
@@ -176,9 +183,9 @@ def goes_in_circles(log: str) -> bool:
     return len(lines) == CIRCLING_LINES and set(lines) == {("0", lines[-1][1])}
 
 
-def crawls(log: str) -> bool:
-    """Return whether nextpnr's first router took very long for its last thousand wires."""
-    return any(float(seconds) > CRAWLING_S for _, _, seconds in _router_lines(log)[-1:])
+def crawls(log: str, share: float) -> bool:
+    """Return whether nextpnr's first router took very long for its last thousand wires; see `is_lost`."""
+    return any(float(seconds) * share > CRAWLING_S for _, _, seconds in _router_lines(log)[-1:])
 
 
 def _router_lines(log: str) -> list[tuple[str, str, str]]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from nnhw.errors import ToolError
 
 _POLL_S = 0.02
@@ -31,8 +33,8 @@ class Command:
     folder: where it runs.
     log: name of the file in `folder` that takes what it prints.
     environment: variables beside those of this process.
-    is_stuck: told the end of the log now and then; once it says True, the tool is ended, as if it had succeeded. It is
-        asked again when the tool has failed.
+    is_stuck: told now and then the end of the log, and the share of a core that the tool has had; once it says True,
+        the tool is ended, as if it had succeeded. It is asked again when the tool has failed.
     """
 
     title: str
@@ -40,7 +42,7 @@ class Command:
     folder: Path
     log: str
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
-    is_stuck: Callable[[str], bool] | None = None
+    is_stuck: Callable[[str, float], bool] | None = None
 
 
 class ToolFailure(ToolError):
@@ -87,13 +89,17 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
             while waiting and len(running) < at_once:
                 command = waiting.popleft()
                 running[_start(command)] = command
-            stuck = {process for process, command in running.items() if process.poll() is None and _is_stuck(command)}
+            stuck = {
+                process
+                for process, command in running.items()
+                if process.poll() is None and _is_stuck(command, process)
+            }
             for process in stuck:
                 _stop(process)
             ended = [process for process in running if process.poll() is not None]
             for process in ended:
                 command = running.pop(process)
-                if process.returncode and process not in stuck and not _is_stuck(command):
+                if process.returncode and process not in stuck and not _is_stuck(command, process):
                     raise ToolFailure(command, process.returncode)
                 yield command
             if not ended:
@@ -103,14 +109,23 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
             _stop(process)
 
 
-def _is_stuck(command: Command) -> bool:
+def _is_stuck(command: Command, process: subprocess.Popen[bytes]) -> bool:
     """Ask a command's own rule whether it goes in circles."""
     if command.is_stuck is None:
         return False
     with (command.folder / command.log).open("rb") as log:
         size = log.seek(0, os.SEEK_END)
         log.seek(max(0, size - _LOG_END_BYTES))
-        return command.is_stuck(log.read().decode("utf-8", "replace"))
+        return command.is_stuck(log.read().decode("utf-8", "replace"), _core_share(process))
+
+
+def _core_share(process: subprocess.Popen[bytes]) -> float:
+    """Return the share of a core that a process has had since it started; 1 if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        started = psutil.Process(process.pid)
+        times = started.cpu_times()
+        return min(1.0, (times.user + times.system) / max(_POLL_S, time.time() - started.create_time()))
+    return 1.0
 
 
 def error_lines(log: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -120,14 +121,29 @@ def test_run_ends_the_tool_on_ctrl_c(tmp_path: Path) -> None:
 def test_run_ends_a_tool_that_goes_in_circles(tmp_path: Path) -> None:
     script = "import time\nwhile True:\n    print('round', flush=True)\n    time.sleep(0.01)"
     command = Command(
-        "tool", (sys.executable, "-c", script), tmp_path, "log", is_stuck=lambda log: log.count("round") > 5
+        "tool", (sys.executable, "-c", script), tmp_path, "log", is_stuck=lambda log, _: log.count("round") > 5
     )
+    assert list(run_each([command], 1)) == [command]
+
+
+@pytest.mark.parametrize(
+    ("script", "is_stuck"),
+    [
+        ("import time; time.sleep(600)", lambda _, share: share < 0.5),
+        ("for _ in iter(int, 1): pass", lambda _, share: share > 0.05),
+    ],
+    ids=["sleeps", "works"],
+)
+def test_run_tells_the_share_of_a_core_that_a_tool_has(
+    tmp_path: Path, script: str, is_stuck: Callable[[str, float], bool]
+) -> None:
+    command = Command("tool", (sys.executable, "-c", script), tmp_path, "log", is_stuck=is_stuck)
     assert list(run_each([command], 1)) == [command]
 
 
 def test_run_takes_a_failure_that_a_command_expects_for_an_end(tmp_path: Path) -> None:
     argv = (sys.executable, "-c", "print('ERROR: no place'); raise SystemExit(1)")
-    command = Command("tool", argv, tmp_path, "log", is_stuck=lambda log: "no place" in log)
+    command = Command("tool", argv, tmp_path, "log", is_stuck=lambda log, _: "no place" in log)
     assert list(run_each([command], 1)) == [command]
     with pytest.raises(ToolFailure, match="no place"):
-        run(dataclasses.replace(command, is_stuck=lambda log: "other" in log))
+        run(dataclasses.replace(command, is_stuck=lambda log, _: "other" in log))
