@@ -2,7 +2,7 @@
 
 `build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a
 quantized model of a float one. They are imported when they are used: `import nnhw` alone needs neither torch nor
-amaranth.
+amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from nnhw.errors import NnhwError
+
 if TYPE_CHECKING:
     from nnhw.flow.pipeline import build
     from nnhw.flow.running import open
     from nnhw.frontend.reference import reference
     from nnhw.nn.post_training import quantize
 
-__all__ = ["__version__", "build", "open", "quantize", "reference"]
+__all__ = ["NnhwError", "__version__", "build", "open", "quantize", "reference"]
 
 __version__ = "0.1.0"
 

@@ -21,6 +21,11 @@ def test_api_names_are_there_and_stay_functions(small_net: str) -> None:
     assert set(nnhw.__all__) <= set(dir(nnhw))
 
 
+def test_api_errors_are_caught_by_one_name() -> None:
+    with pytest.raises(nnhw.NnhwError, match="icestik"):
+        nnhw.build(torch.nn.Linear(4, 2), torch.zeros(1, 4), board="icestik")
+
+
 def test_api_rejects_an_unknown_name() -> None:
     with pytest.raises(AttributeError) as error:
         nnhw.bild  # noqa: B018
