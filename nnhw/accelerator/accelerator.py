@@ -22,7 +22,7 @@ from nnhw.errors import BuildError
 from nnhw.ir.files import pack_arrays, widen_integers
 from nnhw.ir.types import IntType
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)

@@ -108,8 +108,9 @@ def build(
     NnhwError: see `nnhw.errors`; what is finished by then stays in the build folder.
     """
     from nnhw.frontend.source import Source, identifier
+    from nnhw.nn.given import class_name
 
-    source = Source(model, example_input, identifier(name or type(model).__name__.lower()))
+    source = Source(model, example_input, identifier(name or class_name(model).lower()))
     options = Options(
         clock_hz=clock_mhz * 1e6 if clock_mhz else None,
         target_fps=target_fps,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,7 +58,9 @@ def evaluate(model: nn.Module | ExportedProgram, samples: np.ndarray, double: bo
     import torch
     from torch.export import ExportedProgram
 
-    module = model.module() if isinstance(model, ExportedProgram) else copy.deepcopy(model).cpu().eval()
+    from nnhw.nn.given import copied
+
+    module = model.module() if isinstance(model, ExportedProgram) else copied(model)
     batch = torch.from_numpy(samples)
     with torch.no_grad():
         if double:

@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind
 
 from nnhw.errors import CaptureError, raise_all
 from nnhw.ir import Graph, verify
-from nnhw.nn.tracing import half_floats
+from nnhw.nn.given import half_floats, unready
 
 from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
 from .export import checked_example, export
@@ -55,11 +55,11 @@ def capture(
     what cannot be captured.
     """
     if isinstance(model, ExportedProgram | nn.Module):
-        state = model.state_dict if isinstance(model, ExportedProgram) else model.state_dict()
-        raise_all(tuple(half_floats(state)))
+        raise_all((*unready(model), *half_floats(model)))
     program = model if isinstance(model, ExportedProgram) else _exported(model, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
+    _check_result(program)
     translator = Translator(name, HANDLERS, lines)
     _add_arguments(translator, program)
     nodes = list(program.graph.nodes)
@@ -79,6 +79,15 @@ def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines
     if example_input is None:
         raise CaptureError("a module needs an example_input [batch, ..] to be captured")
     return export(model, example_input, lines)
+
+
+def _check_result(program: ExportedProgram) -> None:
+    """Check that a program gives a tensor, and nothing around it."""
+    spec = program.call_spec.out_spec
+    if spec is not None and not spec.is_leaf():
+        kind = next((base for base in (dict, list, tuple) if issubclass(spec.type, base)), spec.type)
+        given = f"{kind.__name__} of {spec.num_leaves}"
+        raise CaptureError(f"the model must return one tensor, got a {given}; return the one to be computed")
 
 
 def _writes(node: fx.Node) -> bool:

@@ -83,7 +83,7 @@ def dropout(translator: Translator, call: Call) -> Value:
     """Nothing, outside of training."""
     if call["train"]:
         translator.problems.append(CaptureError(f"{call} is in training mode; call model.eval() before export"))
-    value: Value = call["input"]
+    value: Value = call["self" if "self" in call.arguments else "input"]  # nn.Dropout(inplace=True) names it 'self'
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +10,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from nnhw.errors import CaptureError, InputError
+from nnhw.nn.given import copied
 from nnhw.nn.tracing import quiet_torch
 
 from .locations import Lines, error_location, location_of
@@ -26,7 +26,7 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     InputError for an example input that the model cannot take, CaptureError for a model that cannot be traced.
     """
     checked_example(example_input)
-    own = export_copy(model)
+    own = copied(model)
     # One image alone would make torch trace a batch of exactly one.
     example = example_input.detach().cpu().repeat_interleave(2 if len(example_input) == 1 else 1, dim=0)
     _try(own, example.clone(), lines)
@@ -54,14 +54,6 @@ def checked_example(example_input: object) -> torch.Tensor:
             f"example_input holds NaN or infinity in {bad} of {example_input.numel()} places; give finite numbers"
         )
     return example_input
-
-
-def export_copy(model: nn.Module) -> nn.Module:
-    """Return a copy of a model on the CPU and in eval mode. Raises: CaptureError if it cannot be copied."""
-    try:
-        return copy.deepcopy(model).cpu().eval()
-    except Exception as error:
-        raise CaptureError(f"the model cannot be copied ({error}); copy.deepcopy(model) has to work") from error
 
 
 def _try(model: nn.Module, example: torch.Tensor, lines: Lines) -> None:

@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError
 from nnhw.frontend.capture import capture
-from nnhw.frontend.export import export_copy
 from nnhw.ir import Graph, run_in_chunks
+from nnhw.nn.given import copied
 
 
 class Reference:
@@ -28,7 +28,7 @@ class Reference:
     """
 
     def __init__(self, model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None) -> None:
-        self._model = model if isinstance(model, ExportedProgram) else export_copy(model)
+        self._model = model if isinstance(model, ExportedProgram) else copied(model)
         self._graph: Graph | None = None
         if example_input is not None or isinstance(model, ExportedProgram):
             self._graph = capture(self._model, example_input)
@@ -81,7 +81,7 @@ def count_differences(model: nn.Module, images: torch.Tensor, chunk: int = 250) 
     exact = Reference(model, images[:2])(images)
     counts = {}
     for dtype in (torch.float32, torch.float64):
-        own = export_copy(model).to(dtype)
+        own = copied(model).to(dtype)
         with torch.no_grad():
             results = [own(images[start : start + chunk].cpu().to(dtype)) for start in range(0, len(images), chunk)]
         plain = torch.cat(results)

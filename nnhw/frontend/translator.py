@@ -87,8 +87,7 @@ class Translator:
         """Return the graph whose result is the argument of the traced output node."""
         results = output.args[0]
         if not isinstance(results, tuple | list) or len(results) != 1 or not isinstance(results[0], fx.Node):
-            count = len(results) if isinstance(results, tuple | list) else 0
-            raise CaptureError(f"the model must return one tensor, got {count} results; return the one to be computed")
+            raise CaptureError("the model must return one tensor; return the one to be computed")
         value = self._values[results[0]]
         if isinstance(value, Constant | Batch | Unknown):
             raise CaptureError("the model's output does not depend on its input; return something computed from it")

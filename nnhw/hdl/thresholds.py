@@ -112,7 +112,8 @@ class ThresholdSearchUnit(RequantizerUnit):
     In a descending channel the steps lie in reverse order and the comparison is turned around, so that what is
     counted is the index in either case.
 
-    Timing: the deepest stage is a block RAM's output, a comparison, and a block RAM's address.
+    Timing: the deepest stage is a block RAM's output, or a register if `search.registered`, a comparison, and a block
+    RAM's address.
     """
 
     def __init__(self, search: ThresholdSearch, raw: tuple[int, int], drain: int) -> None:
@@ -126,10 +127,16 @@ class ThresholdSearchUnit(RequantizerUnit):
         indices: list[Value] = [Const(0, 0)] * self.drain
         for level in range(self.search.levels):
             addresses = [Cat(index, position) for index in indices]
-            words = self._read(m, f"level_{level}", self._level_rows(level), self._step_bits, addresses)
-            position = self.register(m, f"position_{level}", position)
-            raws = [self.register(m, f"raw_{level}_{k}", raw, self.raw_shape) for k, raw in enumerate(raws)]
-            indices = [self.register(m, f"index_{level}_{k}", index) for k, index in enumerate(indices)]
+            moves = self.search.level_moves
+            words = [
+                word if isinstance(word, Const) else self.delay(m, f"step_{level}_{k}", word, moves - 1)
+                for k, word in enumerate(
+                    self._read(m, f"level_{level}", self._level_rows(level), self._step_bits, addresses)
+                )
+            ]
+            position = self.delay(m, f"position_{level}", position, moves)
+            raws = [self.delay(m, f"raw_{level}_{k}", raw, moves) for k, raw in enumerate(raws)]
+            indices = [self.delay(m, f"index_{level}_{k}", index, moves) for k, index in enumerate(indices)]
             indices = [
                 Cat(self._reached(word, raw), index) for word, raw, index in zip(words, raws, indices, strict=True)
             ]

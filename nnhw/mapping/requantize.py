@@ -232,7 +232,7 @@ def choose(
     lean: the cheapest of those that take fewest block RAMs.
     """
     allowed = [choice for choice in choices if dsp or not getattr(choice, "dsp", False)]
-    placed = [place for choice in allowed for place in _places(choice, in_logic)]
+    placed = [place for choice in allowed for place in _places(choice, in_logic, family)]
 
     def weight(requantizer: Requantizer) -> tuple[int, float]:
         cost = requantizer_cost(requantizer, getattr(requantizer, "raw", None), lanes, in_logic, family)
@@ -241,8 +241,10 @@ def choose(
     return min(placed, key=weight)
 
 
-def _places(requantizer: Requantizer, in_logic: bool) -> list[Requantizer]:
+def _places(requantizer: Requantizer, in_logic: bool, family: Family) -> list[Requantizer]:
     """Return a requantizer with its constants in either place; comparators leave that to their engine."""
+    if isinstance(requantizer, ThresholdSearch):
+        return [replace(requantizer, registered=family.slow_block_ram)]
     if isinstance(requantizer, Scaler | DoubleScaler | Table):
         return [replace(requantizer, logic=logic) for logic in ((True, False) if in_logic else (False,))]
     return [requantizer]

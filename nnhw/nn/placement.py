@@ -119,6 +119,7 @@ class Plan:
         with torch.no_grad():
             _Watching(graph_module, watch).run(batch.clone())
         self._place_joins()
+        self._place_result()
         self._check_ends()
 
     def _place_joins(self) -> None:
@@ -128,6 +129,15 @@ class Plan:
             planned = len(self.groups)
             for node in joins:
                 self._place_join(node)
+
+    def _place_result(self) -> None:
+        """Plan codes for a join of several values that the model returns, or ends with: one leaves the device."""
+        end = self._graph.output_node().all_input_nodes[0]
+        while self._name(end) in ENDS:
+            end = end.all_input_nodes[0]
+        for source in self._sources(end):
+            if len(self._starts([source])) > 1:
+                self._give_codes([source])
 
     def _place(self, node: fx.Node) -> None:
         name = self._name(node)

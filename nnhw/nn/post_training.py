@@ -14,11 +14,12 @@ from torch.export import ExportedProgram
 from nnhw.errors import InputError, NnhwError, raise_all
 
 from .calibration import all_zero, batches_of
+from .given import half_floats, unready
 from .kinds import KNOWN, operation
 from .placement import Plan
 from .quantizers import Quantizer
 from .remedies import remedy_for
-from .tracing import half_floats, traced
+from .tracing import traced
 
 WIDTH_MIN, WIDTH_MAX = 1, 8
 INPUT_BITS = 8
@@ -125,6 +126,10 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
             )
         )
         return fx.GraphModule(nn.Module(), fx.Graph())
+    if missing := list(unready(model)):
+        problems += missing
+        return fx.GraphModule(nn.Module(), fx.Graph())
+    problems += half_floats(model)
     try:
         return traced(model, batches[0] if batches else None)
     except InputError as error:
@@ -153,7 +158,6 @@ def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module])
                 yield InputError(f"{place} has padding_mode='{module.padding_mode}'; use padding_mode='zeros'")
             elif name == "batch_norm" and module.running_mean is None:
                 yield InputError(f"{place} has no statistics of training; use track_running_stats=True")
-    yield from half_floats(graph_module.state_dict())
     for key, value in graph_module.state_dict().items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             yield InputError(f"the model holds NaN or infinity in '{key}'; train again, or load another file")

@@ -6,7 +6,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 
 import torch
@@ -16,16 +16,7 @@ from torch.nn.utils import parametrize
 
 from nnhw.errors import InputError
 
-
-def half_floats(state: Mapping[str, Tensor]) -> Iterator[InputError]:
-    """Yield a problem where a model has parameters of less precision than float32, in which every step rounds."""
-    for name, value in state.items():
-        if value.is_floating_point() and value.dtype not in (torch.float32, torch.float64):
-            yield InputError(
-                f"the model holds {str(value.dtype).removeprefix('torch.')} in '{name}'; only float32 and float64 are "
-                f"supported: use model.float()"
-            )
-            return
+from .given import class_name, copied
 
 
 def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.GraphModule:
@@ -44,10 +35,11 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
     """
     if isinstance(model, ExportedProgram):
         return _opened(model)
+    own = copied(model)
     try:
-        own = _without_parametrizations(copy.deepcopy(model).cpu().eval())
+        own = _without_parametrizations(own)
         graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else _tracer().trace(own)
-        return fx.GraphModule(own, graph, class_name=type(model).__name__)
+        return fx.GraphModule(own, graph, class_name=class_name(model))
     except Exception as error:
         if batch is not None:
             with suppress(Exception):
@@ -55,7 +47,7 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
         line = (str(error).splitlines() or [""])[0]
         raise InputError(
             f"the model cannot be traced for quantization: {type(error).__name__}: {line}; branches and loops must "
-            f"not depend on tensors, and copy.deepcopy(model) has to work"
+            f"not depend on tensors"
         ) from error
 
 
@@ -84,7 +76,7 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
 
 def _exported(model: nn.Module, batch: Tensor) -> ExportedProgram:
     """Return a program of a copy of a model, for batches of any size."""
-    own = copy.deepcopy(model).cpu().eval()
+    own = copied(model)
     dtype = next((value.dtype for value in own.parameters()), torch.float32)
     # One image alone would make torch trace a batch of exactly one.
     example = batch[:2].to(dtype).repeat_interleave(2 if len(batch) == 1 else 1, dim=0)

@@ -83,7 +83,7 @@ def _result(graph: Graph, entry: Node, body: dict[str, Node]) -> Node:
     if len(results) != 1:
         raise LoweringError(
             f"model '{graph.name}' needs one integer result for the host, got {len(results)}: "
-            f"{', '.join(map(str, results))}; return a single value computed from the last layer"
+            f"{', '.join(map(str, results))}; put a quantizer behind what joins them, or return one of them"
         )
     if results[0] is entry:
         raise LoweringError(f"model '{graph.name}' has no layer behind its quantizer {entry}; add a quantized layer")

@@ -157,7 +157,7 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
     ),
     "two_outputs": (
         Function(lambda m, x: (m.fc(m.sign(x.flatten(1))), x)),
-        "the model must return one tensor, got 2 results; return the one to be computed",
+        "the model must return one tensor, got a tuple of 2; return the one to be computed",
     ),
     "constant_output": (
         Function(lambda m, x: torch.ones(3) * 2),

@@ -98,6 +98,8 @@ CASES: dict[str, Callable[[], Requantizer]] = {
     "search_int8_some": lambda: search(6, 255, INT8, IntType(0, 300), "none"),
     "search_table": lambda: search(6, 20, INT4, SIGNED, table=True),
     "search_table_ram": lambda: search(6, 7, ODD, UNSIGNED, table=True, words=0),
+    "search_registered": lambda: replace(search(6, 100, INT8, SIGNED, words=16), registered=True),
+    "search_registered_table": lambda: replace(search(6, 20, INT4, SIGNED, table=True), registered=True),
     "scaler": lambda: scaler(6, UINT8, SIGNED),
     "scaler_int8": lambda: scaler(6, INT8, UNSIGNED, 14),
     "scaler_ram": lambda: scaler(6, INT8, SIGNED, 14, logic=False),

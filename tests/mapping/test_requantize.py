@@ -198,3 +198,16 @@ def test_cost_grows_with_the_lanes() -> None:
         assert two.lc > one.lc
         assert two.dsp == 2 * one.dsp
     assert requantizer_cost(None, raw, 4) == requantizer_cost(None, raw, 1)
+
+
+def test_search_waits_behind_block_rams_that_are_slow() -> None:
+    found = [
+        each
+        for each in check_all(tabulate(lambda x: 255 / (1 + np.exp(-x / 20)), UINT8), UINT8)
+        if isinstance(each, ThresholdSearch)
+    ]
+    late, early = choose(found, 1, family=ECP5), choose(found, 1, family=ICE40)
+    assert isinstance(late, ThresholdSearch)
+    assert isinstance(early, ThresholdSearch)
+    assert (late.registered, early.registered) == (True, False)
+    assert late.latency == early.latency + early.levels

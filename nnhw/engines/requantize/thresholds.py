@@ -61,8 +61,9 @@ class ThresholdSearch:
     raw: range of the raw sums.
     table: code of each count of steps, int64 [outputs, levels]; None: the count is the index of the code.
     logic_words: memories of at most so many words are constants in logic, the others block RAM.
+    registered: a step waits in a register before it is compared, where a block RAM takes most of a cycle.
 
-    Timing: one move for each level, one before, and one for the table.
+    Timing: one move for each level, two if registered, one before, and one for the table.
     """
 
     steps: np.ndarray
@@ -71,6 +72,7 @@ class ThresholdSearch:
     raw: IntType
     table: np.ndarray | None = None
     logic_words: int = 64
+    registered: bool = False
 
     def __post_init__(self) -> None:
         if self.table is not None and (self.table.shape[1] != self.steps.shape[1] + 1 or self.descending.any()):
@@ -92,7 +94,12 @@ class ThresholdSearch:
     @property
     def latency(self) -> int:
         """Moves from a raw sum to its code."""
-        return self.levels + 1 + (self.table is not None)
+        return self.levels * self.level_moves + 1 + (self.table is not None)
+
+    @property
+    def level_moves(self) -> int:
+        """Moves that one level takes."""
+        return 1 + self.registered
 
     def golden(self, raw: np.ndarray) -> np.ndarray:
         """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""

@@ -96,9 +96,10 @@ def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], fami
     """Return the cost of a search: in each level the sum and the position are delayed, and compared with a step."""
     depth, bits = search.outputs // lanes, search.raw.bits
     position = counter_bits(depth)
-    own = counter_lc(depth, family) + register_lc((search.levels + 1) * position + search.latency, family)
+    moves = search.level_moves
+    own = counter_lc(depth, family) + register_lc((search.levels * moves + 1) * position + search.latency, family)
     own += lanes * sum(
-        register_lc(bits + level + 1, family) + _compare_lc(bits, family) for level in range(search.levels)
+        register_lc(moves * (bits + level) + 1, family) + _compare_lc(bits, family) for level in range(search.levels)
     )
     own += lanes * search.levels
     return Cost(own, ff=search_flip_flops(search, lanes, raw)) + _constants(search_roms(search, raw, lanes), family)

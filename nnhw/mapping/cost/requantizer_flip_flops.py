@@ -21,10 +21,16 @@ from nnhw.mapping.resources import counter_bits
 
 
 def search_flip_flops(search: ThresholdSearch, lanes: int, raw: tuple[int, int]) -> int:
-    """Return the flip-flops of a search: positions, sums and indices on their way through its levels."""
-    levels, position = search.levels, counter_bits(search.outputs // lanes)
-    positions = position * (levels + 2 * (search.table is not None))
-    own = levels * bits_for_range(*raw)[0] + sum(range(levels)) + levels
+    """Return the flip-flops of a search: positions, sums and indices on their way through its levels.
+
+    Steps from logic that wait in registers are among them, steps from block RAM are in its output register.
+    """
+    levels, moves, position = search.levels, search.level_moves, counter_bits(search.outputs // lanes)
+    positions = position * (levels * moves + 2 * (search.table is not None))
+    own = moves * (levels * bits_for_range(*raw)[0] + sum(range(levels))) + levels
+    words = [search.outputs // lanes << level for level in range(levels)]
+    waiting = sum(1 < count <= search.logic_words for count in words) * (moves - 1)
+    own += waiting * (bits_for_range(*raw)[0] + bool(search.descending.any()))
     return positions + lanes * own + search.latency
 
 

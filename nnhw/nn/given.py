@@ -1,0 +1,75 @@
+"""Models as users give them: what keeps one from being traced, and copies of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.nn.parameter import is_lazy
+
+from nnhw.errors import InputError
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """Return the module that `torch.compile` was given; any other one is returned as it is."""
+    original = getattr(model, "_orig_mod", None)
+    return original if isinstance(original, nn.Module) else model
+
+
+def class_name(model: nn.Module | ExportedProgram) -> str:
+    """Return the name of a model's class, in the user's words."""
+    return type(plain(model) if isinstance(model, nn.Module) else model).__name__
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """Return a copy of a model on the CPU and in eval mode.
+
+    `copy.deepcopy` refuses tensors that were computed with a gradient, such as the weights that
+    `torch.nn.utils.prune` and `torch.nn.utils.weight_norm` keep beside their parameters.
+
+    Raises
+    ------
+    InputError: it cannot be copied.
+    """
+    model = plain(model)
+    held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    memo = {id(value): value.detach().clone() for value in held if not value.is_leaf}
+    try:
+        return copy.deepcopy(model, memo).cpu().eval()  # type: ignore[arg-type]  # memo: by id, any value
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        raise InputError(
+            f"the model cannot be copied: {type(error).__name__}: {line}; copy.deepcopy(model) has to work"
+        ) from error
+
+
+def unready(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
+    """Yield what keeps a model from being traced at all."""
+    if isinstance(model, torch.jit.ScriptModule):
+        yield InputError("a TorchScript model cannot be traced; give the nn.Module that it was made of")
+        return
+    tensors = _tensors(model)
+    if lazy := [name for name, value in tensors.items() if is_lazy(value)]:
+        yield InputError(f"'{lazy[0]}' of the model has no shape yet, for its layer is a lazy one; run the model once")
+    elif empty := [name for name, value in tensors.items() if value.is_meta]:
+        yield InputError(f"'{empty[0]}' of the model is on the device 'meta', without values; load its parameters")
+
+
+def half_floats(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
+    """Yield a problem where a model has parameters of less precision than float32, in which every step rounds."""
+    for name, value in _tensors(model).items():
+        if value.is_floating_point() and value.dtype not in (torch.float32, torch.float64):
+            yield InputError(
+                f"the model holds {str(value.dtype).removeprefix('torch.')} in '{name}'; only float32 and float64 are "
+                f"supported: use model.float()"
+            )
+            return
+
+
+def _tensors(model: nn.Module | ExportedProgram) -> dict[str, Tensor]:
+    """Return the parameters and buffers by name."""
+    state: Mapping[str, object] = model.state_dict if isinstance(model, ExportedProgram) else model.state_dict()
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
