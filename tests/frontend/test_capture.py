@@ -54,6 +54,7 @@ FUNCTIONS = {
     "types": lambda m, x: m.fc(m.sign(x.flatten(1).contiguous() - 0.5)).clone().to(torch.float64),
     "argmax": lambda m, x: m.fc(m.sign(x.flatten(1) - 0.5)).argmax(1),
     "argmax_keepdim": lambda m, x: m.fc(m.sign(x.flatten(1) - 0.5)).argmax(-1, keepdim=True),
+    "dropout_in_place": lambda m, x: m.fc(torch.dropout_(m.sign(x.flatten(1) - 0.5), 0.5, m.training)),
     "dropout": lambda m, x: m.fc(functional.dropout(m.sign(x.flatten(1) - 0.5), training=m.training)),
     "two_branches": lambda m, x: m.fc(m.sign(x.flatten(1) - 0.5)) * 2 + m.fc(m.sign(x.flatten(1) - 0.25)),
     "dead_code": lambda m, x: (torch.cumsum(x, 1), m.fc(m.sign(x.flatten(1) - 0.5)))[1],

@@ -225,6 +225,45 @@ def assert_equal(model: fx.GraphModule, pixels: Tensor) -> None:
     np.testing.assert_array_equal(split(lower(graph)).run(pixels.numpy().astype(np.float64))[0], expected)
 
 
+class Joined(nn.Module):
+    """A model that ends in a join of several values: one of its input, or of two layers, with what may stand behind."""
+
+    def __init__(self, end: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.end = end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(x, self.last(torch.relu(self.first(x))))
+
+
+@pytest.mark.parametrize(
+    ("end", "coded"),
+    [
+        (lambda x, y: x - y, "sub"),
+        (lambda x, y: torch.relu(x + y).reshape(-1, 2, 4), "relu_1"),
+        (lambda x, y: torch.softmax(x + torch.sigmoid(y), -1), "add"),
+    ],
+    ids=["difference", "moved", "softmax"],
+)
+def test_quantize_gives_codes_to_a_join_that_is_the_result(end: Callable[[Tensor, Tensor], Tensor], coded: str) -> None:
+    torch.manual_seed(6)
+    images = torch.rand(40, 8)
+    model = Joined(end).eval()
+    quantized = nnhw.quantize(model, images)
+    assert f"{coded}_quant" in codes(quantized)
+    integers = lower(capture(quantized, images))
+    pixels = images.numpy().astype(np.float64)
+    np.testing.assert_array_equal(split(integers).run(pixels)[0], run(capture(quantized, images), pixels)[0])
+    with torch.no_grad():
+        assert float((quantized(images) - model(images)).abs().max()) < 0.05
+
+
+def test_quantize_gives_no_codes_to_a_function_of_one_value_that_is_the_result() -> None:
+    quantized = nnhw.quantize(Joined(lambda x, y: y * torch.sigmoid(y)).eval(), torch.rand(40, 8))
+    assert set(codes(quantized)) == {"x_quant", "relu_quant"}
+
+
 def test_quantize_stays_close_to_the_float_model() -> None:
     model, images = residual()
     with torch.no_grad():

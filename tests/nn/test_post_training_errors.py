@@ -276,7 +276,7 @@ def test_quantize_rejects_a_model_that_cannot_be_traced() -> None:
 
     (problem,) = problems_of(Branching(), torch.ones(2, 4))
     assert problem.startswith("the model cannot be traced for quantization: TraceError: ")
-    assert problem.endswith("; branches and loops must not depend on tensors, and copy.deepcopy(model) has to work")
+    assert problem.endswith("; branches and loops must not depend on tensors")
 
 
 def test_quantize_rejects_weights_with_nan() -> None:
