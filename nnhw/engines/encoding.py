@@ -48,13 +48,28 @@ def pack_words(patterns: np.ndarray, bits: int) -> list[int]:
     -------
     `words` Python integers of `lanes * bits` bits (of any size: no 64-bit limit).
     """
-    words = []
-    for row in np.asarray(patterns, dtype=np.int64).tolist():
-        word = 0
-        for lane, pattern in enumerate(row):
-            word |= pattern << (lane * bits)
-        words.append(word)
-    return words
+    return words_of(pack_bytes(patterns, bits))
+
+
+def pack_bytes(patterns: np.ndarray, bits: int) -> np.ndarray:
+    """Join the last axis of bit patterns as `pack_words` does; return the words' bytes, little-endian.
+
+    Returns
+    -------
+    uint8 [words, bytes]: the lowest byte first, the last one filled up with zeros.
+    """
+    patterns = np.ascontiguousarray(patterns, dtype="<i8")
+    count, lanes = patterns.shape
+    planes = np.zeros((count, lanes, bits), dtype=np.uint8)
+    own = patterns.view(np.uint8).reshape(count, lanes, 8)
+    planes[..., :64] = np.unpackbits(own, axis=-1, count=min(bits, 64), bitorder="little")
+    return np.packbits(planes.reshape(count, lanes * bits), axis=-1, bitorder="little")
+
+
+def words_of(rows: np.ndarray) -> list[int]:
+    """Return the words of bytes uint8 [words, bytes], little-endian."""
+    data, each = rows.tobytes(), rows.shape[1]
+    return [int.from_bytes(data[start * each : (start + 1) * each], "little") for start in range(len(rows))]
 
 
 def unpack_words(words: list[int], lanes: int, bits: int) -> np.ndarray:

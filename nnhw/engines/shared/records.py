@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from nnhw.engines.encoding import encode, pack_words
+from nnhw.engines.encoding import encode, pack_bytes, words_of
 from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.errors import MappingError
 
@@ -491,8 +491,9 @@ def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
             f"layer '{record.layer}': its weights lie in {rows.min()}..{rows.max()}, those of the array in "
             f"{array.weight.low}..{array.weight.high}; use an array with more weight bits"
         )
-    words, mask = [], (1 << array.word_bits) - 1
+    packed, each = pack_bytes(encode(rows, array.weight), array.weight_bits), array.word_bits // 8
     count = array.channelwise_words if record.channelwise else array.row_words
-    for number in pack_words(encode(rows, array.weight), array.weight_bits):
-        words += [(number >> (array.word_bits * index)) & mask for index in range(count)]
-    return words
+    whole = np.zeros((len(packed), count * each), dtype=np.uint8)
+    taken = min(packed.shape[1], count * each)
+    whole[:, :taken] = packed[:, :taken]
+    return words_of(whole.reshape(-1, each))

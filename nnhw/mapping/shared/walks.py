@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -73,6 +74,7 @@ def distances(reads: np.ndarray, writes: np.ndarray) -> list[int]:
     return found
 
 
+@lru_cache(maxsize=256)  # arrays by the hundred are tried with the same windows
 def _last_pixels(window: Window) -> np.ndarray:
     """Return the number of the last stored pixel that reads each pixel of the source, -1 where none does."""
     _, height, width = window.source
@@ -84,6 +86,7 @@ def _last_pixels(window: Window) -> np.ndarray:
         inside = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
         places = np.ix_(rows[inside[0]], columns[inside[1]])
         np.maximum.at(last, places, numbers[np.ix_(*inside)])
+    last.setflags(write=False)
     return last.reshape(-1)
 
 
