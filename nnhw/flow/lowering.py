@@ -44,6 +44,7 @@ def lower_graph(graph: Graph, samples: Mapping[str, np.ndarray]) -> tuple[Parts,
         "samples": len(inputs),
         "torch_ir": _differing(samples, "torch", reference),
         "torch_float64_ir": _differing(samples, "torch_float64", reference),
+        "torch_float64_gap": _gap(samples, "torch_float64", reference),
         "passes": passes,
         "near_ties": [str(note) for note in find_rounding_notes(graph)],
     }
@@ -80,3 +81,11 @@ def _differing(samples: Mapping[str, np.ndarray], name: str, reference: np.ndarr
     if name not in samples:
         return None
     return differing_rows(samples[name], reference.astype(samples[name].dtype))
+
+
+def _gap(samples: Mapping[str, np.ndarray], name: str, reference: np.ndarray) -> float | None:
+    """Return the greatest difference between PyTorch's answers and the reference, as a share of the greatest answer."""
+    if name not in samples or not reference.size:
+        return None
+    largest = float(np.abs(reference).max())
+    return float(np.abs(samples[name] - reference).max()) / (largest or 1.0)

@@ -86,6 +86,7 @@ def _exactness(facts: Facts) -> dict[str, Any]:
         "samples": _get(facts, "lower", "samples"),
         "torch_ir": _get(facts, "lower", "torch_ir"),
         "torch_float64_ir": _get(facts, "lower", "torch_float64_ir"),
+        "torch_float64_gap": _get(facts, "lower", "torch_float64_gap"),
         "passes": _get(facts, "lower", "passes"),
         "near_ties": _count(_get(facts, "lower", "near_ties")),
         "rtl_samples": _get(facts, "simulate", "samples"),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Report = Mapping[str, Any]
 UNKNOWN = "-"
 SHOWN = 10
+LAST_BITS = 2**-40
+"""Share of the largest result that roundings of float64 stay far below, and another code does not."""
 
 
 def render_report(report: Report) -> RenderableType:
@@ -245,6 +247,13 @@ def _remarks(report: Report) -> Iterator[str]:
         )
     if exact["torch_ir"]:
         yield "PyTorch's own float32 rounds where exact arithmetic does not; hardware follows the exact values."
+    if gap := exact["torch_float64_gap"]:
+        what = (
+            "these are last bits, of scaled sums or of functions such as softmax"
+            if gap < LAST_BITS
+            else "that is more than last bits: a code at a tie"
+        )
+        yield f"PyTorch's float64 differs by at most {gap:.0e} of the largest result: {what}."
     if exact["near_ties"]:
         yield (
             f"In {_count(exact['near_ties'])} channels float32 may take another code than the hardware, listed in "

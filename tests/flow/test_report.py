@@ -12,8 +12,11 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
+from torch import nn
 
+import nnhw
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.boards import load_board
 from nnhw.driver.device import Work
@@ -23,11 +26,13 @@ from nnhw.engines.timing import Schedule
 from nnhw.flow.arrays import works
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.counters import Counted, program_rows
+from nnhw.flow.lowering import lower_graph
 from nnhw.flow.measuring import count_parts
 from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate, make_report
 from nnhw.flow.running import Run
 from nnhw.flow.terminal import render_boards, render_report, render_run
+from nnhw.frontend import capture
 from nnhw.ir.types import BIPOLAR, IntType
 from tests.mapping.shared.networks import NETWORKS
 
@@ -42,6 +47,7 @@ FACTS: dict[str, dict[str, Any]] = {
         "samples": 60,
         "torch_ir": 0,
         "torch_float64_ir": None,
+        "torch_float64_gap": None,
         "passes": {"collapse_chains": 0, "split": 0},
     },
     "map": {"resources": {"lc": 1000, "ebr": 9, "spram": 0, "dsp": 0}},
@@ -186,6 +192,36 @@ def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
         assert row in text
     assert re.search(r"│ IR and RTL +│ +8 │ +3 │", text)
     assert text.rstrip().endswith("12,362 images/s from host to result: the link is the bound.")
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [
+        (0.0, ""),
+        (2e-16, "at most 2e-16 of the largest result: these are last bits, of scaled sums or of functions"),
+        (0.01, "at most 1e-02 of the largest result: that is more than last bits: a code at a tie"),
+    ],
+)
+def test_report_on_a_terminal_says_how_far_float64_is_from_the_reference(gap: float, said: str) -> None:
+    facts = FACTS | {"lower": FACTS["lower"] | {"torch_float64_ir": 3 * bool(gap), "torch_float64_gap": gap}}
+    text = " ".join(text_of(make_report(facts, accelerator(), load_board("icebreaker"))).split())
+    assert ("PyTorch's float64" in text) == bool(said)
+    assert said in text
+
+
+def test_lowering_says_how_far_float64_is_from_the_reference() -> None:
+    torch.manual_seed(2)
+    images = torch.rand(50, 4)
+    model = nnhw.quantize(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Softmax(1)).eval(), images)
+    with torch.no_grad():
+        answers = model.double()(images.double()).numpy()
+    samples = {"inputs": images.numpy(), "torch_float64": answers}
+    graph = capture(model.float(), images)
+    assert lower_graph(graph, samples)[1]["torch_float64_gap"] < 1e-15
+    samples["torch_float64"] = answers + np.eye(50, 3)
+    assert lower_graph(graph, samples)[1]["torch_float64_gap"] > 1
+    del samples["torch_float64"]
+    assert lower_graph(graph, samples)[1]["torch_float64_gap"] is None
 
 
 def test_report_boards_table_lists_budgets() -> None:
