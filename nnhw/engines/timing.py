@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from nnhw.errors import StuckError
@@ -37,11 +38,19 @@ class Schedule:
     ----------
     latency_cycles: from the cycle in which the first beat of a frame is taken to the cycle in which its last
         result is handed over, both counted, in an empty pipeline.
-    interval_cycles: between the last results of two frames, in the steady state.
+    interval_cycles: between the last results of two frames, in the steady state; see `interval_of`.
     """
 
     latency_cycles: int
     interval_cycles: int
+
+
+def interval_of(ends: Sequence[int]) -> int | None:
+    """Return the longer of the last two distances between the ends of frames; None for a single frame.
+
+    Distances may take turns where the FIFO of a branch holds no whole number of frames.
+    """
+    return max((later - sooner for sooner, later in pairwise(ends[-3:])), default=None)
 
 
 class NetworkModel(Protocol):

@@ -14,6 +14,7 @@ import numpy as np
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.engines.shared import SharedConfig
+from nnhw.engines.timing import interval_of
 from nnhw.errors import InputError
 from nnhw.flow.benches import Simulator, find_simulator, run_bench
 from nnhw.flow.boundaries import Comparison, expected_beats
@@ -36,7 +37,8 @@ class SimulationResult:
     samples: frames.
     streams: each boundary in stream order, then the output; the worst over all stall patterns.
     broken_rules: cycles in which a stream broke a rule.
-    latency_cycles, interval_cycles: measured without stalls; the interval needs two frames.
+    latency_cycles, interval_cycles: measured without stalls; the interval needs two frames, or three where distances
+        take turns, see `interval_of`.
     counted: what the records of each program took, under each pair of stall patterns.
     """
 
@@ -264,7 +266,7 @@ def _collect(
         streams=streams,
         broken_rules=sum(result["broken_rules"] for result in found),
         latency_cycles=None if first is None or not ends else ends[0] - first + 1,
-        interval_cycles=ends[-1] - ends[-2] if len(ends) > 1 else None,
+        interval_cycles=interval_of(ends),
         counted=tuple(
             tuple(_counted(program, frames, beats) for program, beats in zip(programs, result["records"], strict=True))
             for result in found

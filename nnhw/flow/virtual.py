@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from nnhw.engines.timing import interval_of
 from nnhw.errors import ToolError
 from nnhw.flow.compiled import Compiler, compile_library
 
@@ -202,8 +203,8 @@ class StreamRun:
 
     @property
     def interval_cycles(self) -> int | None:
-        """Between the last two frames; None for a single one."""
-        return int(self.frame_cycles[-1] - self.frame_cycles[-2]) if len(self.frame_cycles) > 1 else None
+        """Between frames, see `interval_of`; None for a single one."""
+        return interval_of(self.frame_cycles.tolist())
 
 
 class SimulatedHardware:

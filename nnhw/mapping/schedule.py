@@ -11,7 +11,7 @@ from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.cycles import program_cycles
 from nnhw.engines.shared.model import SharedModel, lone_schedule
-from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, run_network
+from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, interval_of, run_network
 from nnhw.errors import StuckError
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40, Family
@@ -64,7 +64,9 @@ class Network:
         bounds = sum(cycle_bound(stage.config) for stage in self.stages)
         limit = (FRAMES + 1) * (bounds + self.i_beats + self.o_beats) + 1000
         start, ends = run_network(models, self._sources, self.i_beats, self.o_beats, FRAMES, limit)
-        return Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=ends[-1] - ends[-2])
+        interval = interval_of(ends)
+        assert interval is not None
+        return Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=interval)
 
     def can_hang(self) -> bool:
         """Return whether there are stalls under which engines wait for each other for ever.
