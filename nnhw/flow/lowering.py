@@ -85,7 +85,7 @@ def _differing(samples: Mapping[str, np.ndarray], name: str, reference: np.ndarr
 
 def _gap(samples: Mapping[str, np.ndarray], name: str, reference: np.ndarray) -> float | None:
     """Return the greatest difference between PyTorch's answers and the reference, as a share of the greatest answer."""
-    if name not in samples or not reference.size:
+    if name not in samples or samples[name].shape != reference.shape or not reference.size:
         return None
     largest = float(np.abs(reference).max())
     return float(np.abs(samples[name] - reference).max()) / (largest or 1.0)

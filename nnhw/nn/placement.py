@@ -132,12 +132,12 @@ class Plan:
 
     def _place_result(self) -> None:
         """Plan codes for a join of several values that the model returns, or ends with: one leaves the device."""
-        end = self._graph.output_node().all_input_nodes[0]
-        while self._name(end) in ENDS:
-            end = end.all_input_nodes[0]
-        for source in self._sources(end):
-            if len(self._starts([source])) > 1:
-                self._give_codes([source])
+        for end in self._graph.output_node().all_input_nodes:
+            while self._name(end) in ENDS:
+                end = end.all_input_nodes[0]
+            for source in self._sources(end):
+                if len(self._starts([source])) > 1:
+                    self._give_codes([source])
 
     def _place(self, node: fx.Node) -> None:
         name = self._name(node)
