@@ -87,8 +87,8 @@ def test_split_rejects_two_quantizers_of_the_input() -> None:
 def test_split_rejects_two_integer_results() -> None:
     net = Net()
     assert net.message_of(net.linear(net.codes), net.linear(net.codes)) == (
-        "model 'net' needs one integer result for the host, got 2: linear 'linear', linear 'linear_2'; return a single "
-        "value computed from the last layer"
+        "model 'net' needs one integer result for the host, got 2: linear 'linear', linear 'linear_2'; put a "
+        "quantizer behind what joins them, or return one of them"
     )
 
 
