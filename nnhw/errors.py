@@ -29,6 +29,13 @@ class LoweringError(NnhwError):
     """A graph that has no exact integer form."""
 
 
+class ExactnessError(NnhwError):
+    """Two evaluations of one model that differ: PyTorch and the captured graph, or the graph before and after a pass.
+
+    It is never a reason to try something else: what was made does not compute the model.
+    """
+
+
 class MappingError(NnhwError):
     """An integer graph that the board or the engines cannot hold."""
 

@@ -14,6 +14,8 @@ from nnhw.flow.counters import program_rows
 from nnhw.protocol import BITS_PER_UART_BYTE, PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
 
 SCHEMA_VERSION = 1
+ANSWERS = ("torch_ir", "torch_gap", "torch_argmax", "torch_float64_ir", "torch_float64_gap", "torch_float64_argmax")
+"""What lowering found out about PyTorch's own answers, in its own precision and in float64."""
 RESOURCES = ("lc", "ff", "ebr", "spram", "dsp")
 
 Facts = Mapping[str, Mapping[str, Any]]
@@ -81,12 +83,14 @@ def _model(facts: Facts, accelerator: Accelerator | None) -> dict[str, Any]:
 
 
 def _exactness(facts: Facts) -> dict[str, Any]:
-    """Return samples and mismatches: rows whose outputs differ; 0 is the only good number."""
+    """Return samples and mismatches: rows whose outputs differ. Of IR and hardware, 0 is the only good number."""
+    precision = _get(facts, "capture", "precision")
     return {
         "samples": _get(facts, "lower", "samples"),
-        "torch_ir": _get(facts, "lower", "torch_ir"),
-        "torch_float64_ir": _get(facts, "lower", "torch_float64_ir"),
-        "torch_float64_gap": _get(facts, "lower", "torch_float64_gap"),
+        "precision": precision,
+        "torch_ties": _ties(facts, precision),
+        "torch_float64_ties": _ties(facts, "float64"),
+        **{name: _get(facts, "lower", name) for name in ANSWERS},
         "passes": _get(facts, "lower", "passes"),
         "near_ties": _count(_get(facts, "lower", "near_ties")),
         "rtl_samples": _get(facts, "simulate", "samples"),
@@ -95,6 +99,12 @@ def _exactness(facts: Facts) -> dict[str, Any]:
         "netlist_samples": _get(facts, "netlist", "samples"),
         "ir_netlist": _get(facts, "netlist", "mismatches"),
     }
+
+
+def _ties(facts: Facts, precision: str | None) -> int | None:
+    """Return the samples on which PyTorch, in a precision, takes another code where rounding decides."""
+    count: int | None = (_get(facts, "capture", "ties") or {}).get(precision)
+    return count
 
 
 def _count(listed: Any) -> int | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RANDOM_SAMPLES = 56
 SEED = 1
+EVALUATED = 250  # images at a time, so that memory does not grow with their number
 
 
 def make_samples(example: np.ndarray, count: int = RANDOM_SAMPLES) -> np.ndarray:
@@ -55,19 +56,10 @@ def evaluate(model: nn.Module | ExportedProgram, samples: np.ndarray, double: bo
     -------
     [N, *shape], float.
     """
-    import torch
-    from torch.export import ExportedProgram
+    from nnhw.frontend.evaluation import Evaluator
 
-    from nnhw.nn.given import copied
-
-    module = model.module() if isinstance(model, ExportedProgram) else copied(model)
-    batch = torch.from_numpy(samples)
-    with torch.no_grad():
-        if double:
-            return _numpy(module.double()(batch.double()))
-        if isinstance(model, ExportedProgram):
-            return np.concatenate([_numpy(module(part)) for part in batch.split(_batch_size(model))])
-        return _numpy(module(batch))
+    own = Evaluator(model, double=double)
+    return np.concatenate([own(part).result for part in own.parts(samples, EVALUATED)])
 
 
 def differing_rows(left: np.ndarray, right: np.ndarray) -> int:
@@ -75,15 +67,3 @@ def differing_rows(left: np.ndarray, right: np.ndarray) -> int:
     if left.shape != right.shape:
         return max(len(left), len(right))
     return int((left != right).reshape(len(left), -1).any(axis=1).sum())
-
-
-def _numpy(tensor: torch.Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().cpu().numpy()
-    return array
-
-
-def _batch_size(program: ExportedProgram) -> int:
-    """Return the batch that an archive was traced with where it is fixed, else a batch that fits in memory."""
-    placeholder = next(node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs)
-    size = placeholder.meta["val"].shape[0]
-    return size if isinstance(size, int) else 256

@@ -100,26 +100,30 @@ def dependents(name: str) -> list[str]:
 
 
 def capture(job: Job, out: Path) -> None:
-    """Model --> float-level graph, and samples with PyTorch's own answers."""
-    import torch
-
+    """Model --> float-level graph, and samples with PyTorch's own answers, which are compared with the graph."""
     from nnhw import ir
-    from nnhw.flow.samples import evaluate, example_of, make_samples
+    from nnhw.flow.samples import example_of, make_samples
     from nnhw.ir.files import pack_arrays
     from nnhw.nn.post_training import accuracy_of
 
     if job.source is None:
         raise InputError("the stage 'capture' needs a model; give one, or start from a later stage")
     source = job.source
-    graph = source.capture()
-    ir.save(graph, out / "capture.ir")
-    samples = make_samples(example_of(source.example_input, graph))
-    answers = {"torch": evaluate(source.model, samples)}
-    if isinstance(source.model, torch.nn.Module):
-        answers["torch_float64"] = evaluate(source.model, samples, double=True)
-    facts = {"name": source.name, "samples": len(samples), "tools": _versions("torch")}
+    captured = source.capture_quantizers()
+    ir.save(captured.graph, out / "capture.ir")
+    samples = make_samples(example_of(source.example_input, captured.graph))
+    own = source.own_answers(captured, samples)
+    answers = {"torch": own.own} | ({} if own.double is None else {"torch_float64": own.double})
     accuracy = accuracy_of(source.model)
-    write_json(out / "capture.json", facts | ({"accuracy": dataclasses.asdict(accuracy)} if accuracy else {}))
+    facts = {
+        "name": source.name,
+        "samples": len(samples),
+        "precision": own.precision,
+        "ties": own.ties,
+        "tools": _versions("torch"),
+        **({"accuracy": dataclasses.asdict(accuracy)} if accuracy else {}),
+    }
+    write_json(out / "capture.json", facts)
     (out / "samples.npz").write_bytes(pack_arrays({"inputs": samples, **answers}))
 
 
@@ -128,7 +132,9 @@ def lower(job: Job, out: Path) -> None:
     from nnhw import ir
     from nnhw.flow.lowering import lower_graph
 
-    parts, facts = lower_graph(ir.load(job.path("capture.ir")), load_samples(job.path("samples.npz")))
+    precision = read_json(job.path("capture.json"))["precision"]
+    samples = load_samples(job.path("samples.npz"))
+    parts, facts = lower_graph(ir.load(job.path("capture.ir")), samples, rounds=precision == "float32")
     for name, graph in (("head", parts.head), ("lower", parts.body), ("tail", parts.tail)):
         ir.save(graph, out / f"{name}.ir")
     write_json(out / "lower.json", facts)

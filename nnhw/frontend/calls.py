@@ -96,7 +96,7 @@ def _check_sole_use(call: Call) -> None:
     while isinstance(changed, fx.Node):
         if _is_shared(changed):
             raise CaptureError(f"{call} changes a tensor in place that is used elsewhere, too; use inplace=False")
-        changed = changed.args[0] if _is_view(changed) else None
+        changed = changed.args[0] if is_view(changed) else None
 
 
 def _is_shared(node: fx.Node) -> bool:
@@ -105,7 +105,8 @@ def _is_shared(node: fx.Node) -> bool:
     return len(node.users) > 1 and not len(set(parts)) == len(parts) == len(node.users)
 
 
-def _is_view(node: fx.Node) -> bool:
+def is_view(node: fx.Node) -> bool:
+    """Return whether a traced operation gives a view of its first argument."""
     target = node.target
     if target is operator.getitem:
         return True

@@ -15,9 +15,13 @@ from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats, unready
 
 from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
+from .agreement import Captured, TracedQuantizer
+from .calls import is_view
+from .evaluation import signature_of
 from .export import checked_example, export
-from .locations import Lines
-from .translator import Handler, Translator
+from .locations import Lines, location_of
+from .translator import QUANTIZE, Handler, Translator
+from .trials import check_calls, check_guards
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -38,9 +42,19 @@ def capture(
     name: str = "model",
     lines: Lines = _NO_LINES,
 ) -> Graph:
+    """Return the float-level graph of a model; see `capture_quantizers`."""
+    return capture_quantizers(model, example_input, name, lines).graph
+
+
+def capture_quantizers(
+    model: nn.Module | ExportedProgram,
+    example_input: torch.Tensor | None = None,
+    name: str = "model",
+    lines: Lines = _NO_LINES,
+) -> Captured:
     """Return the float-level graph of a model: codes between quantizers and linear operators, float64 elsewhere.
 
-    The model is not changed.
+    The model is not changed. A module is called several times, to see that one trace can stand for all calls.
 
     Parameters
     ----------
@@ -63,14 +77,19 @@ def capture(
     translator = Translator(name, HANDLERS, lines)
     _add_arguments(translator, program)
     nodes = list(program.graph.nodes)
-    needed = _needed([node for node in nodes if node.op == "output" or _writes(node)])
+    needed = _needed(program, lines)
     for node in nodes:
         if node.op == "call_function" and node in needed:
             translator.translate(node)
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
     raise_all(translator.problems)
-    return verify(translator.finish(nodes[-1]))
+    graph = verify(translator.finish(nodes[-1]))
+    if isinstance(model, nn.Module) and example_input is not None:
+        check_guards(program)
+        check_calls(model, example_input)
+    calls = [node for node in nodes if str(node.target) == QUANTIZE]
+    return Captured(graph, tuple(TracedQuantizer(signature_of(node), translator.codes_of(node)) for node in calls))
 
 
 def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines) -> ExportedProgram:
@@ -95,15 +114,43 @@ def _writes(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def _needed(roots: list[fx.Node]) -> set[fx.Node]:
-    """Return what the output and changes in place depend on: what else was traced is of no consequence."""
+def _state_changes(program: ExportedProgram) -> dict[fx.Node, fx.Node]:
+    """Return the operations in place that change a parameter or buffer, each with what it changes."""
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    specs = zip(placeholders, program.graph_signature.input_specs, strict=True)
+    kept = {node for node, spec in specs if spec.kind != InputKind.USER_INPUT}
+    changes = {}
+    for node in program.graph.nodes:
+        changed = node
+        while _writes(changed) or (changed is not node and is_view(changed)):
+            changed = changed.args[0]
+        if changed is not node and changed in kept:
+            changes[node] = changed
+    return changes
+
+
+def _needed(program: ExportedProgram, lines: Lines) -> set[fx.Node]:
+    """Return what the output and changes in place depend on: what else was traced is of no consequence.
+
+    Raises
+    ------
+    CaptureError: the output depends on a parameter or buffer that forward changes.
+    """
+    changes = _state_changes(program)
+    waiting = [node for node in program.graph.nodes if node.op == "output" or (_writes(node) and node not in changes)]
     needed: set[fx.Node] = set()
-    waiting = list(roots)
     while waiting:
         node = waiting.pop()
         if node not in needed:
             needed.add(node)
             waiting.extend(node.all_input_nodes)
+    names = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
+    for change, kept in changes.items():
+        if kept in needed:
+            raise CaptureError(
+                f"forward changes '{names[kept.name]}' {location_of(change, lines)}, on which its result depends; an "
+                f"accelerator keeps nothing from one image to the next, so leave that out in eval mode"
+            )
     return needed
 
 

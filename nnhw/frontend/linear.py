@@ -16,6 +16,7 @@ from nnhw.ir.ops import Add, Conv2d, Linear, Pad
 
 from .calls import Call
 from .layout import as_image, like, permuted, placed, reshaped
+from .recoding import recoded
 from .translator import Handler, KnownResult, Translator
 from .values import Codes, Constant, Float, Value
 
@@ -223,7 +224,7 @@ def operands(
 ) -> tuple[Codes, Constant]:
     """Return input and weights, of which some axes are summed; if both are wrong, both are noted."""
     try:
-        codes = _codes(call, x)
+        codes = _codes(call, recoded(translator, call, x) if isinstance(x, Float) else x)
     except CaptureError as error:
         try:
             _weights(call, weight, summed)

@@ -14,6 +14,7 @@ from nnhw.ir.ops import Divide, MaxPool2d, Pad, SumPool2d
 
 from .calls import Call
 from .layout import as_image, like, permuted, placed, reshaped
+from .recoding import recoded
 from .scales import moved
 from .translator import Handler, KnownResult, Translator
 from .values import Codes, Float, Value
@@ -50,7 +51,7 @@ def adaptive_max_pool(translator: Translator, call: Call) -> list[Value | None]:
 
 def average_pool(translator: Translator, call: Call) -> Value:
     """Average pooling whose divisor is the same for every window."""
-    codes = _codes(call)
+    codes = _codes(translator, call)
     rank = len(translator.shape(codes))
     kernel, stride, padding = _window(call, rank)
     image = as_image(translator, call, codes)
@@ -65,7 +66,7 @@ def average_pool(translator: Translator, call: Call) -> Value:
 
 def adaptive_average_pool(translator: Translator, call: Call) -> Value:
     """Average pooling with as many windows as are asked for."""
-    codes = _codes(call)
+    codes = _codes(translator, call)
     rank = len(translator.shape(codes))
     image = as_image(translator, call, codes)
     kernel = _equal_windows(call, translator.shape(image), _pair(call["output_size"], rank, 1))
@@ -91,7 +92,7 @@ def greatest(translator: Translator, call: Call) -> Value:
 def _over_axes(translator: Translator, call: Call, divide: bool) -> Value:
     if call["dtype"] not in (None, torch.float32, torch.float64):
         raise CaptureError(f"{call} computes in {call['dtype']}; only float32 and float64 are supported")
-    image, kernel = _reduced(translator, call, _codes(call))
+    image, kernel = _reduced(translator, call, _codes(translator, call))
     divisor = kernel[0] * kernel[1] if divide else 1
     return _kept(translator, call, _average(translator, call, image, kernel, kernel, divisor, rank=3))
 
@@ -115,8 +116,10 @@ def _kept(translator: Translator, call: Call, value: Codes | Float) -> Codes | F
     return reshaped(translator, call, value, translator.result_shape(call), "kept")
 
 
-def _codes(call: Call) -> Codes:
+def _codes(translator: Translator, call: Call) -> Codes:
     value = call["self"]
+    if isinstance(value, Float):
+        value = recoded(translator, call, value)
     if isinstance(value, Float) and value.spoiled:
         raise KnownResult(f"{call} needs quantized inputs, but {value.spoiled}")
     if not isinstance(value, Codes) or not value.quantized:

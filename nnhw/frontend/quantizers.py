@@ -23,6 +23,7 @@ def quantize(translator: Translator, call: Call) -> Value:
     """
     scale, zero_point = _fixed(call, "scale"), _fixed(call, "zero_point")
     _check_scale(call, scale)
+    _check_zero_point(call, zero_point)
     if isinstance(call["x"], Constant):
         return _quantized_constant(call, scale, zero_point)
     if len(set(zero_point.tolist())) != 1:
@@ -62,6 +63,16 @@ def _check_scale(call: Call, scale: np.ndarray) -> None:
         raise CaptureError(
             f"{call} needs scales that are positive and finite, got {bad[0]}; a quantizer with scale='observed' "
             f"has to see data in training mode first, and weights must not hold NaN"
+        )
+
+
+def _check_zero_point(call: Call, zero_point: np.ndarray) -> None:
+    """Check that zero points are integers: with any other, 0.0 is no multiple of the scale away from a code."""
+    bad = zero_point[zero_point != np.rint(zero_point)]
+    if bad.size and not call["bipolar"]:
+        raise CaptureError(
+            f"{call} needs zero points that are integers, so that a code stands for 0.0, got {bad[0]}; round them, "
+            f"such as by quantizer.zero_point.round_(), and calibrate or train with them as they are then"
         )
 
 

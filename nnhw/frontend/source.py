@@ -21,9 +21,10 @@ from torch.export import ExportedProgram
 from nnhw.errors import CaptureError, InputError, NnhwError
 from nnhw.ir import Graph
 
+from .agreement import Captured, OwnAnswers, own_answers
 from .archive import load_archive, random_input
 from .birthplaces import Birthplaces
-from .capture import capture
+from .capture import capture_quantizers
 from .export import checked_example
 from .locations import Lines, error_location
 
@@ -49,7 +50,15 @@ class Source:
 
     def capture(self) -> Graph:
         """Return the model's float-level graph; see `capture`."""
-        return capture(self.model, self.example_input, self.name, self.lines)
+        return self.capture_quantizers().graph
+
+    def capture_quantizers(self) -> Captured:
+        """Return the graph, and how the model's quantizers are found in it; see `capture_quantizers`."""
+        return capture_quantizers(self.model, self.example_input, self.name, self.lines)
+
+    def own_answers(self, captured: Captured, images: np.ndarray) -> OwnAnswers:
+        """Return what PyTorch computes of images, compared with the graph; see `own_answers`."""
+        return own_answers(self.model, captured, images)
 
 
 def load_source(source: str | Path) -> Source:

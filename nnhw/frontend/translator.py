@@ -83,6 +83,11 @@ class Translator:
             self.problems.append(CaptureError(str(error)) if isinstance(error, IrError) else error)
             self._values[node] = Unknown()
 
+    def codes_of(self, node: fx.Node) -> str | None:
+        """Return the graph's node with the codes of a traced value, or None if it has none: those of a constant."""
+        value = self._values.get(node)
+        return value.name if isinstance(value, Codes) else None
+
     def finish(self, output: fx.Node) -> Graph:
         """Return the graph whose result is the argument of the traced output node."""
         results = output.args[0]
@@ -132,6 +137,12 @@ class Translator:
     def parameter(self, value: Constant, call: Call, shape: tuple[int, ...]) -> str:
         """Add a constant in float64, reshaped; one node for all of its uses. Return its name."""
         array = value.doubles.cpu().numpy().reshape(shape)
+        bad = int((~np.isfinite(array)).sum())
+        if bad:
+            raise CaptureError(
+                f"{call} reads '{value.label}', which holds NaN or infinity in {bad} of {array.size} places; train "
+                f"again, or load another file"
+            )
         key = (value.label, shape, array.tobytes())  # a quantized parameter has the label of the parameter itself
         if key not in self._parameters:
             self._parameters[key] = self.array(value.label, array, call.location)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,14 +19,20 @@ Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 CHUNK = 250
 
 
-def run(graph: Graph, inputs: Inputs, observe: Observer | None = None) -> tuple[np.ndarray, ...]:
+def run(
+    graph: Graph,
+    inputs: Inputs,
+    observe: Observer | None = None,
+    replace: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> tuple[np.ndarray, ...]:
     """Compute the outputs of a graph.
 
     Parameters
     ----------
     inputs: one array [N, *shape] per input of the graph: by name, in order, or the only one.
         Integers of any width or floats; they become int64 or float64.
-    observe: called with (name, array) of each value that is not a constant, in order.
+    observe: called with (name, array) of each value that is not a constant, in order, as it was computed.
+    replace: by name, what whoever reads a value gets instead of what was computed.
 
     Returns
     -------
@@ -44,6 +51,7 @@ def run(graph: Graph, inputs: Inputs, observe: Observer | None = None) -> tuple[
         values[node.name] = given[node.name] if isinstance(node.op, Input) else _evaluate(node, values)
         if observe is not None:
             observe(node.name, values[node.name])
+        values[node.name] = replace.get(node.name, values[node.name])
         for name in node.inputs:
             if last_use[name] == index and name not in graph.outputs:
                 values.pop(name, None)

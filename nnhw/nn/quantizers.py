@@ -133,24 +133,24 @@ class Int(Quantizer):
 
 
 class UInt(Quantizer):
-    """Unsigned integers of 2 to 8 bits; values under the range become its least value.
+    """Unsigned integers of 1 to 8 bits; values under the range become its least value.
 
     Parameters
     ----------
-    bits: 2 to 8.
+    bits: 1 to 8; the codes of one bit are 0 and 1, those of `Bipolar` are -1 and +1.
     """
 
     def __init__(
         self, bits: int = 8, scale: ScaleChoice = "max_abs", axis: int = PER_TENSOR, *, zero_point: int = 0
     ) -> None:
-        _check_bits(type(self).__name__, bits)
+        _check_bits(type(self).__name__, bits, least=1)
         super().__init__(0, (1 << bits) - 1, scale, axis, zero_point=zero_point)
 
 
-def _check_bits(name: str, bits: int) -> None:
-    if not isinstance(bits, int) or not BITS_MIN <= bits <= BITS_MAX:
-        remedy = "; for one bit use Bipolar" if bits == 1 else ""
-        raise InputError(f"{name} needs bits from {BITS_MIN} to {BITS_MAX}, got {bits!r}{remedy}")
+def _check_bits(name: str, bits: int, least: int = BITS_MIN) -> None:
+    if not isinstance(bits, int) or not least <= bits <= BITS_MAX:
+        remedy = "; for one bit use Bipolar or UInt" if bits == 1 else ""
+        raise InputError(f"{name} needs bits from {least} to {BITS_MAX}, got {bits!r}{remedy}")
 
 
 def _scale_source(name: str, scale: ScaleChoice, axis: int) -> Literal["fixed", "max_abs", "observed"]:

@@ -75,10 +75,12 @@ class Region:
         Raises: LoweringError for one that differs from position to position.
         """
         rank = len(node.type.shape)
-        if array.ndim == 1 and (rank == 1 or is_channel_list(node.op)):
+        if is_channel_list(node.op) and array.ndim == 1:
             return array
         if array.size == 1:
             return array.reshape(())
+        if array.ndim == rank == 1:
+            return array
         if array.shape == (self.channels,) + (1,) * (rank - 1):
             return array.reshape(-1)
         alike = array.shape == node.type.shape and (array == array.take([0], axis=0)).all()

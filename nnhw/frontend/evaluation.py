@@ -1,0 +1,135 @@
+"""What PyTorch itself computes: a model's result, and the codes of each of its quantizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nnhw.nn.functional import along_axis
+from nnhw.nn.given import copied
+
+Signature = tuple[int, int, int, bool, tuple[int, ...]]
+"""What a call of a quantizer is known by: qmin, qmax, axis, bipolar, and the shape behind the first axis."""
+
+
+@dataclass(frozen=True)
+class QuantizerCall:
+    """One call of the operator `nnhw.quantize`.
+
+    Parameters
+    ----------
+    codes: distances from the zero point, int16 of the shape of what was quantized; NaN has the least one.
+    dtype: that it was computed in.
+    """
+
+    signature: Signature
+    codes: np.ndarray
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One forward pass of PyTorch.
+
+    Parameters
+    ----------
+    result: [N, *shape].
+    calls: of all quantizers, those of weights among them, in their order.
+    """
+
+    result: np.ndarray
+    calls: tuple[QuantizerCall, ...]
+
+
+class Evaluator:
+    """A model as PyTorch evaluates it, in eval mode and without gradients.
+
+    Parameters
+    ----------
+    model: a module, which is copied, or an exported program.
+    double: compute in float64 all that the model computes in float32, also where its own code says `.float()`.
+    """
+
+    def __init__(self, model: nn.Module | ExportedProgram, *, double: bool = False) -> None:
+        self.model: nn.Module = model.module() if isinstance(model, ExportedProgram) else copied(model)
+        self._double, self._batch_size = double, _fixed_batch(model)
+        if double:
+            self.model.double()
+
+    def __call__(self, images: np.ndarray) -> Evaluation:
+        """Evaluate images [N, *shape]."""
+        batch = torch.from_numpy(images)
+        if self._double and batch.is_floating_point():
+            batch = batch.double()
+        with torch.no_grad(), _default_dtype(self._double), _Recorder(self._double) as recorder:
+            result: Tensor = self.model(batch)
+        return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls))
+
+    def parts(self, images: np.ndarray, size: int) -> Iterator[np.ndarray]:
+        """Cut images into batches of a size, or of the only one that the model takes."""
+        size = self._batch_size or size
+        for start in range(0, len(images), size):
+            yield images[start : start + size]
+
+
+def signature_of(node: fx.Node) -> Signature:
+    """Return the signature of a traced call of a quantizer."""
+    x, _, _, qmin, qmax, axis, bipolar = node.args
+    assert isinstance(x, fx.Node)
+    return qmin, qmax, axis, bipolar, tuple(x.meta["val"].shape[1:])  # type: ignore[return-value]
+
+
+class _Recorder(TorchDispatchMode):
+    """While active, keep the codes of quantizers, and let float32 be float64 where that is asked for."""
+
+    def __init__(self, double: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self.calls: list[QuantizerCall] = []
+        self._double = double
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        if self._double and given.get("dtype") == torch.float32:
+            given["dtype"] = torch.float64
+        result = func(*args, **given)
+        if func is torch.ops.nnhw.quantize.default:
+            self.calls.append(_call_of(result, *args))
+        return result
+
+
+def _call_of(
+    values: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int, axis: int, bipolar: bool
+) -> QuantizerCall:
+    codes = (values / along_axis(scale, x, axis)).round().nan_to_num(nan=torch.iinfo(torch.int16).min)
+    signature = qmin, qmax, axis, bipolar, tuple(x.shape[1:])
+    return QuantizerCall(signature, codes.to(torch.int16).cpu().numpy(), x.dtype)
+
+
+@contextmanager
+def _default_dtype(double: bool) -> Iterator[None]:
+    """While active, let what is made without a dtype be float64, as the rest of the model is."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if double else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _fixed_batch(model: nn.Module | ExportedProgram) -> int | None:
+    """Return the batch that an exported program was traced with, where it takes no other."""
+    if not isinstance(model, ExportedProgram):
+        return None
+    placeholder = next(node for node in model.graph.nodes if node.name in model.graph_signature.user_inputs)
+    size = placeholder.meta["val"].shape[0]
+    return size if isinstance(size, int) else None

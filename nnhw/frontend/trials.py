@@ -1,0 +1,111 @@
+"""Calls of a model that show whether one trace can stand for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from nnhw.errors import CaptureError
+from nnhw.nn.given import copied
+from nnhw.nn.tracing import quiet_torch
+
+_BATCH_SIZE = re.compile(r"L\['\w+'\]\.size\(\)\[0\]")  # as torch's guards write it
+_BATCH = 3  # images of the call that others are compared with; one that no model is likely to mean
+
+
+class _Names(TorchFunctionMode):
+    """While active, list the names of the functions of torch that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.called.append(resolve_name(func) or repr(func))
+        return func(*args, **kwargs or {})
+
+
+def check_calls(model: nn.Module, example: Tensor) -> None:
+    """Call a model again, and with batches of other sizes: what it computes must not depend on either.
+
+    Parameters
+    ----------
+    model: it is copied, and not changed.
+    example: [batch, ..], which goes through it.
+
+    Raises
+    ------
+    CaptureError: it computes something else with the same images; the layer or buffer is named where it is known.
+    """
+    model = copied(model)
+    state = {name: value.clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    images = example[torch.arange(_BATCH) % len(example)]
+    _call(model, images)  # what is computed once and kept, is kept from here on
+    first, called = _call(model, images)
+    again, _ = _call(model, images)
+    if not _same(first, again):
+        raise CaptureError(_changing(model, state))
+    # A trace is of batches of 2 and more, and its guards say where it does not hold; one image is a case of its own.
+    try:
+        alone, others = _call(model, images[:1])
+    except Exception:
+        return  # a model that takes no single image gives no wrong answer for it
+    if others != called and not _same(alone, first[:1]):
+        raise CaptureError(
+            f"the model computes something else of a single image than of the same image in a batch "
+            f"({_first_difference(called, others)}); leave out the branch on x.shape[0]"
+        )
+
+
+def check_guards(program: ExportedProgram) -> None:
+    """Check that a trace holds for every size of the batch. Raises: CaptureError."""
+    guards = [guard for guard in getattr(program, "_guards_code", None) or [] if _BATCH_SIZE.search(guard)]
+    if guards:
+        condition = _BATCH_SIZE.sub("x.shape[0]", guards[0])
+        raise CaptureError(
+            f"the model branches on the size of the batch: what was traced holds only where {condition}; what it "
+            f"computes of an image must not depend on how many there are: leave out the branch"
+        )
+
+
+def _call(model: nn.Module, images: Tensor) -> tuple[Tensor, list[str]]:
+    with quiet_torch(), torch.no_grad(), _Names() as names:
+        result = model(images.clone())
+    return result, names.called
+
+
+def _same(left: object, right: object) -> bool:
+    """Return whether two results are the same numbers, NaN included; of what is no tensor, other checks speak."""
+    if not isinstance(left, Tensor) or not isinstance(right, Tensor):
+        return True
+    equal_nan = left.is_floating_point()
+    return bool(np.array_equal(left.cpu().numpy(), right.cpu().numpy(), equal_nan=equal_nan))
+
+
+def _changing(model: nn.Module, before: Mapping[str, Tensor]) -> str:
+    """Return what is wrong with a model whose second call gives another result."""
+    changed = [name for name, value in model.state_dict().items() if name in before and not _same(value, before[name])]
+    buffers = ", ".join(f"'{name}'" for name in changed)
+    cause = f"forward changes {buffers}" if changed else "it draws random numbers, or forward changes an attribute"
+    return (
+        f"the model gives another result when it is called again with the same images: {cause}; an accelerator keeps "
+        f"nothing from one image to the next, so leave that out in eval mode"
+    )
+
+
+def _first_difference(left: list[str], right: list[str]) -> str:
+    """Return the first place at which two lists of calls part."""
+    place = next(
+        (index for index, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
+    )
+    shown = [calls[place] if place < len(calls) else "nothing more" for calls in (right, left)]
+    return f"{shown[0]} instead of {shown[1]}"

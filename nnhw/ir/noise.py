@@ -1,0 +1,146 @@
+"""How far the roundings of another evaluation of a graph, in any order of its sums, can move each of its values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from .graph import Graph, Node
+from .ops import BatchNorm, Constant, Conv2d, Dequantize, Linear, LogSoftmax, Op, Quantize, Softmax, SumPool2d
+from .ops.base import along_shape
+from .ops.elementwise import Binary
+
+_OWN_ROUNDINGS = 8  # of one op: the operations of its formula, and what a library's function is off by
+_MOVED = ("max_pool2d", "pad", "upsample", "concat", "flatten", "reshape", "permute", "slice")
+
+Values = Mapping[str, np.ndarray]
+
+
+def rounding_noise(graph: Graph, values: Values, unit_roundoff: float) -> dict[str, np.ndarray]:
+    """Bound how far each float value can be from the exact one where every operation is rounded.
+
+    A running error analysis: sums of n terms are off by at most n roundings of the sum of magnitudes, whatever their
+    order; other ops carry the bounds of their operands on, and add their own roundings. Codes of quantizers are taken
+    as they are: a bound starts anew behind each of them.
+
+    Parameters
+    ----------
+    values: of all nodes but constants, for the same images.
+    unit_roundoff: of the precision: 2**-53 for float64, 2**-24 for float32.
+
+    Returns
+    -------
+    By the name of each float node: the greatest distance, of its shape; infinite where nothing is known.
+
+    Source
+    ------
+    Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapters 3 and 4.
+    """
+    analysis = _Analysis(graph, values, unit_roundoff)
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            analysis.visit(node)
+    return analysis.bounds
+
+
+class _Analysis:
+    def __init__(self, graph: Graph, values: Values, unit_roundoff: float) -> None:
+        self._graph = graph
+        self._values = {**values, **graph.constants}
+        self._unit = unit_roundoff * (_OWN_ROUNDINGS + _longest_sum(graph))
+        self._magnitudes: dict[str, np.ndarray] = {}
+        self.bounds: dict[str, np.ndarray] = {}
+
+    def visit(self, node: Node) -> None:
+        """Bound one value; the magnitude of integers is that of the terms that were added."""
+        if node.type.is_int:
+            self._magnitudes[node.name] = self._magnitude(node)
+            return
+        if isinstance(node.op, Constant):
+            self.bounds[node.name] = self._unit * np.abs(self._values[node.name])
+        elif not node.inputs:
+            self.bounds[node.name] = np.zeros_like(self._values[node.name])
+        else:
+            bound = self._bound(node)
+            self.bounds[node.name] = np.where(np.isnan(bound), np.inf, bound)
+
+    def _magnitude(self, node: Node) -> np.ndarray:
+        value = np.abs(self._values[node.name])
+        if isinstance(node.op, Linear | Conv2d | SumPool2d) or node.op.name in _MOVED:
+            inputs = [self._magnitudes[name] for name in node.inputs]
+            return node.op.evaluate(*inputs)
+        return value
+
+    def _bound(self, node: Node) -> np.ndarray:
+        op, inputs = node.op, [self._values[name] for name in node.inputs]
+        if isinstance(op, Dequantize):
+            scaled: np.ndarray = self._unit * op.evaluate(self._magnitudes[node.inputs[0]], inputs[1])
+            return scaled
+        errors = [self.bounds[name] for name in node.inputs]
+        if op.name in _MOVED:
+            return op.evaluate(*errors)
+        if isinstance(op, Softmax | LogSoftmax):
+            return self._along_axis(op, inputs[0], errors[0])
+        if isinstance(op, BatchNorm):
+            return self._batch_norm(op, inputs, errors[0])
+        sized = inputs if isinstance(op, Binary) else inputs[:1]
+        return _carried(op, inputs, errors) + self._unit * _size(op.evaluate(*inputs), *sized)
+
+    def _along_axis(self, op: Softmax | LogSoftmax, x: np.ndarray, error: np.ndarray) -> np.ndarray:
+        axis = op.axis + 1
+        moved = 2 * error.max(axis=axis, keepdims=True) + self._unit * (1 + 2 * np.abs(x).max(axis=axis, keepdims=True))
+        result = op.evaluate(x)
+        grown: np.ndarray = np.expm1(moved) * result if isinstance(op, Softmax) else moved + self._unit * np.abs(result)
+        return grown
+
+    def _batch_norm(self, op: BatchNorm, inputs: list[np.ndarray], error: np.ndarray) -> np.ndarray:
+        x, weight, bias, mean, variance = inputs
+        channels = (-1,) + (1,) * (x.ndim - 2)
+        alpha = np.abs(weight / np.sqrt(variance + op.eps))
+        shift = np.abs(bias) + np.abs(mean) * alpha
+        moved: np.ndarray = error + self._unit * np.abs(x)
+        return moved * alpha.reshape(channels) + self._unit * shift.reshape(channels)
+
+
+def _longest_sum(graph: Graph) -> int:
+    """Return the most terms that one value of a graph is the sum of."""
+    lengths = [1]
+    for node in graph.nodes:
+        if isinstance(node.op, Linear | Conv2d):
+            lengths.append(math.prod(graph.node(node.inputs[1]).type.shape[1:]) + 1)
+        elif isinstance(node.op, SumPool2d):
+            lengths.append(math.prod(node.op.kernel))
+    return max(lengths)
+
+
+def _carried(op: Op, inputs: list[np.ndarray], errors: list[np.ndarray]) -> np.ndarray:
+    """Return how far a result moves when each operand does: at the corners, as ops are monotone on so short a way."""
+    result = op.evaluate(*inputs)
+    rank = max(array.ndim for array in inputs) - 1
+    spread = [along_shape(error, rank) if error.ndim <= rank else error for error in errors]
+    operands = [along_shape(array, rank) if array.ndim <= rank else array for array in inputs]
+    moved = np.zeros_like(result)
+    for signs in itertools.product((-1.0, 1.0), repeat=len(inputs)):
+        corner = [array + sign * error for array, sign, error in zip(operands, signs, spread, strict=True)]
+        moved = np.maximum(moved, np.abs(op.evaluate(*corner) - result))
+    return moved
+
+
+def _size(*arrays: np.ndarray) -> np.ndarray:
+    """Return the sum of the magnitudes of a result and of its operands."""
+    rank = arrays[0].ndim - 1
+    total = np.abs(arrays[0])
+    for array in arrays[1:]:
+        total = total + np.abs(along_shape(array, rank) if array.ndim <= rank else array)
+    return total
+
+
+def decided(node: Node, inputs: list[np.ndarray], error: np.ndarray, unit_roundoff: float) -> tuple[np.ndarray, ...]:
+    """Return the least and the greatest code that a quantizer can give where its operand is off by at most `error`."""
+    assert isinstance(node.op, Quantize)
+    x, scale = inputs
+    reach = error + _OWN_ROUNDINGS * unit_roundoff * np.abs(x)
+    return node.op.evaluate(x - reach, scale), node.op.evaluate(x + reach, scale)
