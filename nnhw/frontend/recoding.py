@@ -20,7 +20,7 @@ _GREATEST_CODE = 255
 _GREATEST_RANGE = 2**9  # codes that are tried: more than a layer can read
 _OF_ONE_NUMBER = (Unary, Binary, Dequantize)
 _PICKS = (Flatten, Reshape, Permute, Slice, Upsample, MaxPool2d, Pad)
-"""Ops whose results are numbers of their operand, and zeros."""
+"""Ops whose results are numbers of their operand, and borders."""
 
 
 def recoded(translator: Translator, call: Call, value: Float) -> Codes | Float:
@@ -77,7 +77,8 @@ def _numbers(graph: Graph, path: list[Node]) -> np.ndarray:
         for node in path:
             operands = [values[name] for name in node.inputs]
             if isinstance(node.op, _PICKS):
-                values[node.name] = np.append(operands[0], 0.0) if isinstance(node.op, Pad) else operands[0]
+                border = [node.op.value] if isinstance(node.op, Pad) else []
+                values[node.name] = np.append(operands[0], border)
             else:
                 values[node.name] = node.op.evaluate(*operands)
     return values[path[-1].name]

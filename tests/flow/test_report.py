@@ -195,17 +195,20 @@ def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gap", "said"),
+    ("gap", "ties", "said"),
     [
-        (0.0, ""),
-        (2e-16, "at most 2e-16 of the largest result: these are last bits, of scaled sums or of functions"),
-        (0.01, "at most 1e-02 of the largest result: that is more than last bits: a code at a tie"),
+        (0.0, 0, ""),
+        (2e-16, 0, "float64 differs by its roundings alone, by at most 2e-16 of the largest result, with the greatest "
+         "result in the same place on 8 of 8; hardware"),
+        (0.01, 2, "by at most 1e-02 of the largest result, with the greatest result in the same place on 8 of 8, and on "
+         "2 a quantizer takes another code at a tie; hardware"),
     ],
-)
-def test_report_on_a_terminal_says_how_far_float64_is_from_the_reference(gap: float, said: str) -> None:
-    facts = FACTS | {"lower": FACTS["lower"] | {"torch_float64_ir": 3 * bool(gap), "torch_float64_gap": gap}}
+)  # fmt: skip
+def test_report_on_a_terminal_says_how_far_float64_is_from_the_reference(gap: float, ties: int, said: str) -> None:
+    found = {"torch_float64_ir": 3 * bool(gap), "torch_float64_gap": gap, "torch_float64_argmax": 8}
+    facts = FACTS | {"lower": FACTS["lower"] | found, "capture": FACTS["capture"] | {"ties": {"float64": ties}}}
     text = " ".join(text_of(make_report(facts, accelerator(), load_board("icebreaker"))).split())
-    assert ("PyTorch's float64" in text) == bool(said)
+    assert ("PyTorch's own float64" in text) == bool(said)
     assert said in text
 
 

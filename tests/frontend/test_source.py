@@ -142,7 +142,7 @@ def test_load_source_names_the_line_at_which_a_file_fails(tmp_path: Path, text: 
 def test_load_source_shows_what_nnhw_refuses_while_a_file_runs(tmp_path: Path) -> None:
     path = tmp_path / "wide.py"
     path.write_text("from nnhw.nn import UInt\n\nmodel = UInt(12, scale=1)\n", encoding="utf-8")
-    assert message_of(path) == "wide.py:3: UInt needs bits from 2 to 8, got 12"
+    assert message_of(path) == "wide.py:3: UInt needs bits from 1 to 8, got 12"
 
 
 def test_load_source_rejects_files_that_do_not_exist(folder: Path) -> None:

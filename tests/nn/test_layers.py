@@ -181,8 +181,8 @@ def test_float32_and_float64_agree_on_power_of_two_scales() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Int(1), "Int needs bits from 2 to 8, got 1; for one bit use Bipolar"),
-        (lambda: UInt(9), "UInt needs bits from 2 to 8, got 9"),
+        (lambda: Int(1), "Int needs bits from 2 to 8, got 1; for one bit use Bipolar or UInt"),
+        (lambda: UInt(9), "UInt needs bits from 1 to 8, got 9"),
         (lambda: Int(4, scale=0.0), "Int needs scales that are positive and finite, got 0.0"),
         (lambda: Int(4, scale=math.nan), "Int needs scales that are positive and finite, got nan"),
         (
