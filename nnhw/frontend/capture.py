@@ -67,6 +67,10 @@ def capture(
     for node in nodes:
         if node.op == "call_function" and node in needed:
             translator.translate(node)
+        elif node.op == "get_attr" and isinstance(
+            getattr(program.graph_module, str(node.target), None), fx.GraphModule
+        ):
+            translator.add_block(node)
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
     raise_all(translator.problems)

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from nnhw.errors import InputError
 from nnhw.frontend.capture import capture
 from nnhw.ir import Graph, run_in_chunks
-from nnhw.nn.given import copied
+from nnhw.nn.given import copied, dense
 
 
 class Reference:
@@ -42,7 +42,7 @@ class Reference:
     def __call__(self, images: torch.Tensor | np.ndarray) -> torch.Tensor | np.ndarray:
         """Return float64 [N, ..] (int64 if the model ends in argmax), torch for torch and NumPy for NumPy."""
         if isinstance(images, torch.Tensor):
-            return torch.from_numpy(self(images.detach().cpu().numpy()))
+            return torch.from_numpy(self(dense(images).numpy()))
         if not isinstance(images, np.ndarray):
             raise InputError(f"images must be a torch tensor or a NumPy array, got {type(images).__name__}")
         return run_in_chunks(self.graph(images), images)[0]
