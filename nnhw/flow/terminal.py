@@ -48,7 +48,8 @@ def render_doctor(checks: Sequence[Check]) -> RenderableType:
     """Return what `nnhw doctor` says: what is there, and for what is missing, what that costs and what to do."""
     table = _table("What nnhw finds here", "", "found", "for")
     for check in checks:
-        found = Text(check.found or "missing", style="green" if check.found else "red" if check.required else "yellow")
+        absent = f"{check.lacks} is missing" if check.lacks else "missing"
+        found = Text(check.found or absent, style="green" if check.found else "red" if check.required else "yellow")
         table.add_row(check.name, found, check.purpose)
     table.columns[1].justify = table.columns[2].justify = "left"
     notes = [Text(line) for check in checks for line in _advice(check)]
@@ -59,8 +60,12 @@ def render_doctor(checks: Sequence[Check]) -> RenderableType:
 
 def _advice(check: Check) -> Iterator[str]:
     """Yield what is to be said about a tool below the table."""
+    if check.lacks:
+        state = f"is installed, but does not start without the system's library {check.lacks}"
+    else:
+        state = "is missing"
     if check.found is None:
-        yield f"{check.name} is missing: {check.remedy}. Without it works: {check.without}."
+        yield f"{check.name} {state}: {check.remedy}. Without it works: {check.without}."
     if check.detail:
         yield f"{check.name}: {check.detail}"
 
