@@ -10,14 +10,14 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from nnhw.errors import CaptureError, raise_all
+from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats, unready
 
 from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
 from .export import checked_example, export
 from .locations import Lines
-from .translator import Handler, Translator
+from .translator import QUANTIZE, Handler, Translator, Unquantized
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -29,6 +29,7 @@ HANDLERS: dict[str, Handler] = {
     **elementwise.HANDLERS,
     **activations.HANDLERS,
 }
+NO_QUANTIZERS = "this model has no quantizers: use --calibrate DATA.npy, or nnhw.quantize"
 _NO_LINES: Lines = MappingProxyType({})
 
 
@@ -51,8 +52,8 @@ def capture(
 
     Raises
     ------
-    InputError for an example input that does not fit; CaptureError, or ProblemList with all of them at once, for
-    what cannot be captured.
+    InputError for an example input that does not fit, and for a float model; CaptureError, or ProblemList with all of
+    them at once, for what cannot be captured.
     """
     if isinstance(model, ExportedProgram | nn.Module):
         raise_all((*unready(model), *half_floats(model)))
@@ -73,6 +74,8 @@ def capture(
             translator.add_block(node)
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
+    if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
+        raise InputError(NO_QUANTIZERS)
     raise_all(translator.problems)
     return verify(translator.finish(nodes[-1]))
 
@@ -92,6 +95,11 @@ def _check_result(program: ExportedProgram) -> None:
         kind = next((base for base in (dict, list, tuple) if issubclass(spec.type, base)), spec.type)
         given = f"{kind.__name__} of {spec.num_leaves}"
         raise CaptureError(f"the model must return one tensor, got a {given}; return the one to be computed")
+
+
+def _is_float(nodes: list[fx.Node]) -> bool:
+    """Return whether a model has no quantizer at all."""
+    return not any(str(node.target) == QUANTIZE for node in nodes)
 
 
 def _writes(node: fx.Node) -> bool:

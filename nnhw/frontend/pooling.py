@@ -15,7 +15,7 @@ from nnhw.ir.ops import Divide, MaxPool2d, Pad, SumPool2d
 from .calls import Call
 from .layout import as_image, like, permuted, placed, reshaped
 from .scales import moved
-from .translator import Handler, KnownResult, Translator
+from .translator import Handler, Translator, Unquantized
 from .values import Codes, Float, Value
 
 Pair = tuple[int, int]
@@ -118,9 +118,9 @@ def _kept(translator: Translator, call: Call, value: Codes | Float) -> Codes | F
 def _codes(call: Call) -> Codes:
     value = call["self"]
     if isinstance(value, Float) and value.spoiled:
-        raise KnownResult(f"{call} needs quantized inputs, but {value.spoiled}")
+        raise Unquantized(f"{call} needs quantized inputs, but {value.spoiled}")
     if not isinstance(value, Codes) or not value.quantized:
-        raise KnownResult(
+        raise Unquantized(
             f"{call} needs quantized inputs, for its sums must be exact; put a quantizer in front of it, such as "
             f"nnhw.nn.QuantReLU(4) or nnhw.nn.QuantIdentity(8)"
         )

@@ -30,6 +30,10 @@ class KnownResult(CaptureError):
     """A problem of a layer whose result is known all the same: floats, of the traced shape."""
 
 
+class Unquantized(KnownResult):
+    """A layer that needs codes, and has floats."""
+
+
 class Translator:
     """Builds the graph node by node, and collects what cannot be translated.
 

@@ -23,6 +23,7 @@ from nnhw.driver.device import Work
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.shared.counters import program_parts
 from nnhw.engines.timing import Schedule
+from nnhw.flow.accuracy import score
 from nnhw.flow.arrays import works
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.counters import Counted, program_rows
@@ -207,6 +208,33 @@ def test_report_on_a_terminal_says_how_far_float64_is_from_the_reference(gap: fl
     text = " ".join(text_of(make_report(facts, accelerator(), load_board("icebreaker"))).split())
     assert ("PyTorch's float64" in text) == bool(said)
     assert said in text
+
+
+@pytest.mark.parametrize(
+    ("passes", "rows"),
+    [
+        ({f"pass_{number}": 0 for number in range(11)}, ["each of 11 passes 60 0"]),
+        ({"first": 0, "second": 3, "third": 0, "split": 0}, ["second 60 3", "each of 3 other passes 60 0"]),
+        ({"first": 1}, ["first 60 1"]),
+        (None, []),
+    ],
+)
+def test_report_on_a_terminal_has_one_row_for_equal_passes(passes: dict[str, int] | None, rows: list[str]) -> None:
+    facts = {**FACTS, "lower": {**FACTS["lower"], "passes": passes}}
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(render_report(make_report(facts, accelerator(), load_board("icebreaker"))))
+    lines = [" ".join(re.sub("[│┃]", " ", line).split()) for line in console.export_text().splitlines()]
+    found = [line.removeprefix("IR before and after ") for line in lines if line.startswith("IR before and after ")]
+    assert found == rows
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_run_on_a_terminal_says_how_many_results_are_right(labelled: bool) -> None:
+    results = np.array([[1.0, 0.0, 0.5], [0.0, 0.0, 2.0], [0.0, 1.0, 0.0]])
+    run = Run(results, 1.0, None, accuracy=score(results, np.array([0, 2, 2])) if labelled else None)
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(render_run(run, "sim", None))
+    assert ("on the device: accuracy 66.67%: 2 of 3 right" in console.export_text()) == labelled
 
 
 def test_lowering_says_how_far_float64_is_from_the_reference() -> None:
