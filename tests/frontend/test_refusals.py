@@ -347,3 +347,17 @@ def test_quantize_calls_operators_of_python_what_its_user_does() -> None:
 def test_spelled_leaves_other_names_alone() -> None:
     names = ("relu", "conv2d", "and_then", "__str__", "floor")
     assert [spelled(name) for name in names] == list(names)
+
+
+def test_spelled_knows_every_tensor_operator_with_double_underscores() -> None:
+    names = {
+        schema.name.removeprefix("aten::")
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::__")
+        and schema.name.endswith("__")
+        and str(schema.arguments[0].type) == "Tensor"
+    }
+    assert len(names) == 10
+    assert {spelled(name) for name in names} == {
+        f"'{sign}{end}'" for sign in (">>", "<<", "&", "|", "^") for end in ("", "=")
+    }
