@@ -1,8 +1,12 @@
-"""MNIST without a download: the IDX files from a folder of yours, and 300 test digits that lie beside this file."""
+"""MNIST without a download: the IDX files from a folder of yours, and 300 test digits that lie beside this file.
+
+`python examples/mnist_data.py` writes these 300 as `nnhw run` and `nnhw build --calibrate` take them.
+"""
 
 import gzip
 import os
 import struct
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -91,3 +95,17 @@ def sample_digits() -> tuple[np.ndarray, np.ndarray]:
     """
     with np.load(SAMPLES, allow_pickle=False) as samples:
         return as_input(samples["images"]), samples["labels"].astype(np.int64)
+
+
+def write_samples(folder: Path) -> None:
+    """Write the 300 digits as `digits.npy`, float32 [300, 1, 28, 28], and their labels as `labels.npy`, int64 [300]."""
+    images, labels = sample_digits()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in (("digits", images), ("labels", labels)):
+        path = folder / f"{name}.npy"
+        np.save(path, array)
+        print(f"{path}: {array.dtype} {list(array.shape)}")
+
+
+if __name__ == "__main__":
+    write_samples(Path(sys.argv[1] if len(sys.argv) > 1 else "."))

@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 import nnhw
-from nnhw.errors import NnhwError
+from nnhw.errors import NnhwError, heading
 
 if TYPE_CHECKING:
     from nnhw.flow.progress import Progress
@@ -29,7 +29,7 @@ class _Commands(TyperGroup):
         except NnhwError as error:
             if ctx.params.get("debug"):
                 raise
-            ERR.print(f"{type(error).__name__}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
             ctx.exit(EXIT_ERROR)
         except KeyboardInterrupt:
             ERR.print("interrupted; what was finished before is kept, nothing is half-written")
@@ -48,6 +48,16 @@ ModelFile = Annotated[
     str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; or a .pt2.")
 ]
 BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
+Calibrate = Annotated[
+    Path | None, typer.Option("--calibrate", metavar="DATA.npy", help="Quantize a float model with these images.")
+]
+Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
+# For the help, which imports nothing that computes; the tests compare them with the stages and passes themselves.
+STAGES = "capture, lower, map, elaborate, simulate, build or netlist"
+PASSES = (
+    "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, align_sums, collapse_chains, "
+    "fold_constants, sink_integer_pooling, fold_permutes"
+)
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
 
 
@@ -115,11 +125,11 @@ def build(
     netlist_frames: Annotated[
         int, typer.Option(min=0, help="Frames through the netlist that is placed, at its pins; 0: none.")
     ] = 0,
-    start_from: Annotated[str, typer.Option(metavar="STAGE", help="First stage; those before are done.")] = "capture",
-    stop_at: Annotated[str, typer.Option(metavar="STAGE", help="Last stage.")] = "netlist",
-    calibrate: Annotated[
-        Path | None, typer.Option(metavar="DATA.npy", help="Quantize a float model with these images.")
-    ] = None,
+    start_from: Annotated[
+        str, typer.Option(metavar="STAGE", help=f"First stage, {STAGES}; those before are done.")
+    ] = "capture",
+    stop_at: Annotated[str, typer.Option(metavar="STAGE", help=f"Last stage, {STAGES}.")] = "netlist",
+    calibrate: Calibrate = None,
     evaluate: Annotated[
         Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images that the accuracy is of.")
     ] = None,
@@ -127,8 +137,8 @@ def build(
         Path | None,
         typer.Option(metavar="LABELS.npy", help="Of the images of --evaluate, else of --calibrate: show the accuracy."),
     ] = None,
-    weight_bits: Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")] = 8,
-    act_bits: Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")] = 8,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
 ) -> None:
     """Make an accelerator: capture, lower, map, elaborate, simulate, build, netlist."""
     from nnhw.flow.calibrate import make_calibration
@@ -155,24 +165,38 @@ def build(
 
 
 @app.command()
-def check(file: ModelFile, board: BoardName = "icebreaker") -> None:
+def check(
+    file: ModelFile,
+    board: BoardName = "icebreaker",
+    calibrate: Calibrate = None,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
+) -> None:
     """List everything in a model that stands in the way of a build."""
+    from nnhw.flow.calibrate import make_calibration
     from nnhw.flow.inspection import check_file
 
-    check_file(file, board)
+    check_file(file, board, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
     OUT.print(f"{file}: no problems", highlight=False, soft_wrap=True)
 
 
 @app.command()
 def ir(
     file: ModelFile,
-    stage: Annotated[str, typer.Option(metavar="STAGE", help="capture, a pass, head, lower, tail, or map.")] = "lower",
+    stage: Annotated[
+        str, typer.Option(metavar="STAGE", help=f"capture; a pass: {PASSES}; head, lower, tail; or map.")
+    ] = "lower",
     board: BoardName = "icebreaker",
+    calibrate: Calibrate = None,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
 ) -> None:
     """Print the graph of a model behind a stage."""
+    from nnhw.flow.calibrate import make_calibration
     from nnhw.flow.inspection import ir_text
 
-    typer.echo(ir_text(file, stage, board).rstrip("\n"))
+    calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
+    typer.echo(ir_text(file, stage, board, calibration, _progress()).rstrip("\n"))
 
 
 @app.command()
@@ -213,12 +237,15 @@ def run(
     measure: Annotated[
         bool, typer.Option("--measure", help="Let the device measure the cycles of each layer of its program.")
     ] = False,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="LABELS.npy", help="Of the images, [N]: show the accuracy on the device.")
+    ] = None,
 ) -> None:
     """Run images through a board, or a virtual one."""
     from nnhw.flow.running import run_file
     from nnhw.flow.terminal import render_run
 
-    done = run_file(build, file, link, out, _progress(), measure)
+    done = run_file(build, file, link, out, _progress(), measure, labels)
     OUT.print(render_run(done, link, out))
 
 

@@ -21,6 +21,10 @@ class CaptureError(NnhwError):
     """A model that cannot be traced to a dataflow graph."""
 
 
+class ModelFileError(InputError, CaptureError):
+    """A model's file that fails when it is run."""
+
+
 class IrError(NnhwError):
     """A graph that breaks a rule of the IR."""
 
@@ -94,6 +98,20 @@ def raise_all(problems: Sequence[NnhwError]) -> None:
     if problems:
         mapping = all(isinstance(problem, MappingError) for problem in problems)
         raise MappingProblems(problems) if mapping else ProblemList(problems)
+
+
+_HEADINGS: tuple[tuple[tuple[type[NnhwError], ...], str], ...] = (
+    ((InputError, BoardError), "Input"),
+    ((CaptureError, LoweringError, MappingError), "Not supported"),
+)
+
+
+def heading(error: NnhwError) -> str:
+    """Return the word under which a person is told an error: 'Input', 'Not supported' or 'Error'."""
+    if isinstance(error, ProblemList):
+        words = {heading(problem) for problem in error.problems}
+        return words.pop() if len(words) == 1 else "Error"
+    return next((word for classes, word in _HEADINGS if isinstance(error, classes)), "Error")
 
 
 def first_of(error: NnhwError) -> str:

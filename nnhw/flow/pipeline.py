@@ -38,7 +38,7 @@ ROOT = Path("build")
 REPORT, TIMING = "report.json", "timing.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Build:
     """A build folder with what is in it.
 
@@ -66,6 +66,18 @@ class Build:
     def accelerator(self) -> Accelerator:
         """The mapped network."""
         return Accelerator.load(self.path)
+
+    def __repr__(self) -> str:
+        report, rate = self.report, self.report["inferences_per_second"]
+        interval = report["cycles"]["interval"]
+        cycles = interval["predicted"] if interval["simulated"] is None else interval["simulated"]
+        facts = [f"{report['model']['name']} on {report['board']['name']}"]
+        facts += [] if cycles is None else [f"an image in {cycles:,.0f} cycles"]
+        if rate is None:
+            facts.append("no bitstream yet")
+        else:
+            facts.append(f"{rate:,.0f} images/s at {report['clock_hz'] / 1e6:.2f} MHz")
+        return f"<Build '{self.path}': {', '.join(facts)}>"
 
 
 def build(
@@ -107,6 +119,7 @@ def build(
     ------
     NnhwError: see `nnhw.errors`; what is finished by then stays in the build folder.
     """
+    check_stages(STAGE_NAMES[0], stop_at)
     from nnhw.frontend.source import Source, identifier
     from nnhw.nn.given import class_name
 
@@ -157,6 +170,15 @@ def run_build(
     return _finish(job)
 
 
+def check_stages(start_from: str, stop_at: str) -> None:
+    """Raise InputError for a stage that does not exist, or an end before the start."""
+    for name in (start_from, stop_at):
+        if name not in STAGE_NAMES:
+            raise InputError(f"there is no stage '{name}'; the stages are {', '.join(STAGE_NAMES)}")
+    if STAGE_NAMES.index(start_from) > STAGE_NAMES.index(stop_at):
+        raise InputError(f"a build cannot start from '{start_from}' and stop at '{stop_at}', which comes before it")
+
+
 def _selected(start_from: str, stop_at: str, options: Options, progress: Progress) -> list[Stage]:
     """Return the stages to run, in order; `simulate` and `netlist` only with frames, `simulate` only with a simulator.
 
@@ -164,13 +186,8 @@ def _selected(start_from: str, stop_at: str, options: Options, progress: Progres
     ------
     InputError: a stage that does not exist, or an end before the start.
     """
-    for name in (start_from, stop_at):
-        if name not in STAGE_NAMES:
-            raise InputError(f"there is no stage '{name}'; the stages are {', '.join(STAGE_NAMES)}")
-    first, last = STAGE_NAMES.index(start_from), STAGE_NAMES.index(stop_at)
-    if first > last:
-        raise InputError(f"a build cannot start from '{start_from}' and stop at '{stop_at}', which comes before it")
-    selected = list(STAGES[first : last + 1])
+    check_stages(start_from, stop_at)
+    selected = list(STAGES[STAGE_NAMES.index(start_from) : STAGE_NAMES.index(stop_at) + 1])
     if any(stage.name == "simulate" for stage in selected) and not _can_simulate(options, progress):
         selected = [stage for stage in selected if stage.name != "simulate"]
     if not options.netlist_frames:
@@ -246,6 +263,7 @@ def build_file(
     calibration: data to quantize a float model with.
     """
     progress = progress or SilentProgress()
+    check_stages(start_from, stop_at)
     source = None
     if start_from == STAGE_NAMES[0]:
         load_board(board)  # a wrong name is said before torch is imported

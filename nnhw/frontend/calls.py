@@ -12,8 +12,10 @@ from torch import fx
 
 from nnhw.errors import CaptureError
 from nnhw.ir import Location
+from nnhw.nn.remedies import ASSIGNMENT, spelled
 
 from .locations import Lines, location_of
+from .refusals import remedy_of
 from .values import Batch, Constant, Value
 
 
@@ -40,32 +42,40 @@ class Call:
         """The arguments, and the items of list arguments, that are traced values."""
         return [leaf for leaf in _leaves(self.arguments.values()) if isinstance(leaf, Value)]
 
+    @property
+    def operation(self) -> str:
+        """The operator without its namespace and its overload: 'relu'."""
+        parts = self.operator.split(".")
+        return parts[1] if isinstance(self.node.target, torch._ops.OpOverload) else parts[-1]
+
+    def refusal(self) -> CaptureError:
+        """Return the error for an operator that is not supported."""
+        writes = self.operation in ("fill", "copy") and self.node.args and is_view(self.node.args[0])
+        name = f"{ASSIGNMENT} {self.location}" if writes else str(self)
+        rule = f"operator {self.operator} is not supported"
+        return CaptureError(f"{name}: {rule}; {remedy_of(self.operation, self.node)}")
+
     def __str__(self) -> str:
-        return f"{self.operator.split('.')[1]} {self.location}"
+        return f"{spelled(self.operation)} {self.location}"
 
 
 def make_call(node: fx.Node, values: Mapping[fx.Node, Any], lines: Lines) -> Call:
-    """Return the call of a traced node.
-
-    Raises
-    ------
-    CaptureError for an in-place operator whose operand is used elsewhere, too.
-    """
+    """Return the call of a traced node."""
     target = node.target
     args = fx.node.map_arg(node.args, lambda argument: values[argument])
     kwargs = fx.node.map_arg(node.kwargs, lambda argument: values[argument])
     location = location_of(node, lines)
     if not isinstance(target, torch._ops.OpOverload):
         name = f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
+        if not node.meta.get("stack_trace"):  # blocks of code, such as with torch.autocast; their results know the line
+            location = next((location_of(user, lines) for user in node.users), location)
         return Call(node, name, dict(enumerate(args)) | dict(kwargs), location)  # type: ignore[arg-type]
     schema = target._schema
     arguments = {argument.name: argument.default_value for argument in schema.arguments}
     arguments |= dict(zip(arguments, args, strict=False)) | dict(kwargs)
     namespace, base = schema.name.split("::")
-    call = Call(node, f"{namespace}.{base.removesuffix('_')}.{schema.overload_name or 'default'}", arguments, location)
-    if base.endswith("_"):
-        _check_sole_use(call)
-    return call
+    plain = base if base.startswith("__") else base.removesuffix("_")  # __rshift__ changes nothing
+    return Call(node, f"{namespace}.{plain}.{schema.overload_name or 'default'}", arguments, location)
 
 
 def evaluate(call: Call, double: bool = False) -> torch.Tensor:
@@ -75,9 +85,11 @@ def evaluate(call: Call, double: bool = False) -> torch.Tensor:
     """
     target = call.node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "nnhw"):
-        raise CaptureError(f"{call}: operator {call.operator} is not supported")
+        raise call.refusal()
     if torch.Tag.nondeterministic_seeded in target.tags:
         raise CaptureError(f"{call}: operator {call.operator} gives random numbers; a model must not depend on them")
+    if call.operation in ("empty", "empty_strided", "empty_permuted", "empty_like", "new_empty"):
+        raise CaptureError(f"{call} makes a tensor of numbers that nobody has set; use torch.zeros or torch.full")
     if any(isinstance(value, Batch) for value in call.values):
         raise CaptureError(f"{call}: a constant must not depend on the batch size")
     schema = target._schema.arguments
@@ -86,12 +98,17 @@ def evaluate(call: Call, double: bool = False) -> torch.Tensor:
     with torch.no_grad():
         result = target(*args, **{argument.name: plain[argument.name] for argument in schema if argument.kwarg_only})
     if not isinstance(result, torch.Tensor):
-        raise CaptureError(f"{call}: operator {call.operator} is not supported")
+        raise call.refusal()
     return result
 
 
-def _check_sole_use(call: Call) -> None:
+def check_sole_use(call: Call) -> None:
     """Refuse a change in place that somebody else would see: the graph has no memory."""
+    target = call.node.target
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return
+    if not target._schema.name.endswith("_"):
+        raise call.refusal()
     changed = call.node.args[0]
     while isinstance(changed, fx.Node):
         if _is_shared(changed):
@@ -105,9 +122,9 @@ def _is_shared(node: fx.Node) -> bool:
     return len(node.users) > 1 and not len(set(parts)) == len(parts) == len(node.users)
 
 
-def is_view(node: fx.Node) -> bool:
+def is_view(node: Any) -> bool:
     """Return whether a traced operation gives a view of its first argument."""
-    target = node.target
+    target = node.target if isinstance(node, fx.Node) else None
     if target is operator.getitem:
         return True
     if not isinstance(target, torch._ops.OpOverload):

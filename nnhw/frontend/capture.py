@@ -10,7 +10,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from nnhw.errors import CaptureError, raise_all
+from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats, unready
 
@@ -20,7 +20,7 @@ from .calls import is_view
 from .evaluation import signature_of
 from .export import checked_example, export
 from .locations import Lines, location_of
-from .translator import QUANTIZE, Handler, Translator
+from .translator import QUANTIZE, Handler, Translator, Unquantized
 from .trials import check_calls, check_guards
 
 HANDLERS: dict[str, Handler] = {
@@ -33,6 +33,7 @@ HANDLERS: dict[str, Handler] = {
     **elementwise.HANDLERS,
     **activations.HANDLERS,
 }
+NO_QUANTIZERS = "this model has no quantizers: use --calibrate DATA.npy, or nnhw.quantize"
 _NO_LINES: Lines = MappingProxyType({})
 
 
@@ -65,8 +66,8 @@ def capture_quantizers(
 
     Raises
     ------
-    InputError for an example input that does not fit; CaptureError, or ProblemList with all of them at once, for
-    what cannot be captured.
+    InputError for an example input that does not fit, and for a float model; CaptureError, or ProblemList with all of
+    them at once, for what cannot be captured.
     """
     if isinstance(model, ExportedProgram | nn.Module):
         raise_all((*unready(model), *half_floats(model)))
@@ -81,8 +82,14 @@ def capture_quantizers(
     for node in nodes:
         if node.op == "call_function" and node in needed:
             translator.translate(node)
+        elif node.op == "get_attr" and isinstance(
+            getattr(program.graph_module, str(node.target), None), fx.GraphModule
+        ):
+            translator.add_block(node)
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
+    if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
+        raise InputError(NO_QUANTIZERS)
     raise_all(translator.problems)
     graph = verify(translator.finish(nodes[-1]))
     if isinstance(model, nn.Module) and example_input is not None:
@@ -107,6 +114,11 @@ def _check_result(program: ExportedProgram) -> None:
         kind = next((base for base in (dict, list, tuple) if issubclass(spec.type, base)), spec.type)
         given = f"{kind.__name__} of {spec.num_leaves}"
         raise CaptureError(f"the model must return one tensor, got a {given}; return the one to be computed")
+
+
+def _is_float(nodes: list[fx.Node]) -> bool:
+    """Return whether a model has no quantizer at all."""
+    return not any(str(node.target) == QUANTIZE for node in nodes)
 
 
 def _writes(node: fx.Node) -> bool:

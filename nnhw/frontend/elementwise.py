@@ -75,8 +75,23 @@ def batch_norm(translator: Translator, call: Call) -> Value:
         )
     x = translator.floats(call["input"], call.location)
     channels = translator.builder.type_of(x).shape[0]
+    _check_variance(call)
     names = [_statistic(translator, call, name, channels) for name in ("weight", "bias", "running_mean", "running_var")]
     return Float(translator.emit(call, BatchNorm(float(call["eps"])), x, *names))
+
+
+def _check_variance(call: Call) -> None:
+    """Check that what a batch normalization divides by is positive. Raises: CaptureError."""
+    if not isinstance(call["running_var"], Constant):
+        return
+    variance = call["running_var"].doubles.flatten()
+    bad = (~(variance + float(call["eps"]) > 0)).nonzero().flatten().tolist()
+    if bad:
+        others = f", and others in {len(bad) - 1} more" if bad[1:] else ""
+        raise KnownResult(
+            f"{call} needs variances that are above 0 with eps={call['eps']} added, got {variance[bad[0]]:g} in "
+            f"channel {bad[0]}{others}; use eps=1e-5, or train again"
+        )
 
 
 def dropout(translator: Translator, call: Call) -> Value:
@@ -108,7 +123,7 @@ def same(translator: Translator, call: Call) -> Value:
     """The operand: clone, contiguous, detach and the like. A dtype may become another float, for all is float64."""
     dtype = call.arguments.get("dtype")
     if dtype not in (None, torch.float32, torch.float64):
-        raise CaptureError(f"{call} converts to {dtype}, which rounds; only float32 and float64 are supported")
+        raise CaptureError(f"{call} converts to {dtype}; only float32 and float64 are supported; {_conversion(dtype)}")
     value: Value = call.arguments["self"] if "self" in call.arguments else call["input"]
     return value
 
@@ -116,6 +131,15 @@ def same(translator: Translator, call: Call) -> Value:
 def type_as(translator: Translator, call: Call) -> Value:
     """The operand, in the dtype of another, both of them floats."""
     return same(translator, replace(call, arguments={**call.arguments, "dtype": call.node.meta["val"].dtype}))
+
+
+def _conversion(dtype: torch.dtype) -> str:
+    """Return what to do instead of a conversion to a dtype that is not supported."""
+    if dtype.is_complex:
+        return "compute with real numbers, in two branches"
+    if dtype == torch.bool:
+        return "use nnhw.nn.Sign, torch.maximum or torch.minimum, which need no condition"
+    return "leave it out" if dtype.is_floating_point else "use torch.trunc, torch.floor or torch.round, without it"
 
 
 def _times(translator: Translator, call: Call, value: Any, alpha: float) -> Any:

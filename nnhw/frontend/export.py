@@ -7,10 +7,12 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.export import Dim, ExportedProgram
 
 from nnhw.errors import CaptureError, InputError
-from nnhw.nn.given import copied
+from nnhw.nn.given import copied, unusable
+from nnhw.nn.remedies import remedy_for, spelled
 from nnhw.nn.tracing import quiet_torch
 
 from .locations import Lines, error_location, location_of
@@ -31,8 +33,11 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     example = example_input.detach().cpu().repeat_interleave(2 if len(example_input) == 1 else 1, dim=0)
     _try(own, example.clone(), lines)
     try:
-        with quiet_torch():
+        # Without gradients, so that torch.no_grad() inside of the model changes nothing.
+        with quiet_torch(), torch.no_grad():
             return torch.export.export(own, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+    except UnsupportedOperatorException as error:
+        raise CaptureError(_unsupported(error, lines)) from error
     except Exception as error:
         fixed = _fixed_batch(own, example, lines)
         raise CaptureError(fixed or _trace_failure(error, lines)) from error
@@ -44,6 +49,11 @@ def checked_example(example_input: object) -> torch.Tensor:
         raise InputError(
             f"example_input must be one tensor [batch, ..], got {type(example_input).__name__}; "
             f"models with several inputs are not supported"
+        )
+    kind = unusable(example_input) or ("" if example_input.layout == torch.strided else "a sparse one")
+    if kind:
+        raise InputError(
+            f"example_input must be a plain tensor of real numbers, got {kind}; give float32, with to_dense() if sparse"
         )
     shape = list(example_input.shape)
     if len(shape) < 2 or 0 in shape:
@@ -106,13 +116,22 @@ def _starts_with(argument: object, number: int) -> bool:
     return isinstance(argument, list | tuple) and len(argument) > 0 and argument[0] == number
 
 
+def _unsupported(error: UnsupportedOperatorException, lines: Lines) -> str:
+    """Return the message for an operator that torch itself cannot trace."""
+    operation = str(error.func).split(".")[1]
+    remedy = remedy_for(operation, quantized=True)
+    return f"{spelled(operation)} {error_location(error, '', lines)}: operator {error.func} is not supported; {remedy}"
+
+
 def _trace_failure(error: Exception, lines: Lines) -> str:
     place = error_location(error, "", lines)
     where = f" at {place.file}:{place.line}" if place.file else ""
-    return (
-        f"the model cannot be traced{where}: {_first_line(error)}; branches and loops must not depend on the values "
-        f"of tensors"
+    remedy = (
+        "branches and loops must not depend on the values of tensors"
+        if "DataDependent" in type(error).__name__
+        else "a model computes with tensors by torch alone, and has to go through torch.export"
     )
+    return f"the model cannot be traced{where}: {_first_line(error)}; {remedy}"
 
 
 def _first_line(error: Exception) -> str:

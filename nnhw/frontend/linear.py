@@ -17,7 +17,7 @@ from nnhw.ir.ops import Add, Conv2d, Linear, Pad
 from .calls import Call
 from .layout import as_image, like, permuted, placed, reshaped
 from .recoding import recoded
-from .translator import Handler, KnownResult, Translator
+from .translator import Handler, Translator, Unquantized
 from .values import Codes, Constant, Float, Value
 
 _LAYERS = {
@@ -237,9 +237,9 @@ def operands(
 
 def _codes(call: Call, value: Any) -> Codes:
     if isinstance(value, Float) and value.spoiled:
-        raise KnownResult(f"{call} needs quantized inputs, but {value.spoiled}")
+        raise Unquantized(f"{call} needs quantized inputs, but {value.spoiled}")
     if not isinstance(value, Codes) or not value.quantized:
-        raise KnownResult(
+        raise Unquantized(
             f"{call} needs quantized inputs, but there is no quantizer in front of it; put one there, such as "
             f"nnhw.nn.Sign(), nnhw.nn.QuantReLU(4), or nnhw.nn.UInt(8, scale=2**-8) for an image"
         )
@@ -257,7 +257,7 @@ def _weights(call: Call, weight: Any, summed: tuple[int, ...]) -> Constant:
     if weight.codes is None:
         layer = _LAYERS.get(call.operator.split(".")[1])
         remedy = f"use nnhw.nn.{layer}" if layer else "use nnhw.nn.QuantLinear, or put a quantizer behind the parameter"
-        raise KnownResult(
+        raise Unquantized(
             f"{call} needs quantized weights, but they are {str(weight.tensor.dtype).removeprefix('torch.')}; {remedy}"
         )
     assert weight.scale is not None

@@ -16,7 +16,7 @@ from .calls import Call
 from .layout import as_image, like, permuted, placed, reshaped
 from .recoding import recoded
 from .scales import moved
-from .translator import Handler, KnownResult, Translator
+from .translator import Handler, Translator, Unquantized
 from .values import Codes, Float, Value
 
 Pair = tuple[int, int]
@@ -121,9 +121,9 @@ def _codes(translator: Translator, call: Call) -> Codes:
     if isinstance(value, Float):
         value = recoded(translator, call, value)
     if isinstance(value, Float) and value.spoiled:
-        raise KnownResult(f"{call} needs quantized inputs, but {value.spoiled}")
+        raise Unquantized(f"{call} needs quantized inputs, but {value.spoiled}")
     if not isinstance(value, Codes) or not value.quantized:
-        raise KnownResult(
+        raise Unquantized(
             f"{call} needs quantized inputs, for its sums must be exact; put a quantizer in front of it, such as "
             f"nnhw.nn.QuantReLU(4) or nnhw.nn.QuantIdentity(8)"
         )

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from nnhw.errors import InputError
 from nnhw.frontend.capture import capture
 from nnhw.ir import Graph, run_in_chunks
-from nnhw.nn.given import copied
+from nnhw.nn.given import class_name, copied, dense
 
 
 class Reference:
@@ -29,9 +29,17 @@ class Reference:
 
     def __init__(self, model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None) -> None:
         self._model = model if isinstance(model, ExportedProgram) else copied(model)
+        self._name = class_name(model)
         self._graph: Graph | None = None
         if example_input is not None or isinstance(model, ExportedProgram):
             self._graph = capture(self._model, example_input)
+
+    def __repr__(self) -> str:
+        if self._graph is None:
+            return f"<Reference of {self._name}: captured with its first images>"
+        shapes = [[*node.type.shape] for node in (self._graph.inputs[0], self._graph.node(self._graph.outputs[0]))]
+        layers = sum(node.op.name in ("linear", "conv2d") for node in self._graph.nodes)
+        return f"<Reference of {self._name}: {shapes[0]} --> {shapes[1]}, {layers} layers of integers, exact>"
 
     @overload
     def __call__(self, images: torch.Tensor) -> torch.Tensor: ...
@@ -42,7 +50,7 @@ class Reference:
     def __call__(self, images: torch.Tensor | np.ndarray) -> torch.Tensor | np.ndarray:
         """Return float64 [N, ..] (int64 if the model ends in argmax), torch for torch and NumPy for NumPy."""
         if isinstance(images, torch.Tensor):
-            return torch.from_numpy(self(images.detach().cpu().numpy()))
+            return torch.from_numpy(self(dense(images).numpy()))
         if not isinstance(images, np.ndarray):
             raise InputError(f"images must be a torch tensor or a NumPy array, got {type(images).__name__}")
         return run_in_chunks(self.graph(images), images)[0]

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from nnhw.errors import CaptureError, InputError, NnhwError
+from nnhw.errors import InputError, ModelFileError, NnhwError
 from nnhw.ir import Graph
 
 from .agreement import Captured, OwnAnswers, own_answers
@@ -68,7 +68,7 @@ def load_source(source: str | Path) -> Source:
 
     Raises
     ------
-    InputError for a file that does not exist or lacks what is needed; CaptureError for one that fails.
+    InputError for a file that does not exist or lacks what is needed; ModelFileError for one that fails.
     """
     path, name = _split_name(str(source))
     _check_exists(path)
@@ -142,8 +142,8 @@ def _execute(path: Path) -> ModuleType:
             place = error_location(error)
             where = f"{place.file}:{place.line}" if place.file else path.name
             if isinstance(error, NnhwError):
-                raise CaptureError(f"{where}: {error}") from error
-            raise CaptureError(
+                raise ModelFileError(f"{where}: {error}") from error
+            raise ModelFileError(
                 f"{path} fails at {where}: {type(error).__name__}: {error}; it must run by itself: try 'python {path}'"
             ) from error
     return module

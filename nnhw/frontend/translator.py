@@ -12,9 +12,8 @@ from torch import fx
 from nnhw.errors import CaptureError, IrError, NnhwError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
 from nnhw.ir.ops import Dequantize
-from nnhw.nn.remedies import remedy_for
 
-from .calls import Call, make_call
+from .calls import Call, check_sole_use, make_call
 from .constants import computed_constant
 from .locations import Lines, location_of
 from .values import Batch, Codes, Constant, Float, Integers, Unknown, Value
@@ -29,6 +28,10 @@ ASSERTIONS = ("aten._assert_scalar.default", "aten._assert_tensor_metadata.defau
 
 class KnownResult(CaptureError):
     """A problem of a layer whose result is known all the same: floats, of the traced shape."""
+
+
+class Unquantized(KnownResult):
+    """A layer that needs codes, and has floats."""
 
 
 class Translator:
@@ -70,6 +73,10 @@ class Translator:
         """Make a parameter or buffer known."""
         self._values[node] = Constant(tensor.detach(), label)
 
+    def add_block(self, node: fx.Node) -> None:
+        """Make a block of code known, such as that of a branch: whoever runs it is refused."""
+        self._values[node] = Unknown()
+
     def translate(self, node: fx.Node) -> None:
         """Translate one call. A problem is noted, and translation goes on to find the others."""
         if str(node.target) in ASSERTIONS:
@@ -80,7 +87,9 @@ class Translator:
             self.problems.append(error)
             self._values[node] = self._input_like(node)
         except NnhwError as error:
-            self.problems.append(CaptureError(str(error)) if isinstance(error, IrError) else error)
+            self.problems.append(
+                _placed(error, location_of(node, self._lines)) if isinstance(error, IrError) else error
+            )
             self._values[node] = Unknown()
 
     def codes_of(self, node: fx.Node) -> str | None:
@@ -117,6 +126,11 @@ class Translator:
         if isinstance(value, Float):
             return value.name
         if not isinstance(value, Codes):
+            if isinstance(value, Batch):
+                raise CaptureError(
+                    f"the size of the batch is computed with at {location}, but an image's result must not depend on "
+                    f"how many images come with it; use a constant"
+                )
             indices = isinstance(value, Integers)
             remedy = "let argmax be the model's end" if indices else "compute it from the model's input"
             raise CaptureError(
@@ -175,12 +189,10 @@ class Translator:
         variable = any(not isinstance(value, Constant | Batch) for value in call.values)
         if call.operator == SIZE_QUERY:
             return Batch() if call["dim"] == 0 else call.node.meta["val"]
-        if handler is None and not variable:
-            return computed_constant(call)
-        if handler is None:
-            remedy = remedy_for(call.operator.split(".")[1], quantized=True)
-            raise CaptureError(f"{call}: operator {call.operator} is not supported; {remedy}")
-        if not variable and call.operator != QUANTIZE:
+        if handler is None and variable:
+            raise call.refusal()
+        check_sole_use(call)
+        if handler is None or (not variable and call.operator != QUANTIZE):
             return computed_constant(call)
         if any(isinstance(value, Unknown) for value in call.values):
             # A quantizer's result is known whatever its input is.
@@ -194,6 +206,11 @@ class Translator:
     def _input_like(self, node: fx.Node) -> Float:
         shape = tuple(int(size) for size in node.meta["val"].shape[1:])
         return Float(self.builder.input(node.name, TensorType(shape, FLOAT)))
+
+
+def _placed(error: IrError, place: Location) -> CaptureError:
+    """Return the error of an op, which knows no place unless it is a node of the graph, with the place of its call."""
+    return CaptureError(str(error) if str(place) in str(error) else f"{error}, at {place}")
 
 
 def _same(size: Any, batch: Any) -> bool:

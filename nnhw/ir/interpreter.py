@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 import numpy as np
 
 from nnhw.errors import InputError, IrError
 
+from .domains import remedy_for_nan
 from .graph import Graph, Node
 from .ops import Constant, Input
+from .ops.boundary import NoCode
 from .types import IntType
 
 Observer = Callable[[str, np.ndarray], None]
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 
 CHUNK = 250
+_NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 def run(
     graph: Graph,
     inputs: Inputs,
     observe: Observer | None = None,
-    replace: Mapping[str, np.ndarray] = MappingProxyType({}),
+    replace: Mapping[str, np.ndarray] = _NOTHING,
 ) -> tuple[np.ndarray, ...]:
     """Compute the outputs of a graph.
 
@@ -42,8 +46,16 @@ def run(
     ------
     InputError for an input that is missing, or of the wrong shape, type or range.
     """
+    return _explained(graph, _by_name(graph, inputs), 0, observe, replace)
+
+
+def _run(
+    graph: Graph,
+    given: Mapping[str, np.ndarray],
+    observe: Observer | None,
+    replace: Mapping[str, np.ndarray] = _NOTHING,
+) -> tuple[np.ndarray, ...]:
     values: dict[str, np.ndarray] = dict(graph.constants)
-    given = _by_name(graph, inputs)
     last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
     for index, node in enumerate(graph.nodes):
         if isinstance(node.op, Constant):
@@ -63,15 +75,56 @@ def run_in_chunks(graph: Graph, inputs: Inputs, size: int = CHUNK) -> tuple[np.n
     given = _by_name(graph, inputs)
     count = min((len(array) for array in given.values()), default=0)
     parts = [
-        run(graph, {name: array[start : start + size] for name, array in given.items()})
+        _explained(graph, {name: array[start : start + size] for name, array in given.items()}, start)
         for start in range(0, max(count, 1), size)
     ]
     return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
+def _explained(
+    graph: Graph,
+    given: Mapping[str, np.ndarray],
+    first: int,
+    observe: Observer | None = None,
+    replace: Mapping[str, np.ndarray] = _NOTHING,
+) -> tuple[np.ndarray, ...]:
+    """Run a graph; of NaN that a quantizer is given, say where it comes from.
+
+    Parameters
+    ----------
+    first: number of the first image.
+    """
+    try:
+        return _run(graph, given, observe, replace)
+    except NoCode as error:
+        image = {name: array[error.image : error.image + 1] for name, array in given.items()}
+        node, number = _first_nan(graph, image), error.image + first
+        if isinstance(node.op, Input):
+            where = f"input '{node.name}' of graph '{graph.name}' holds NaN in image {number}"
+            raise InputError(f"{where}, which has no code; give finite numbers") from None
+        raise IrError(
+            f"{node} gives NaN in image {number}, which has no code in {error.place}; {remedy_for_nan(node.op)}"
+        ) from None
+
+
+def _first_nan(graph: Graph, image: Mapping[str, np.ndarray]) -> Node:
+    """Return the first node that gives NaN for an image of which a quantizer is given NaN."""
+    found: list[str] = []
+
+    def observe(name: str, array: np.ndarray) -> None:
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            found.append(name)
+
+    with suppress(NoCode):
+        _run(graph, image, observe)
+    return graph.node(found[0])
+
+
 def _evaluate(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
     try:
         return node.op.evaluate(*(values[name] for name in node.inputs))
+    except NoCode as error:
+        raise NoCode(error.image, str(node)) from error
     except IrError as error:
         raise IrError(f"{node}: {error}") from error
 

@@ -46,6 +46,32 @@ def copied(model: nn.Module) -> nn.Module:
         ) from error
 
 
+def dense(images: Tensor) -> Tensor:
+    """Return images on the CPU as NumPy can hold them: sparse ones with their zeros, bfloat16 as float32, exactly.
+
+    Raises
+    ------
+    InputError: they are quantized, nested, complex, or on the device 'meta'.
+    """
+    if kind := unusable(images):
+        raise InputError(f"images need to be a plain tensor of real numbers, got {kind}; give float32")
+    plain = images.detach().cpu()
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
+    return plain.float() if plain.is_floating_point() and plain.element_size() < 4 else plain
+
+
+def unusable(tensor: Tensor) -> str:
+    """Return what kind of tensor it is, if it has no array of real numbers; else nothing."""
+    kinds = {
+        "a quantized one": tensor.is_quantized,
+        "a nested one": tensor.is_nested,
+        "complex numbers": tensor.is_complex(),
+        "one on the device 'meta', without values": tensor.is_meta,
+    }
+    return next((kind for kind, given in kinds.items() if given), "")
+
+
 def unready(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
     """Yield what keeps a model from being traced at all."""
     if isinstance(model, torch.jit.ScriptModule):
@@ -56,6 +82,12 @@ def unready(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
         yield InputError(f"'{lazy[0]}' of the model has no shape yet, for its layer is a lazy one; run the model once")
     elif empty := [name for name, value in tensors.items() if value.is_meta]:
         yield InputError(f"'{empty[0]}' of the model is on the device 'meta', without values; load its parameters")
+    for name, value in tensors.items():
+        if name.endswith("weight") and not is_lazy(value) and not value.numel():
+            yield InputError(
+                f"'{name}' of the model has the shape {list(value.shape)}, without a number; a layer needs one input "
+                f"and one output or more: correct its sizes, or leave it out"
+            )
 
 
 def half_floats(model: nn.Module | ExportedProgram) -> Iterator[InputError]:

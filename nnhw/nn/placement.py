@@ -31,7 +31,7 @@ from .kinds import (
 )
 from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
 from .quantizers import PER_TENSOR
-from .remedies import remedy_for
+from .remedies import remedy_for, spelled
 
 SUMS = 2**26
 """Of all outputs of a layer: more than these are too many to evaluate a function of any shape for each."""
@@ -143,7 +143,9 @@ class Plan:
         name = self._name(node)
         if name not in KNOWN and node.op in ("call_function", "call_method"):
             self.problems.append(
-                InputError(f"{name} {place_of(node)} has no quantized form; {remedy_for(name, quantized=False)}")
+                InputError(
+                    f"{spelled(name)} {place_of(node)} has no quantized form; {remedy_for(name, quantized=False)}"
+                )
             )
             return
         if name in MODES:

@@ -15,8 +15,9 @@ from nnhw.errors import InputError, NnhwError, raise_all
 
 from .calibration import all_zero, batches_of
 from .given import half_floats, unready
-from .kinds import KNOWN, operation
+from .kinds import KNOWN, WEIGHTED, operation
 from .placement import Plan
+from .quantized import Accuracy, QuantizedModel, Summary
 from .quantizers import Quantizer
 from .remedies import remedy_for
 from .tracing import traced
@@ -24,18 +25,6 @@ from .tracing import traced
 WIDTH_MIN, WIDTH_MAX = 1, 8
 INPUT_BITS = 8
 ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Shares of images whose greatest output is at the label, before and after quantization."""
-
-    before: float
-    after: float
-    samples: int
-
-    def __str__(self) -> str:
-        return f"accuracy {self.before:.2%} before, {self.after:.2%} after quantization, on {self.samples} images"
 
 
 def quantize(
@@ -47,7 +36,7 @@ def quantize(
     input_bits: int = INPUT_BITS,
     evaluate: tuple[Any, Any] | None = None,
     example_input: Tensor | None = None,
-) -> fx.GraphModule:
+) -> QuantizedModel:
     """Return a quantized copy of a float model, in eval mode; the model itself is not changed.
 
         conv, norm, relu, linear  -->  quantizer, QuantConv2d, norm, relu, quantizer, QuantLinear
@@ -88,6 +77,7 @@ def quantize(
     raise_all(problems)
     assert plan is not None
     before = _accuracy(graph_module, labelled, dtype)
+    layers = sum(operation(node, modules) in WEIGHTED for node in graph_module.graph.nodes)
     plan.observe(batches)
     plan.insert(act_bits, input_bits)
     plan.replace_weights(weight_bits)
@@ -95,8 +85,8 @@ def quantize(
     graph_module.recompile()
     after = _accuracy(graph_module, labelled, dtype)
     accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
-    graph_module.accuracy = accuracy  # type: ignore[assignment]  # modules annotate attributes as tensors
-    return graph_module.eval()
+    name = type(graph_module).__name__
+    return QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy))
 
 
 def accuracy_of(model: object) -> Accuracy | None:

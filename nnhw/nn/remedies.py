@@ -10,11 +10,28 @@ _TRANSPOSED = "use nnhw.nn.QuantConvTranspose2d"
 _CONDITION = "use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, which need no condition"
 _WHOLE_TENSOR = "use dim=(2, 3), the axes of height and width"
 _PARTS = "use slices such as x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"
-_REPEATS = "use nn.Upsample, or constants of the whole shape; values are not repeated to fit each other"
+_REPEATS = "use torch.cat, nn.Upsample, or constants of the whole shape; values are not repeated to fit each other"
 _PRODUCT = "use torch.matmul or nnhw.nn.QuantLinear with constant weights, and add the bias behind"
 _NORMALIZATION = "use nn.BatchNorm1d or nn.BatchNorm2d, which are fixed after training"
-_SIZES = "compute sizes from x.shape[0] alone, and keep the other sizes fixed"
-_ROUNDING = "use x / constant and torch.floor, or torch.round, in two steps"
+SIZES = "compute sizes from x.shape[0] alone, and keep the other sizes fixed"
+_FLOOR = "use torch.floor(x / y)"
+_REMAINDER = "use x - y * torch.floor(x / y)"
+_TRUNCATED = "use x - y * torch.trunc(x / y)"
+_DIVISION = "use torch.floor(x / y) or torch.trunc(x / y), in two steps"
+_SHIFT = "use torch.floor(x / 2**n), in floats"
+_BITS = "no engine computes with single bits; the n lowest bits are x - 2**n * torch.floor(x / 2**n), in floats"
+_WRITES = (
+    "no part of a tensor can be written; join parts with torch.cat, or multiply by a constant of ones and zeros for "
+    "each channel or feature"
+)
+_ORDER = "no engine puts values in order; let the model return them, and do it with the results"
+_AFTERWARDS = "no engine computes it; let the model return the values that it needs, and do it with the results"
+_LIKE = "use a number, or a constant that the model holds"
+_FINITE = "leave it out: values are never NaN or infinite here"
+_NUMBER = "no number may be read out of a tensor; keep it a tensor"
+_FAKE = "use nnhw.nn.QuantIdentity, QuantReLU, Int or UInt"
+_INPLACE_SUM = "write it as products and sums, such as x + weight * (y - x)"
+_WINDOWS = "use nnhw.nn.QuantConv2d, or QuantConv1d, whose kernels are such windows"
 _NEAREST = "use mode='nearest'"
 _SHRINK = "use nn.ReLU, nn.LeakyReLU or nn.Hardtanh"
 _STATE = "use layers without state, such as nn.Conv1d along the time steps"
@@ -26,35 +43,112 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(("conv3d", "convolution"), _CONVOLUTION),
     "conv_transpose3d": _TRANSPOSED,
     **dict.fromkeys(
-        ("where", "gt", "ge", "lt", "le", "eq", "ne", "masked_fill", "heaviside", "logical_and", "logical_not"),
+        (
+            *("where", "gt", "ge", "lt", "le", "eq", "ne", "masked_fill", "heaviside", "any", "all", "isclose"),
+            *(
+                "logical_and",
+                "logical_not",
+                "logical_or",
+                "logical_xor",
+                "cond",
+                "signbit",
+                "bucketize",
+                "masked_select",
+            ),
+            *("searchsorted", "count_nonzero", "nonzero"),
+        ),
         _CONDITION,
     ),
     **dict.fromkeys(("hardshrink", "softshrink", "threshold", "rrelu"), _SHRINK),
-    **dict.fromkeys(("index", "index_select", "gather", "flip", "roll"), _PARTS),
+    **dict.fromkeys(("index", "index_select", "gather", "flip", "roll", "rot90", "diagonal"), _PARTS),
+    **dict.fromkeys(
+        ("fill", "copy", "zero", "index_put", "index_fill", "index_add", "index_copy", "masked_scatter"), _WRITES
+    ),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce", "slice_scatter", "select_scatter"), _WRITES),
     **dict.fromkeys(("expand", "expand_as", "repeat", "repeat_interleave", "tile", "broadcast_to"), _REPEATS),
-    **dict.fromkeys(("addmm", "bmm", "baddbmm"), _PRODUCT),
+    **dict.fromkeys(("addmm", "bmm", "baddbmm", "_int_mm"), _PRODUCT),
     **dict.fromkeys(
         ("layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm", "normalize"), _NORMALIZATION
     ),
-    **dict.fromkeys(("floordiv", "mul", "add", "sub", "sym_numel"), _SIZES),
-    **dict.fromkeys(("floor_divide", "remainder", "fmod", "div"), _ROUNDING),
+    "sym_numel": SIZES,
+    **dict.fromkeys(("floor_divide", "floordiv"), _FLOOR),
+    **dict.fromkeys(("remainder", "mod"), _REMAINDER),
+    "fmod": _TRUNCATED,
+    "div": _DIVISION,
+    **dict.fromkeys(("rshift", "bitwise_right_shift"), _SHIFT),
+    **dict.fromkeys(("lshift", "bitwise_left_shift"), "use x * 2**n, in floats"),
+    **dict.fromkeys(("and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"), _BITS),
+    **dict.fromkeys(("invert", "bitwise_not"), "use -x - 1, in floats; of a condition: " + _CONDITION),
     **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "upsample_nearest3d"), _NEAREST),
     "mean": _WHOLE_TENSOR,
     "sum": _WHOLE_TENSOR,
     "max": _WHOLE_TENSOR + ", with torch.amax; for the place of the greatest value use argmax at the model's end",
     "min": _WHOLE_TENSOR + ", with -torch.amax(-x)",
-    "sign": "use nnhw.nn.Sign, which has no third value at 0",
+    "aminmax": _WHOLE_TENSOR + ", with torch.amax and -torch.amax(-x)",
+    "argmin": "use (-x).argmax(1) at the model's end",
+    **dict.fromkeys(
+        ("sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "quantile", "mode"), _ORDER
+    ),
+    **dict.fromkeys(("cummax", "cummin", "unique"), _ORDER),
+    **dict.fromkeys(("std", "var", "std_mean", "var_mean", "linalg_vector_norm", "linalg_norm", "norm"), _AFTERWARDS),
+    **dict.fromkeys(
+        ("cosine_similarity", "pairwise_distance", "cdist", "pdist", "logsumexp", "logcumsumexp", "cov"), _AFTERWARDS
+    ),
+    **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "fft_irfft", "fft_fft2", "stft"), _AFTERWARDS),
+    "cumsum": "use nnhw.nn.QuantLinear whose weights are a constant triangle of ones",
+    **dict.fromkeys(("prod", "cumprod"), "products of computed values have no engine; use sums"),
+    **dict.fromkeys(("sign", "sgn"), "use nnhw.nn.Sign, which has no third value at 0"),
     "pow": "use x ** 2, x ** 3, x ** 0.5, x ** -1, or torch.exp",
+    "float_power": "use x ** 2, x ** 3, x ** 0.5, or x ** -1",
+    "rsqrt": "use 1 / torch.sqrt(x)",
+    "expm1": "use torch.exp(x) - 1",
+    "frac": "use x - torch.trunc(x)",
+    "fmax": "use torch.maximum",
+    "fmin": "use torch.minimum",
+    **dict.fromkeys(("addcmul", "addcdiv", "lerp"), _INPLACE_SUM),
+    **dict.fromkeys(("zeros_like", "ones_like", "full_like", "empty_like"), _LIKE),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_tensor", "new_empty"), _LIKE),
+    **dict.fromkeys(("isnan", "isinf", "isfinite", "nan_to_num"), _FINITE),
+    **dict.fromkeys(("item", "_local_scalar_dense"), _NUMBER),
+    **dict.fromkeys(
+        ("quantize_per_tensor", "quantize_per_channel", "dequantize", "fake_quantize_per_tensor_affine"), _FAKE
+    ),
+    "fake_quantize_per_channel_affine": _FAKE,
+    **dict.fromkeys(("unfold", "im2col"), _WINDOWS),
+    **dict.fromkeys(("_add_batch_dim", "_remove_batch_dim"), "leave it out: layers take a batch of images as it is"),
+    "to_sparse": "leave it out: all values are computed, those that are zero, too",
     "max_pool1d_with_indices": "use return_indices=False",
     "max_pool2d_with_indices": "use return_indices=False",
     **dict.fromkeys(("scaled_dot_product_attention", "multihead_attention"), _ATTENTION),
     **dict.fromkeys(("reflection_pad", "replication_pad", "circular_pad"), _ZEROS),
-    **dict.fromkeys(("lp_pool", "fractional_max_pool"), _POOLING),
+    **dict.fromkeys(("lp_pool", "fractional_max_pool", "max_pool3d", "avg_pool3d"), _POOLING),
     "glu": "use nn.ReLU or nn.Hardtanh; products of two computed values have no engine",
     "embedding": "give the model the embedded values, or use nnhw.nn.QuantLinear on one-hot rows",
     **dict.fromkeys(("gru", "lstm", "rnn"), _STATE),
 }
-_OTHERWISE = "see docs/operators.md for what is supported, or leave it out of the model"
+OTHERWISE = "see docs/operators.md for what is supported, or leave it out of the model"
+
+ASSIGNMENT = "x[..] = y"
+_SYMBOLS = {
+    "rshift": ">>", "lshift": "<<", "and": "&", "or": "|", "xor": "^", "invert": "~", "bitwise_not": "~",
+    "floor_divide": "//", "floordiv": "//", "remainder": "%", "mod": "%",
+    "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
+}  # fmt: skip
+_FUNCTIONS = {
+    "im2col": "unfold",
+    "_unique2": "unique",
+    "grid_sampler": "grid_sample",
+    "numpy_T": "T",
+    "index_put": ASSIGNMENT,
+    "_local_scalar_dense": "item",
+    **dict.fromkeys(("_add_batch_dim", "_remove_batch_dim"), "torch.vmap"),
+    "fake_quantize_per_tensor_affine_cachemask": "fake_quantize_per_tensor_affine",
+    "fake_quantize_per_channel_affine_cachemask": "fake_quantize_per_channel_affine",
+    "_to_sparse": "to_sparse",
+    "wrap_with_autocast": "torch.autocast",
+    "wrap_with_set_grad_enabled": "torch.no_grad",
+}
+_MODULES = ("fft", "linalg", "special")
 
 
 _FLOAT: Mapping[str, str] = {
@@ -62,10 +156,24 @@ _FLOAT: Mapping[str, str] = {
     _TRANSPOSED: "use nn.ConvTranspose2d",
     _CONDITION: "use torch.maximum, torch.minimum, clamp or relu, which need no condition",
     _PRODUCT: "use torch.matmul or nn.Linear with constant weights, and add the bias behind",
+    _WINDOWS: "use nn.Conv2d, or nn.Conv1d, whose kernels are such windows",
+    _FAKE: "leave it out: nnhw.quantize puts quantizers where they must be",
     REMEDIES["sign"]: "use nn.Hardtanh and act_bits=1",
+    REMEDIES["cumsum"]: "use nn.Linear whose weights are a constant triangle of ones",
     REMEDIES["embedding"]: "give the model the embedded values, or use nn.Linear on one-hot rows",
 }
 """What to do in models that are not quantized yet."""
+
+
+def spelled(operation: str) -> str:
+    """Return how users write an operation of ATen or of Python: __rshift__ is '>>', fft_fft is torch.fft.fft."""
+    bare = operation.strip("_")
+    if operation.startswith("__") and bare[:1] == "i" and bare[1:] in _SYMBOLS:  # __irshift__
+        return f"'{_SYMBOLS[bare[1:]]}='"
+    if bare in _SYMBOLS:
+        return f"'{_SYMBOLS[bare]}'"
+    module, _, function = operation.partition("_")
+    return f"torch.{module}.{function}" if module in _MODULES else _FUNCTIONS.get(operation, operation)
 
 
 def remedy_for(operation: str, *, quantized: bool) -> str:
@@ -76,5 +184,9 @@ def remedy_for(operation: str, *, quantized: bool) -> str:
     operation: its name in ATen, or that of its module: 'group_norm', 'GroupNorm', 'LSTM', 'reflection_pad2d'.
     """
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).lower()
-    remedy = REMEDIES.get(name) or REMEDIES.get(re.sub(r"\dd$", "", name), _OTHERWISE)
+    bare = name.strip("_")
+    if name.startswith("__i") and bare[1:] in _SYMBOLS:
+        bare = bare[1:]
+    known = (REMEDIES.get(key) for key in (name, bare, re.sub(r"\dd$", "", name), _FUNCTIONS.get(name, name)))
+    remedy = next((text for text in known if text), OTHERWISE)
     return remedy if quantized else _FLOAT.get(remedy, remedy)

@@ -10,6 +10,7 @@ import numpy as np
 
 from nnhw.errors import LoweringError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, IntType, Node, TensorType, run
+from nnhw.ir.domains import remedy_for_nan
 from nnhw.ir.ops import ArgMax, Dequantize, Input, LogSoftmax, Quantize, Softmax
 
 from .edit import SHAPE_OPS, is_channel_list
@@ -158,7 +159,7 @@ class Evaluator:
         sources = " and ".join(f"{node} in {node.type.int_dtype}" for node in self._region.sources)
         raise LoweringError(
             f"{self._region.graph.node(name)} gives NaN or infinity for sums of {sources}, in channels "
-            f"{listed(channels)}; check its parameters for NaN, infinity and division by zero"
+            f"{listed(channels)}; {remedy_for_nan(self._region.graph.node(name).op)}"
         )
 
 

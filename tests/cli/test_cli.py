@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 import nnhw
 from nnhw import cli
 from nnhw.cli import app
+from nnhw.flow.stages import STAGE_NAMES
+from nnhw.passes import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,7 +78,7 @@ def test_cli_error_is_a_message_and_exit_code_1(tmp_path: Path) -> None:
     result = nnhw_command("report", str(tmp_path))
     assert result.exit_code == 1
     assert result.output == (
-        f"BuildError: '{tmp_path}' is no build folder: it has no manifest.json; make one with 'nnhw build'\n"
+        f"Error: '{tmp_path}' is no build folder: it has no manifest.json; make one with 'nnhw build'\n"
     )
 
 
@@ -117,7 +121,7 @@ def test_cli_build_rejects_an_unknown_board(small_net: str) -> None:
     result = nnhw_command("build", small_net, "--board", "icebraker")
     assert result.exit_code == 1
     last = result.output.splitlines()[-1]
-    assert last.startswith("BoardError: board 'icebraker' is not known; did you mean 'icebreaker'?")
+    assert last.startswith("Input: board 'icebraker' is not known; did you mean 'icebreaker'?")
 
 
 @pytest.mark.parametrize("stage", ["capture", "collapse_chains", "head", "lower", "tail"])
@@ -133,15 +137,102 @@ def test_cli_ir_prints_the_engines(small_net: str) -> None:
     assert json.loads(result.stdout)["accelerator"]["board"] == "icebreaker"
 
 
+def test_cli_ir_shows_progress_beside_the_graph(small_net: str) -> None:
+    result = nnhw_command("ir", small_net)
+    assert result.stdout.startswith("(graph small")
+    shown = [line.partition(":")[0] for line in result.stderr.splitlines() if not line.endswith("...")]
+    assert shown == ["load", "capture", "lower"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("ir", "--stage", "lowr"), ("build", "--stop-at", "mapp"), ("build", "--start-from", "map", "--stop-at", "lower")],
+)
+def test_cli_checks_stages_before_it_reads_the_model(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    command, *options = arguments
+    result = nnhw_command(command, str(tmp_path / "missing.py"), *options)
+    assert result.exit_code == 1
+    assert re.match(r"Input: (there is no (graph behind a )?stage|a build cannot start from 'map')", result.output)
+
+
+def test_cli_help_lists_the_stages_and_passes_that_there_are() -> None:
+    assert re.split(", | or ", cli.STAGES) == list(STAGE_NAMES)
+    assert cli.PASSES.split(", ") == list(PIPELINE)
+    shown = {command: " ".join(plain_help(command).split()) for command in ("build", "ir")}
+    assert shown["build"].count(cli.STAGES) == 2
+    assert cli.PASSES in shown["ir"]
+
+
+def plain_help(command: str) -> str:
+    """Return the help of a command without the frames of its tables."""
+    output = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "100"}).output
+    return re.sub(r"[^\x20-\x7e\n]", "", output)
+
+
 def test_cli_ir_rejects_an_unknown_stage(small_net: str) -> None:
     result = nnhw_command("ir", small_net, "--stage", "lowr")
     assert result.exit_code == 1
-    assert result.output.startswith("InputError: there is no graph behind a stage 'lowr'; there is one behind ")
+    assert result.output.startswith("Input: there is no graph behind a stage 'lowr'; there is one behind ")
 
 
 def test_cli_check_accepts_a_good_model(small_net: str) -> None:
     result = nnhw_command("check", small_net)
-    assert (result.exit_code, result.output) == (0, f"{small_net}: no problems\n")
+    assert (result.exit_code, result.stdout) == (0, f"{small_net}: no problems\n")
+    shown = [line.partition(":")[0] for line in result.stderr.splitlines() if not line.endswith("...")]
+    assert shown == ["load", "capture", "lower", "map"]
+
+
+FLOAT_NET = """
+import torch
+from torch import nn
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)).eval()
+example_input = torch.rand(4, 8)
+"""
+
+
+@pytest.fixture
+def float_net(tmp_path: Path) -> str:
+    path = tmp_path / "plain.py"
+    path.write_text(FLOAT_NET, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("command", ["check", "build", "ir"])
+def test_cli_says_in_one_line_that_a_model_is_not_quantized(
+    float_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = nnhw_command(command, float_net)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "Input: this model has no quantizers: use --calibrate DATA.npy, or nnhw.quantize"
+    )
+    assert "problem" not in result.output
+
+
+@pytest.mark.parametrize("bits", [(), ("--weight-bits", "4", "--act-bits", "5")])
+def test_cli_check_and_ir_quantize_a_float_model(float_net: str, tmp_path: Path, bits: tuple[str, ...]) -> None:
+    data = str(tmp_path / "data.npy")
+    np.save(data, np.random.default_rng(1).random((20, 8)).astype(np.float32))
+    result = nnhw_command("check", float_net, "--calibrate", data, *bits)
+    assert (result.exit_code, result.stdout) == (0, f"{float_net}: no problems\n")
+    assert "quantize: " in result.stderr
+    graph = nnhw_command("ir", float_net, "--stage", "capture", "--calibrate", data, *bits)
+    assert ("int -7 7" in graph.stdout, "int 0 31" in graph.stdout) == (bool(bits), bool(bits))
+
+
+def test_cli_check_rejects_bits_without_data(float_net: str) -> None:
+    result = nnhw_command("check", float_net, "--weight-bits", "4")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "need --calibrate DATA.npy" in result.stderr
+
+
+def test_cli_heads_a_model_file_that_fails_as_input(tmp_path: Path) -> None:
+    path = tmp_path / "fails.py"
+    path.write_text("1 / 0\n", encoding="utf-8")
+    result = nnhw_command("check", str(path))
+    assert f"\nInput: {path} fails at fails.py:1: ZeroDivisionError: division by zero;" in result.stderr
 
 
 def test_cli_check_lists_all_problems(tmp_path: Path) -> None:
@@ -155,7 +246,7 @@ def test_cli_check_lists_all_problems(tmp_path: Path) -> None:
     )
     result = nnhw_command("check", str(path))
     assert result.exit_code == 1
-    assert result.output.startswith("ProblemList: 2 problems:")
+    assert "Not supported: 2 problems:\n" in result.stderr
     assert "softshrink" in result.output
     assert "hardshrink" in result.output
     assert result.output.count("bad.py:4") == 2

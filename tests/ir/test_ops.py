@@ -71,7 +71,7 @@ def test_quantize_bipolar_takes_both_zeros_as_plus_one() -> None:
 
 
 def test_quantize_rejects_nan() -> None:
-    with pytest.raises(IrError, match="quantize got NaN, which has no code; check the input for NaN"):
+    with pytest.raises(IrError, match="quantize got NaN in image 0, which has no code; give finite numbers"):
         Quantize(0, 15).evaluate(np.array([[math.nan]]), np.array(1.0))
 
 

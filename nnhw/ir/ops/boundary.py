@@ -43,6 +43,20 @@ class Constant(Source):
     name: ClassVar[str] = "constant"
 
 
+class NoCode(IrError):
+    """NaN that is to be quantized.
+
+    Parameters
+    ----------
+    image: the first one that holds it.
+    place: the node that was given it.
+    """
+
+    def __init__(self, image: int, place: str = "quantize") -> None:
+        self.image, self.place = image, place
+        super().__init__(f"{place} got NaN in image {image}, which has no code; give finite numbers")
+
+
 @dataclass(frozen=True)
 class Quantize(Op):
     """Codes of float values: clamp(round_half_even(x / scale), low, high), or the sign of x.
@@ -73,8 +87,8 @@ class Quantize(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 codes. Raises: IrError for NaN, which has no code."""
         x, scale = inputs
-        if np.isnan(x).any():
-            raise IrError("quantize got NaN, which has no code; check the input for NaN")
+        if (bad := np.isnan(x)).any():
+            raise NoCode(int(np.argwhere(bad)[0][0]))
         if self.bipolar:
             return np.where(x >= 0, 1, -1).astype(np.int64)
         steps = np.rint(x / along_shape(scale, x.ndim - 1))

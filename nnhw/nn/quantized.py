@@ -1,0 +1,74 @@
+"""What post-training quantization makes: a module that says shortly what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import fx
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of images whose greatest output is at the label, before and after quantization."""
+
+    before: float
+    after: float
+    samples: int
+
+    def __str__(self) -> str:
+        return f"accuracy {self.before:.2%} before, {self.after:.2%} after quantization, on {self.samples} images"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a model was quantized to.
+
+    Parameters
+    ----------
+    name: of the model's class.
+    layers: number of layers with quantized weights.
+    accuracy: None where no labels were given.
+    """
+
+    name: str
+    weight_bits: int
+    act_bits: int
+    input_bits: int
+    layers: int
+    accuracy: Accuracy | None
+
+    def __str__(self) -> str:
+        bits = f"{self.weight_bits}-bit weights, {self.act_bits}-bit activations, {self.input_bits}-bit input"
+        layers = f"{self.layers} layer{'s' * (self.layers != 1)}"
+        return f"{self.name}, quantized: {layers}, {bits}, {self.accuracy or 'accuracy not measured'}"
+
+
+class QuantizedModel(fx.GraphModule):
+    """A quantized model. Its `repr` is a line; `print(model)` shows all modules and the code, as of any graph module.
+
+    Members
+    -------
+    accuracy: before and after quantization; None where no labels were given.
+    """
+
+    accuracy: Accuracy | None  # type: ignore[assignment]  # modules annotate attributes as tensors
+
+    @classmethod
+    def of(cls, graph_module: fx.GraphModule, summary: Summary) -> Self:
+        """Return a graph module in eval mode that is told what it was quantized to."""
+        model = cls(graph_module, graph_module.graph, class_name=summary.name)
+        model.accuracy = summary.accuracy
+        model.meta["nnhw"] = summary  # goes along with copies
+        return model.eval()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made: Any = super().__deepcopy__(memo)
+        made.accuracy = self.accuracy
+        return made  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<{self.meta.get('nnhw', f'{type(self).__name__}, quantized')}>"
+
+    def __str__(self) -> str:
+        return f"{super().__repr__()}\n{self.code}"
