@@ -21,6 +21,7 @@ from nnhw.boards import Board
 from nnhw.driver import open as open_link
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.errors import BuildError
+from nnhw.flow.cells import NETLIST
 from nnhw.flow.compiled import LIBRARY, Compiler, compile_product, library_cache, taps_header
 from nnhw.flow.progress import Progress
 from nnhw.flow.simulate import sample_codes
@@ -164,7 +165,7 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     ------
     BuildError: the netlist has cells that cannot be simulated. ToolError: a tool is missing, or failed.
     """
-    netlist = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
+    netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
     bench = (_HERE / "netlist.v").read_text(encoding="utf-8")
     divisor = max(1, round(clock_hz / board.uart.baud))
     sources = {
