@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -217,7 +218,8 @@ def _save(out: Path, array: np.ndarray) -> None:
     except OSError as error:
         raise InputError(f"results cannot be written to '{out}': {error.strerror}; give another --out") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def _mapped(build: Build | Path | str) -> BuildFolder:
