@@ -209,7 +209,9 @@ def load_images(file: Path) -> np.ndarray:
 
 
 def _save(out: Path, array: np.ndarray) -> None:
-    """Write a .npy file whole or not at all."""
+    """Write a .npy file whole or not at all; what is there and no file, such as a device, stays."""
+    if out.exists() and not out.is_file():
+        raise InputError(f"results cannot be written to '{out}', which is there and no file; give another --out")
     partial = out.with_name(f".partial-{out.name}")
     try:
         with partial.open("wb") as stream:

@@ -12,6 +12,7 @@ import pytest
 from nnhw.errors import BuildError, InputError
 from nnhw.flow import compiled
 from nnhw.flow.compiled import LIBRARY, Compiler, Product, compile_library, library_cache, runtime_objects
+from nnhw.flow.virtual import CompiledHardware
 
 
 @pytest.fixture
@@ -94,6 +95,14 @@ def test_compile_library_rejects_a_file_in_the_way(tmp_path: Path, compiler: Com
     (tmp_path / "virtual").write_text("", encoding="utf-8")
     with pytest.raises(BuildError, match=r"^compiled hardware cannot be kept in '.*virtual': File exists \('"):
         compile_library("module top; endmodule", (), tmp_path / "virtual", compiler)
+
+
+def test_hardware_that_cannot_be_loaded_is_a_message(tmp_path: Path) -> None:
+    (tmp_path / "product.so").write_text("no library", encoding="utf-8")
+    with pytest.raises(
+        BuildError, match=r"^compiled hardware '.*product.so' cannot be loaded: .*; name with NNHW_CACHE "
+    ):
+        CompiledHardware(tmp_path / "product.so")
 
 
 def test_library_cache_rejects_a_cache_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
