@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from nnhw.flow import pipeline
 from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json
 from nnhw.flow.options import Options, load_overrides
 from nnhw.flow.pipeline import Build, build_file, model_name
+from nnhw.flow.progress import SilentProgress
 from nnhw.flow.stages import STAGE_NAMES, STAGES, Job, dependents
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +93,45 @@ def test_pipeline_repairs_a_damaged_artefact(small_net: str, tmp_path: Path, ran
     ran.clear()
     estimate(small_net, tmp_path / "b")
     assert ran == ["capture", "map"]
+
+
+def test_pipeline_makes_all_anew_with_other_code(
+    small_net: str, tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate(small_net, tmp_path / "b")
+    ran.clear()
+    monkeypatch.setattr("nnhw.flow.stages.code_hash", lambda: "changed")
+    estimate(small_net, tmp_path / "b")
+    assert ran == ["capture", "lower", "map"]
+
+
+def test_pipeline_waits_for_another_build_into_its_folder(small_net: str, tmp_path: Path) -> None:
+    waits, built = threading.Event(), list[Build]()
+
+    class Progress(SilentProgress):
+        def note(self, text: str) -> None:
+            if "another build" in text:
+                waits.set()
+
+    def build() -> None:
+        built.append(
+            build_file(
+                small_net, "icebreaker", Options(frames=0), out=tmp_path / "b", stop_at="lower", progress=Progress()
+            )
+        )
+
+    second = threading.Thread(target=build, daemon=True)
+    with BuildFolder.lend(tmp_path / "b", "small", "icebreaker", pytest.fail) as folder:
+        with folder.staging("lower") as staged:
+            (staged / "a").write_text("1", encoding="utf-8")
+            second.start()
+            assert waits.wait(60)
+            assert not built
+            assert [path.name for path in staged.iterdir()] == ["a"]
+            folder.commit("lower", "first", staged)
+    second.join(60)
+    assert built[0].report["model"]["name"] == "small"
+    assert not (tmp_path / "b" / "a").exists()  # it was known, and belonged to another lowering
 
 
 def test_pipeline_same_input_gives_same_bytes_without_paths(small_net: str, tmp_path: Path) -> None:
