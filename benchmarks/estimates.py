@@ -25,12 +25,13 @@ from nnhw.boards import Board, Resources, load_board
 from nnhw.engines.requantize import Table, Thresholds
 from nnhw.errors import NnhwError
 from nnhw.flow.budget import LINK_COST, estimate
+from nnhw.flow.cells import NETLIST
 from nnhw.flow.device import make_uart_device
 from nnhw.flow.family import family_of
 from nnhw.flow.lowering import lower_graph
 from nnhw.flow.processes import run as run_process
 from nnhw.flow.progress import Progress, make_progress
-from nnhw.flow.synthesis import NETLIST, synthesize
+from nnhw.flow.synthesis import synthesize
 from nnhw.flow.timing import first_clock, usable_clocks
 from nnhw.flow.toolchain import find_tool, prepare
 from nnhw.frontend.capture import capture

@@ -13,9 +13,10 @@ import numpy as np
 
 from nnhw import ir
 from nnhw.accelerator import Accelerator, Boundary
+from nnhw.engines.shared.counters import COUNTER_BITS, COUNTER_WORDS
 from nnhw.flow.boundaries import Comparison, compare, expected_beats
 from nnhw.flow.compiled import library_cache
-from nnhw.flow.counters import COUNTER_WORDS, Counted
+from nnhw.flow.counters import Counted
 from nnhw.flow.simulate import cycle_limit
 from nnhw.flow.virtual import CompiledHardware, StreamPlan, StreamRun, compile_component
 from nnhw.hdl.engine import Engine
@@ -88,7 +89,7 @@ def check_equality(
     taps, programs = accelerator.boundaries, accelerator.programs
     expected, outputs = expected_streams(accelerator, body, codes)
     frames = accelerator.input_format.pack(codes)
-    bits = [*(tap.bits for tap in taps), *[32 * COUNTER_WORDS] * len(programs)]
+    bits = [*(tap.bits for tap in taps), *[COUNTER_BITS * COUNTER_WORDS] * len(programs)]
     beats = (*(tap.beats for tap in taps), *(len(program.records) for program in programs))
     results = []
     with tempfile.TemporaryDirectory() as scratch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,8 @@ from typer.core import TyperGroup
 
 import nnhw
 from nnhw.errors import NnhwError, heading
+from nnhw.flow.stopping import Stopped, stop_on_signals
+from nnhw.flow.storage import system_errors
 
 if TYPE_CHECKING:
     from nnhw.flow.progress import Progress
@@ -25,15 +28,17 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with system_errors():
+                return super().invoke(ctx)
         except NnhwError as error:
             if ctx.params.get("debug"):
                 raise
             ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
             ctx.exit(EXIT_ERROR)
-        except KeyboardInterrupt:
-            ERR.print("interrupted; what was finished before is kept, nothing is half-written")
-            ctx.exit(EXIT_INTERRUPTED)
+        except KeyboardInterrupt as stop:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                ERR.print("interrupted; what was finished before is kept, nothing is half-written")
+            ctx.exit(128 + stop.number if isinstance(stop, Stopped) else EXIT_INTERRUPTED)
 
 
 app = typer.Typer(
@@ -259,6 +264,7 @@ def program(build: BuildPath) -> None:
 
 def main() -> None:
     """Run the command line."""
+    stop_on_signals()
     app(prog_name="nnhw")
 
 

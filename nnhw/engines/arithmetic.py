@@ -33,8 +33,6 @@ DSP_PRODUCTS = {"ice40": 2, "ecp5": 1}
 """Products of two factors of up to 8 bits that one DSP block makes. Source: Lattice FPGA-TN-02007, FPGA-TN-02205."""
 NARROW_BITS = 4
 """Bits of a sum up to which gates take no more LUTs of an iCE40 than a carry chain."""
-CLOCK_ATTRIBUTE = "nnhw_clock"
-"""Attribute of a DSP block with registers: the port of its clock, which synthesis must leave connected."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from nnhw.boards import Board
 from nnhw.flow.cache import Cache
+from nnhw.flow.cells import NETLIST
 from nnhw.flow.family import FlowFamily, family_of
 from nnhw.flow.place import Placement, hops_of, pack, place_seeds
-from nnhw.flow.synthesis import NETLIST, Netlist, synthesize
+from nnhw.flow.synthesis import Netlist, synthesize
 from nnhw.flow.timing import Closure, close_timing, first_clock, usable_clocks
 from nnhw.flow.toolchain import Note, find_tool, silent
 

@@ -8,12 +8,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import nnhw
 from nnhw.errors import BuildError
+from nnhw.flow.storage import LOCK, locked, make_folder, reported, reported_in
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
@@ -21,16 +22,26 @@ _PARTIAL = ".partial-"
 
 
 def file_hash(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex."""
-    with path.open("rb") as stream:
+    """Return the SHA-256 of a file, in hex.
+
+    Raises
+    ------
+    BuildError: it cannot be read.
+    """
+    with reported(f"build file '{path}' cannot be read", "run 'nnhw build' again"), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_json(path: Path, document: Any) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of it; equal documents, equal bytes."""
     partial = path.with_name(f"{_PARTIAL}{path.name}")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    try:
+        partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def read_json(path: Path) -> Any:
@@ -68,15 +79,13 @@ class BuildFolder:
 
         Raises
         ------
-        BuildError: the folder holds something else, or another model or board.
+        BuildError: the folder holds something else, or another model or board; or there cannot be one.
         """
+        make_folder(path)
         fresh = {"format": FORMAT_VERSION, "nnhw": nnhw.__version__, "model": model, "board": board, "stages": {}}
-        if not path.exists() or not any(path.iterdir()):
-            path.mkdir(parents=True, exist_ok=True)
-            return cls(path, fresh)
         remove_partial(path)
         if not (path / MANIFEST).is_file():
-            if not any(path.iterdir()):
+            if not any(item.name != LOCK for item in path.iterdir()):
                 return cls(path, fresh)
             raise BuildError(f"'{path}' holds files, but no {MANIFEST}: it is no build folder; give another with --out")
         manifest = read_json(path / MANIFEST)
@@ -89,6 +98,22 @@ class BuildFolder:
         return cls(path, manifest if _is_ours(manifest) else fresh)
 
     @classmethod
+    @contextlib.contextmanager
+    def lend(cls, path: Path, model: str, board: str, note: Callable[[str], None]) -> Iterator[BuildFolder]:
+        """Lend the folder to one build at a time; it is gone afterwards if nothing came into it. See `create`.
+
+        Parameters
+        ----------
+        note: told when another build has to end first.
+
+        Raises
+        ------
+        BuildError: as of `create`, or the system refuses to write into the folder, at any time.
+        """
+        with reported_in(path), locked(path, note):
+            yield cls.create(path, model, board)
+
+    @classmethod
     def open(cls, path: Path) -> BuildFolder:
         """Take a finished folder.
 
@@ -96,7 +121,9 @@ class BuildFolder:
         ------
         BuildError: there is none, or it was made by another version of nnhw.
         """
-        if not (path / MANIFEST).is_file():
+        with reported(f"build folder '{path}' cannot be read", "give another, or make it with 'nnhw build'"):
+            there = (path / MANIFEST).is_file()
+        if not there:
             raise BuildError(f"'{path}' is no build folder: it has no {MANIFEST}; make one with 'nnhw build'")
         manifest = read_json(path / MANIFEST)
         if not _is_ours(manifest):
@@ -172,11 +199,6 @@ class BuildFolder:
             self._save()
             for name in dropped["files"]:
                 (self.path / name).unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Remove the folder if nothing came into it."""
-        with contextlib.suppress(OSError):
-            self.path.rmdir()
 
     def _save(self) -> None:
         write_json(self.path / MANIFEST, self.manifest)

@@ -14,6 +14,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from nnhw.errors import InputError
+from nnhw.flow.storage import reason
+
 VARIABLE = "NNHW_CACHE"
 _INDEX = "index.json"
 _LIMIT_BYTES = 1 << 30
@@ -44,18 +47,45 @@ class Cache:
 
     @classmethod
     def default(cls) -> Cache:
-        """Return the cache of this user."""
+        """Return the cache of this user; one that is off where the system's own place for it cannot be written.
+
+        Raises
+        ------
+        InputError: the folder that `NNHW_CACHE` names cannot be written.
+        """
         import platformdirs
 
         named = os.environ.get(VARIABLE, "")
         if named == "off":
             return cls(None)
-        return cls(Path(named).absolute() if named else Path(platformdirs.user_cache_dir("nnhw", appauthor=False)))
+        folder = Path(named).absolute() if named else Path(platformdirs.user_cache_dir("nnhw", appauthor=False))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return cls(folder)
+        except OSError as error:
+            if not named:
+                return cls(None)
+            raise InputError(
+                f"{VARIABLE} is '{named}', which is no folder that can be written: {reason(error)}; name another "
+                f"folder, set it to 'off' to keep nothing, or unset it to use the system's place for caches"
+            ) from None
 
     def fetch(self, key: str, into: Path) -> bool:
         """Copy the files of an entry into a folder; return whether there was one. A damaged entry is removed."""
+        contents = self._read(key)
+        for name, content in (contents or {}).items():
+            (into / name).write_bytes(content)
+        return contents is not None
+
+    def find(self, key: str) -> Path | None:
+        """Return the folder of an entry, for files that are used where they are, or None; see `fetch`."""
+        return None if self._read(key) is None else self._entry(key)
+
+    def _read(self, key: str) -> dict[str, bytes] | None:
+        """Return the files of an entry, or None where there is none. A damaged entry is removed."""
         if self.folder is None or not (entry := self._entry(key)).is_dir():
-            return False
+            return None
         try:
             index = json.loads((entry / _INDEX).read_text(encoding="utf-8"))
             contents = {name: (entry / name).read_bytes() for name in index}
@@ -64,30 +94,41 @@ class Cache:
             intact = False
         if not intact:
             shutil.rmtree(entry, ignore_errors=True)
-            return False
-        for name, content in contents.items():
-            (into / name).write_bytes(content)
+            return None
         with contextlib.suppress(OSError):
             os.utime(entry)
-        return True
+        return contents
 
     def store(self, key: str, folder: Path, names: Sequence[str]) -> None:
         """Keep files of a folder as an entry. A cache that cannot be written (full, read-only) is no error."""
-        if self.folder is None:
-            return
-        with contextlib.suppress(OSError):
-            entry = self._entry(key)
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".partial-", dir=self.folder) as scratch:
-                staged = Path(scratch) / "entry"
-                staged.mkdir()
-                index = {name: _hash((folder / name).read_bytes()) for name in names}
-                for name in names:
-                    shutil.copyfile(folder / name, staged / name)
-                (staged / _INDEX).write_text(json.dumps(index), encoding="utf-8")
-                # Fails where another process has stored the same in the meantime: then that one stays.
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                self.keep(key, folder, names)
+
+    def keep(self, key: str, folder: Path, names: Sequence[str]) -> Path:
+        """Keep files of a folder as an entry, in a cache that is not off; return the entry's folder.
+
+        Raises
+        ------
+        OSError: the cache cannot be written.
+        """
+        entry = self._entry(key)
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=self.folder) as scratch:
+            staged = Path(scratch) / "entry"
+            staged.mkdir()
+            for name in names:
+                shutil.copy(folder / name, staged / name)
+            index = {name: _hash((folder / name).read_bytes()) for name in names}
+            (staged / _INDEX).write_text(json.dumps(index), encoding="utf-8")
+            try:
                 os.rename(staged, entry)
+            except OSError:
+                if not entry.is_dir():  # else another process has stored the same in the meantime: that one stays
+                    raise
+        with contextlib.suppress(OSError):  # another process may be removing the same
             self._prune()
+        return entry
 
     def _entry(self, key: str) -> Path:
         assert self.folder is not None

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from nnhw.flow.cells import Bit, Cell, Module, loads_of
+from nnhw.flow.cells import CARRY, Bit, Cell, Module, loads_of
 from nnhw.flow.chain_groups import Ends, in_rows
 
-CARRY = "CCU2C"
 _VALUES = ("0", "1", "x", "z")
 _OPEN = "x"
 """What stands in a netlist for a port to which nothing is connected."""

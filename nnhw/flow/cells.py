@@ -9,8 +9,10 @@ Bit = int | str
 """A net by its number, or a constant: '0', '1', 'x' or 'z'."""
 Cell = dict[str, Any]
 Module = dict[str, Any]
-REGISTER = "TRELLIS_FF"
-"""A flip-flop of the ECP5."""
+NETLIST = "design.json"
+"""File of a synthesized design."""
+REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
+"""Cells of the ECP5: a flip-flop, two bits of a carry chain, a block RAM."""
 
 
 def loads_of(module: Module) -> dict[Bit, list[tuple[str, str]]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -16,7 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nnhw.errors import ToolError
+from nnhw.flow.cache import Cache, cache_key
 from nnhw.flow.processes import Command, run, run_each
+from nnhw.flow.sources import sources_hash
+from nnhw.flow.storage import reported
 
 VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing"),
@@ -146,9 +149,12 @@ def compile_library(verilog: str, tap_bits: Sequence[int], cache: Path, compiler
 
 
 def library_cache(scratch: Path) -> Path:
-    """Return the folder of everything compiled: in the user's cache, or `scratch` where that is switched off."""
-    from nnhw.flow.cache import Cache
+    """Return the folder of everything compiled: in the user's cache, or `scratch` where that is switched off.
 
+    Raises
+    ------
+    InputError: the folder that `NNHW_CACHE` names cannot be written.
+    """
     kept = Cache.default().folder
     return scratch if kept is None else kept / "virtual"
 
@@ -161,22 +167,28 @@ def compile_product(
     Parameters
     ----------
     sources: text of `top.v`, and of other files that the compilers read, by name.
-    cache: folder.
+    cache: folder; what is damaged in it is made again.
+
+    Raises
+    ------
+    ToolError: a tool is missing, or failed; with its last lines. BuildError: the folder cannot be written.
     """
     compiler = compiler or Compiler.find()
-    parts = [text for name in sorted(sources) for text in (name, sources[name])]
-    parts += [product.harness.read_text(encoding="utf-8"), repr(product), repr(VERILATOR_FLAGS + CXX_FLAGS)]
-    target = cache / f"{_hash(*parts, compiler.identity)}{product.suffix}"
-    if target.exists():
-        return target
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as name:
-        folder = Path(name)
+    kept, name = Cache(cache), f"product{product.suffix}"
+    key = cache_key(
+        sources=[text for file in sorted(sources) for text in (file, sources[file])],
+        harness=product.harness.read_text(encoding="utf-8"),
+        product=repr(product),
+        **_common_key(compiler),
+    )
+    if entry := kept.find(key):
+        return entry / name
+    with _written(cache) as folder:
         for file, text in sources.items():
             (folder / file).write_text(text, encoding="utf-8")
         made = _compile(product, compiler, folder, runtime_objects(product.runtime, compiler, cache))
-        made.replace(target)
-    return target
+        made.rename(folder / name)
+        return kept.keep(key, folder, [name]) / name
 
 
 def taps_header(tap_bits: Sequence[int]) -> str:
@@ -187,18 +199,34 @@ def taps_header(tap_bits: Sequence[int]) -> str:
 
 def runtime_objects(names: Sequence[str], compiler: Compiler, cache: Path) -> list[Path]:
     """Return the objects of parts of Verilator's runtime, compiled once for all designs."""
-    key = _hash(compiler.identity, repr(CXX_FLAGS))
-    objects = {name: cache / f"{name}-{key}.o" for name in names}
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
-        sources = {
-            f"{name}.o": (compiler.verilator_root / "include" / f"{name}.cpp", "-O2")
-            for name, path in objects.items()
-            if not path.exists()
-        }
-        _compile_units(compiler, Path(folder), sources)
-        for name in sources:
-            (Path(folder) / name).replace(objects[name.removesuffix(".o")])
-    return list(objects.values())
+    kept = Cache(cache)
+    keys = {f"{name}.o": cache_key(runtime=name, **_common_key(compiler)) for name in names}
+    entries = {name: kept.find(key) for name, key in keys.items()}
+    missing = [name for name, entry in entries.items() if entry is None]
+    with _written(cache) as folder:
+        include = compiler.verilator_root / "include"
+        _compile_units(compiler, folder, {name: (include / name.replace(".o", ".cpp"), "-O2") for name in missing})
+        entries |= {name: kept.keep(keys[name], folder, [name]) for name in missing}
+    return [entry / name for name, entry in entries.items() if entry is not None]
+
+
+def _common_key(compiler: Compiler) -> dict[str, str]:
+    """Return what everything compiled depends on, as parts of a key."""
+    return {
+        "compiler": compiler.identity,
+        "flags": repr(VERILATOR_FLAGS + CXX_FLAGS),
+        "code": sources_hash(__name__),
+    }
+
+
+@contextmanager
+def _written(cache: Path) -> Iterator[Path]:
+    """Lend a folder inside a cache; what the system refuses meanwhile is a BuildError."""
+    remedy = "make room there, name another folder with NNHW_CACHE, or set it to 'off' to keep nothing"
+    with reported(f"compiled hardware cannot be kept in '{cache}'", remedy):
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
+            yield Path(name)
 
 
 def _compile(product: Product, compiler: Compiler, folder: Path, runtime: list[Path]) -> Path:
@@ -246,10 +274,3 @@ def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[P
     ]
     for _ in run_each(commands, os.cpu_count() or 1):
         pass
-
-
-def _hash(*parts: str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode() + b"\0")
-    return digest.hexdigest()[:32]

@@ -13,9 +13,6 @@ import numpy as np
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import RecordCount, as_predicted, program_parts
 
-COUNTER_WORDS = 5
-"""Of 32 bits: what simulated hardware tells of a record, its index and what it took."""
-
 
 @dataclass(frozen=True)
 class Counted:
@@ -25,7 +22,8 @@ class Counted:
     ----------
     config: the program.
     frames: that ran.
-    words: uint32 [frames * records, 5], in the order in which records ended: index, then the fields of `RecordCount`.
+    words: uint32 [frames * records, COUNTER_WORDS], in the order in which records ended: index, then the fields of
+        `RecordCount`.
     came: records that ended; what `words` holds behind them was never there.
     """
 
@@ -36,7 +34,7 @@ class Counted:
 
     @property
     def _frames(self) -> np.ndarray:
-        """int64 [frames, records, 5]."""
+        """int64 [frames, records, COUNTER_WORDS]."""
         return self.words.astype(np.int64).reshape(self.frames, len(self.config.records), -1)
 
     @property

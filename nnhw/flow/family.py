@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nnhw.boards import Board
+from nnhw.flow.cells import BLOCK_RAM, CARRY, REGISTER
 from nnhw.flow.floorplan import Columns
 
 Counts = Mapping[str, int]
@@ -127,11 +128,11 @@ def _cells_lc_ice40(cells: Counts) -> int:
 
 def _cells_lc_ecp5(cells: Counts) -> int:
     """Count LUTs: a carry cell is two, a memory of 16 x 4 bits six, two of them for its write port."""
-    return cells.get("LUT4", 0) + 2 * cells.get("CCU2C", 0) + 6 * cells.get("TRELLIS_DPR16X4", 0)
+    return cells.get("LUT4", 0) + 2 * cells.get(CARRY, 0) + 6 * cells.get("TRELLIS_DPR16X4", 0)
 
 
 def _ff_ecp5(cells: Counts) -> int:
-    return cells.get("TRELLIS_FF", 0)
+    return cells.get(REGISTER, 0)
 
 
 ICE40 = FlowFamily(
@@ -168,10 +169,10 @@ ECP5 = FlowFamily(
     cells_lc=_cells_lc_ecp5,
     # A slice has two of each, and a flip-flop needs no LUT beside it: the device is full when either runs out.
     placed_lc=lambda taken: taken.get("TRELLIS_COMB", 0),
-    block_rams=("DP16KD", "PDPW16KD"),
+    block_rams=(BLOCK_RAM, "PDPW16KD"),
     large_rams=(),
     dsps=("MULT18X18D",),
-    placed=("DP16KD", "", "MULT18X18D"),
+    placed=(BLOCK_RAM, "", "MULT18X18D"),
     place_tool="nextpnr-ecp5",
     pack_tool="ecppack",
     constraints=("lpf", "--lpf"),

@@ -21,41 +21,59 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from nnhw.flow.cells import Cell, Module
+from nnhw.hdl.names import parse_weight_block
 
 SITE = "BEL"
 """Attribute of a cell that says to nextpnr where it stands."""
-WEIGHTS = re.compile(r"(?P<array>.*)\.weights_(?P<group>\d+)_block\.(?P<piece>[\d.]+)$")
-"""Name of a block RAM with the weights of a group of an array's cells: memory `weights_<group>_block` in pieces."""
 
 Columns = Sequence[Sequence[str]]
 """Places for block RAMs, column by column from left to right; each column has as many, from the top down."""
 
 
-def arrange_block_rams(module: Module, columns: Columns) -> int:
-    """Give the block RAMs of each array's weights places side by side; return how many have one.
+@dataclass(frozen=True)
+class Floorplan:
+    """What has a place of its own.
+
+    Parameters
+    ----------
+    block_rams: that have one.
+    reason: why none has, in words.
+    """
+
+    block_rams: int
+    reason: str = ""
+
+
+def arrange_block_rams(module: Module, columns: Columns) -> Floorplan:
+    """Give the block RAMs of each array's weights places side by side.
 
     Memories beside the arrays take what is left. Nothing is arranged where there is one array, whose cells have nothing
     to be kept apart from, or where block RAMs do not suffice for arrays that have columns to themselves.
     """
     arrays = _arrays(module)
-    if len(arrays) < 2 or (parts := _divide(columns, [len(array) for array in arrays])) is None:
-        return 0
+    if len(arrays) < 2:
+        had = ("no array has", "a single array has")[len(arrays)]
+        return Floorplan(0, f"{had} weights in block RAM, and what has to be kept apart is two or more")
+    parts = _divide(columns, sizes := [len(array) for array in arrays])
+    if parts is None:
+        listed = " + ".join(map(str, sizes))
+        return Floorplan(0, f"{len(arrays)} arrays take {listed} block RAMs, too many for columns to themselves")
     for array, part in zip(arrays, parts, strict=True):
         for memory, site in zip(array, _row_by_row(part, len(array)), strict=True):
             memory["attributes"][SITE] = site
-    return sum(map(len, arrays))
+    return Floorplan(sum(sizes))
 
 
 def _arrays(module: Module) -> list[list[Cell]]:
     """Return the block RAMs of weights of each array, both in the order of their names."""
     arrays: dict[str, list[tuple[list[int], Cell]]] = defaultdict(list)
     for name, cell in module["cells"].items():
-        if found := WEIGHTS.match(name):
-            order = [int(found["group"]), *map(int, found["piece"].split("."))]
-            arrays[found["array"]].append((order, cell))
+        if found := parse_weight_block(name):
+            arrays[found.array].append(([found.group, *found.piece], cell))
     return [
         [cell for _, cell in sorted(arrays[name], key=lambda entry: entry[0])] for name in sorted(arrays, key=_numbers)
     ]

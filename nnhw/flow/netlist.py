@@ -21,6 +21,7 @@ from nnhw.boards import Board
 from nnhw.driver import open as open_link
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.errors import BuildError
+from nnhw.flow.cells import NETLIST
 from nnhw.flow.compiled import LIBRARY, Compiler, compile_product, library_cache, taps_header
 from nnhw.flow.progress import Progress
 from nnhw.flow.simulate import sample_codes
@@ -164,16 +165,23 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     ------
     BuildError: the netlist has cells that cannot be simulated. ToolError: a tool is missing, or failed.
     """
-    netlist = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]
+    netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
     bench = (_HERE / "netlist.v").read_text(encoding="utf-8")
     divisor = max(1, round(clock_hz / board.uart.baud))
     sources = {
-        "top.v": _TIMESCALE + bench.replace("DIVISOR = 16", f"DIVISOR = {divisor}"),
+        "top.v": _TIMESCALE + with_divisor(bench, divisor),
         "netlist.v": netlist_verilog(netlist, FAMILIES[board.family], find_pins(netlist["ports"], board)),
         "cells.v": cell_models(FAMILIES[board.family], {cell["type"] for cell in netlist["cells"].values()}),
         "taps.h": taps_header(()),
     }
     return compile_product(dataclasses.replace(LIBRARY, flags=_FLAGS), sources, cache, compiler)
+
+
+def with_divisor(bench: str, divisor: int) -> str:
+    """Return the Verilog of the bench for so many cycles of a bit."""
+    text, count = re.subn(r"(?<=\blocalparam DIVISOR = )\d+", str(divisor), bench)
+    assert count == 1, "netlist.v has no DIVISOR"
+    return text
 
 
 def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nnhw.flow.cells import REGISTER, Bit, Cell, Module, loads_of
+from nnhw.flow.cells import BLOCK_RAM, REGISTER, Bit, Cell, Module, loads_of
 
-BLOCK_RAM = "DP16KD"
 WORD = 18
 """Bits of a port; both ports together are one of 36 bits, which is read by port B's clock."""
 

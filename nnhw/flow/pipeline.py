@@ -12,6 +12,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import InputError, ToolError
 from nnhw.flow.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.cache import Cache
 from nnhw.flow.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options
 from nnhw.flow.progress import Progress, SilentProgress
@@ -117,7 +118,8 @@ def build(
 
     Raises
     ------
-    NnhwError: see `nnhw.errors`; what is finished by then stays in the build folder.
+    NnhwError: see `nnhw.errors`; what is finished by then stays in the build folder. Another build into the same folder
+        is waited for.
     """
     check_stages(STAGE_NAMES[0], stop_at)
     from nnhw.frontend.source import Source, identifier
@@ -157,17 +159,16 @@ def run_build(
     progress = progress or SilentProgress()
     selected = _selected(start_from, stop_at, options, progress)
     progress.note(f"board: {found.name} ({found.title}, {found.device})")
-    folder = BuildFolder.create(Path(out) if out else ROOT / f"{name}-{found.name}", name, found.name)
-    job = Job(folder, found, options, progress, source)
-    try:
+    Cache.default()  # a folder that cannot be used is said before the work begins
+    path = Path(out) if out else ROOT / f"{name}-{found.name}"
+    with BuildFolder.lend(path, name, found.name, progress.note) as folder:
+        job = Job(folder, found, options, progress, source)
         for earlier in STAGE_NAMES[: STAGE_NAMES.index(start_from)]:
             if earlier != "simulate":
                 folder.require(earlier)
         for stage in selected:
             _advance(stage, job)
-    finally:
-        folder.close()
-    return _finish(job)
+        return _finish(job)
 
 
 def check_stages(start_from: str, stop_at: str) -> None:

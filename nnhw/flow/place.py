@@ -7,15 +7,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
 from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.cells import NETLIST
 from nnhw.flow.family import FlowFamily, family_of
 from nnhw.flow.processes import Command, ToolFailure, error_lines, run, run_each
-from nnhw.flow.synthesis import NETLIST, Netlist
+from nnhw.flow.sources import sources_hash
 from nnhw.flow.toolchain import Note, find_tool, prepare, silent
+
+if TYPE_CHECKING:  # a netlist made by other code is another netlist, and as that in the key
+    from nnhw.flow.synthesis import Netlist
 
 CIRCLING_LINES = 60
 """Lines of the router without any progress, a thousand wires or a round each, after which it is ended."""
@@ -121,7 +125,12 @@ def place_seeds(
     for seed in seeds:
         options = nextpnr_options(board, clock_hz, seed, is_crowded(netlist.resources, board.resources))
         keys[seed] = cache_key(
-            stage="place", netlist=content, constraints=constraints, options=options, tool=tool.title
+            stage="place",
+            netlist=content,
+            constraints=constraints,
+            options=options,
+            tool=tool.title,
+            code=sources_hash(__name__),
         )
         if not cache.fetch(keys[seed], folder):
             commands[seed] = replace(tool.command(options, folder, f"seed{seed}.log"), is_stuck=is_lost)

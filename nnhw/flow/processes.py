@@ -8,13 +8,14 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from nnhw.errors import ToolError
+from nnhw.flow.stopping import not_interrupted
 
 _POLL_S = 0.02
 _GRACE_S = 2.0
@@ -75,8 +76,8 @@ def run(command: Command) -> None:
 def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
     """Run tools, `at_once` at a time; yield each when it has succeeded.
 
-    Leaving the loop early, an error or Ctrl-C ends the ones that are still running. There are no threads, so that
-    Ctrl-C always arrives here.
+    Leaving the loop early, an error or Ctrl-C ends the ones that are still running, and so does SIGTERM in the commands
+    (`nnhw.flow.stopping`). There are no threads, so that Ctrl-C always arrives here.
 
     Raises
     ------
@@ -88,14 +89,14 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
         while waiting or running:
             while waiting and len(running) < at_once:
                 command = waiting.popleft()
-                running[_start(command)] = command
+                with not_interrupted():
+                    running[_start(command)] = command
             stuck = {
                 process
                 for process, command in running.items()
                 if process.poll() is None and _is_stuck(command, process)
             }
-            for process in stuck:
-                _stop(process)
+            _stop(stuck)
             ended = [process for process in running if process.poll() is not None]
             for process in ended:
                 command = running.pop(process)
@@ -105,8 +106,7 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
             if not ended:
                 time.sleep(_POLL_S)
     finally:
-        for process in running:
-            _stop(process)
+        _stop(running)
 
 
 def _is_stuck(command: Command, process: subprocess.Popen[bytes]) -> bool:
@@ -154,14 +154,19 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
             ) from None
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process that we started, and what it started."""
-    _signal(process, signal.SIGTERM)
+def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    """End processes that we started, and what they started; those that do not go by themselves are killed."""
+    for process in processes:
+        _signal(process, signal.SIGTERM)
+    end = time.monotonic() + _GRACE_S
     try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-        process.wait()
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+    finally:
+        for process in processes:
+            _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+            process.wait()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

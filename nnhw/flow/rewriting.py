@@ -14,29 +14,36 @@ from nnhw.flow.family import LARGE_LC, family_of
 from nnhw.flow.floorplan import arrange_block_rams
 from nnhw.flow.output_registers import absorb_registers
 
-VERSION = 7
-"""Of what this makes of a netlist, for what is kept of earlier ones."""
 
-
-def rewrite(netlist: Path, board: Board) -> None:
+def rewrite(netlist: Path, board: Board) -> list[str]:
     """Change a netlist in yosys's JSON; one in which there is nothing to change stays as it is.
+
+    Returns
+    -------
+    What a person should know of it, a line each.
 
     Raises
     ------
     BuildError: a net has lost what drives it, which place and route would not say.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
-    changed = [_rewrite(module, board) for module in design["modules"].values()]
+    notes: list[str] = []
+    changed = [_rewrite(module, board, notes) for module in design["modules"].values()]
     if any(changed):
         netlist.write_text(json.dumps(design), encoding="utf-8")
+    return notes
 
 
-def _rewrite(module: Module, board: Board) -> bool:
-    """Change a module; return whether there was something to change."""
+def _rewrite(module: Module, board: Board, notes: list[str]) -> bool:
+    """Change a module; return whether there was something to change, and add to the notes what to know of it."""
     before = undriven(module)
     changed = [step(module) for step in (shorten_chains, absorb_registers)]
-    if _is_large(module, board):
-        changed.append(arrange_block_rams(module, family_of(board).block_ram_columns(board)))
+    columns = family_of(board).block_ram_columns(board)
+    if columns and _is_large(module, board):
+        plan = arrange_block_rams(module, columns)
+        changed.append(plan.block_rams)
+        if plan.reason:
+            notes.append(f"the netlist is large, but its block RAMs get no places of their own: {plan.reason}")
     lost = undriven(module).keys() - before.keys()
     if lost:
         cell, port = undriven(module)[min(lost, key=str)]

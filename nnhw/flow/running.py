@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -215,7 +216,9 @@ def load_images(file: Path) -> np.ndarray:
 
 
 def _save(out: Path, array: np.ndarray) -> None:
-    """Write a .npy file whole or not at all."""
+    """Write a .npy file whole or not at all; what is there and no file, such as a device, stays."""
+    if out.exists() and not out.is_file():
+        raise InputError(f"results cannot be written to '{out}', which is there and no file; give another --out")
     partial = out.with_name(f".partial-{out.name}")
     try:
         with partial.open("wb") as stream:
@@ -224,7 +227,8 @@ def _save(out: Path, array: np.ndarray) -> None:
     except OSError as error:
         raise InputError(f"results cannot be written to '{out}': {error.strerror}; give another --out") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def _mapped(build: Build | Path | str) -> BuildFolder:

@@ -14,16 +14,18 @@ import numpy as np
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.engines.shared import SharedConfig
+from nnhw.engines.shared.counters import COUNTER_WORDS
 from nnhw.engines.timing import interval_of
 from nnhw.errors import InputError
 from nnhw.flow.benches import Simulator, find_simulator, run_bench
 from nnhw.flow.boundaries import Comparison, expected_beats
-from nnhw.flow.counters import COUNTER_WORDS, Counted, program_rows
+from nnhw.flow.counters import Counted, program_rows
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.progress import Progress, SilentProgress
+from nnhw.flow.virtual import PATTERNS
 from nnhw.ir.files import pack_arrays
 
-STALLS = ("none", "alternating", "random", "bursts", "rare")
+STALLS = PATTERNS
 SEED = 2
 
 

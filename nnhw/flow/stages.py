@@ -20,6 +20,7 @@ from nnhw.errors import BuildError, InputError
 from nnhw.flow.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
 from nnhw.flow.progress import Progress
+from nnhw.flow.sources import code_hash
 
 if TYPE_CHECKING:
     from nnhw.flow.simulate import SimulationResult
@@ -79,15 +80,6 @@ def stage_key(stage: Stage, job: Job) -> str:
 def _plain(value: Any) -> Any:
     """Return a setting in a form that JSON has."""
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else dict(value)
-
-
-def code_hash() -> str:
-    """Return the hash of nnhw's own sources, so that a changed nnhw builds anew."""
-    root = Path(nnhw.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
 
 
 def dependents(name: str) -> list[str]:

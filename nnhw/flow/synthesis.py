@@ -12,20 +12,20 @@ from types import MappingProxyType
 from typing import Any
 
 from nnhw.boards import Board, Resources
-from nnhw.engines.arithmetic import CLOCK_ATTRIBUTE
 from nnhw.errors import BuildError
-from nnhw.flow import rewriting
 from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.cells import NETLIST
 from nnhw.flow.family import ICE40, FlowFamily, family_of
 from nnhw.flow.processes import ToolFailure
+from nnhw.flow.rewriting import rewrite
+from nnhw.flow.sources import sources_hash
 from nnhw.flow.toolchain import Note, find_tool, run_yosys, silent
 from nnhw.flow.unneeded import declared_memories, unneeded_block_rams
-from nnhw.hdl.buffer import KEPT_APART
+from nnhw.hdl.names import BLOCK, CLOCK_ATTRIBUTE, KEPT_APART, RAM_STYLE
 from nnhw.mapping.family import FAMILIES
 
-NETLIST = "design.json"
 LOG = "yosys.log"
-_MEMORIES = "memories.txt"
+_MEMORIES, _NOTES = "memories.txt", "notes.txt"
 INDEXED_NAMES = r"w:*\[*\]"
 """yosys's pattern for wires with a name like `payload[2]`, as Amaranth calls an element of an array."""
 _MEMORY_REMEDY = "its read port must be registered, without a reset or an initial value of the register"
@@ -103,7 +103,7 @@ def synthesize(
     folder: takes `design.json` and `yosys.log`.
     planned_ebr, planned_spram: block RAMs and large RAMs that it must take.
     dsp: multiplications go into DSP blocks.
-    cache: where a result of the same input is looked for.
+    cache: where a result of the same input and the same code is looked for.
 
     Raises
     ------
@@ -119,13 +119,16 @@ def synthesize(
         commands=commands,
         device=board.device,
         tool=tool,
-        rewriting=rewriting.VERSION,
+        code=sources_hash(__name__),
     )
     if not cache.fetch(key, folder):
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
         _run(commands, folder, note)
-        rewriting.rewrite(folder / NETLIST, board)
-        cache.store(key, folder, (NETLIST, LOG, _MEMORIES))
+        notes = rewrite(folder / NETLIST, board)
+        (folder / _NOTES).write_text("\n".join(notes), encoding="utf-8")
+        cache.store(key, folder, (NETLIST, LOG, _MEMORIES, _NOTES))
+    for line in (folder / _NOTES).read_text(encoding="utf-8").splitlines():
+        note(line)
     netlist = read_netlist(folder, family_of(board))
     unneeded: dict[str, int] = {}
     if planned_ebr is not None and netlist.resources.ebr < planned_ebr:
@@ -240,7 +243,7 @@ def parse_memories(dump: str, blocks: Mapping[str, int], mapped: Collection[str]
         depth, bits = (re.search(rf"parameter \\{field} (\d+)$", text, re.MULTILINE) for field in ("SIZE", "WIDTH"))
         assert depth is not None
         assert bits is not None
-        planned = 'attribute \\ram_style "block"' in text
+        planned = f'attribute \\{RAM_STYLE} "{BLOCK}"' in text
         ebr = blocks.get(name[1], 0)
         found.append(Memory(name[1], int(depth[1]), int(bits[1]), planned, ebr, name[1] in mapped))
     return tuple(sorted(found, key=lambda memory: memory.name))

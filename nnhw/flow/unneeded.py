@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from nnhw.hdl.names import BLOCK, RAM_STYLE
 from nnhw.mapping.family import Family
 
 
@@ -59,11 +60,11 @@ def _scopes(rtlil: str) -> dict[str, _Scope]:
         text = line.strip()
         if text.startswith("module "):
             scope = scopes.setdefault(text.removeprefix("module \\"), _Scope())
-        elif text.startswith("attribute \\ram_style"):
+        elif text.startswith(f"attribute \\{RAM_STYLE} "):
             style = text.split('"')[1]
         elif text.startswith("memory "):
             _, _, bits, _, depth, name = text.split(" ", 5)
-            scope.memories[name.removeprefix("\\")] = Declared(int(depth), int(bits), style == "block")
+            scope.memories[name.removeprefix("\\")] = Declared(int(depth), int(bits), style == BLOCK)
             style = ""
         elif text.startswith("cell "):
             kind, name = text.split(" ")[1:]

@@ -13,6 +13,7 @@ import numpy as np
 from nnhw.engines.timing import interval_of
 from nnhw.errors import ToolError
 from nnhw.flow.compiled import Compiler, compile_library
+from nnhw.flow.storage import reported
 
 QUIET_CYCLES = 128
 """Cycles without a byte after which a transfer counts as answered; more than between two bytes of one answer."""
@@ -61,7 +62,9 @@ class CompiledHardware:
     def __init__(self, library: Path, tap_bits: Sequence[int] = (), quiet_cycles: int = QUIET_CYCLES) -> None:
         self._quiet_cycles = quiet_cycles
         self._tap_words = [-(-bits // 32) for bits in tap_bits]
-        self._library = ctypes.CDLL(str(library))
+        remedy = "name with NNHW_CACHE a folder from which programs may be started"
+        with reported(f"compiled hardware '{library}' cannot be loaded", remedy):
+            self._library = ctypes.CDLL(str(library))
         self._library.nnhw_create.restype = ctypes.c_void_p
         self._library.nnhw_cycles.restype = self._library.nnhw_transfer.restype = ctypes.c_uint64
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p(self._library.nnhw_create())

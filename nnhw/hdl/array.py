@@ -12,6 +12,7 @@ from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product
 from nnhw.hdl.carry import accumulate, family_of
 from nnhw.hdl.dsp import DspProducts
 from nnhw.hdl.memory import SplitRom, block_ram, logic_rom
+from nnhw.hdl.names import BLOCK, LOGIC, weights_name
 
 
 class SystolicArray(wiring.Component):
@@ -115,8 +116,8 @@ class SystolicArray(wiring.Component):
         in_block = [cell for cell in cells if cell < config.pe - config.logic_pe]
         words: dict[int, Value] = {}
         for name, members, split in (
-            ("block", in_block, config.tail_words > 0 or config.registered),
-            ("logic", in_logic, config.split_logic),
+            (BLOCK, in_block, config.tail_words > 0 or config.registered),
+            (LOGIC, in_logic, config.split_logic),
         ):
             if not members:
                 continue
@@ -141,9 +142,9 @@ class SystolicArray(wiring.Component):
 
         Parameters
         ----------
-        kind: 'block' or 'logic'.
+        kind: `BLOCK` or `LOGIC`.
         """
-        name, in_logic, ce = f"weights_{group}_{kind}", kind == "logic", self.group_ce[group]
+        name, in_logic, ce = weights_name(group, kind), kind == LOGIC, self.group_ce[group]
         if split and (in_logic or self.config.tail_words):
             m.submodules[name] = rom = SplitRom(init, bits, self.depth if in_logic else self.config.tail_words)
             m.d.comb += [rom.addr.eq(address), rom.en.eq(ce)]

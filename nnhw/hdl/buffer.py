@@ -6,8 +6,7 @@ from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-KEPT_APART = "nnhw_kept_apart"
-"""Attribute of a register that synthesis must not take for another one which always has the same value."""
+from nnhw.hdl.names import KEPT_APART
 
 
 class StreamBuffer(wiring.Component):

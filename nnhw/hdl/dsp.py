@@ -9,9 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.arithmetic import CLOCK_ATTRIBUTE, DSP_OPERAND_BITS, DSP_PRODUCTS
+from nnhw.engines.arithmetic import DSP_OPERAND_BITS, DSP_PRODUCTS
 from nnhw.errors import MappingError
 from nnhw.hdl.carry import family_of
+from nnhw.hdl.names import CLOCK_ATTRIBUTE
 
 ICE40_ZEROS = (
     *("IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT", "AHOLD", "BHOLD", "CHOLD", "DHOLD", "OHOLDTOP", "OHOLDBOT"),

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.large_ram import LARGE_BITS, LARGE_WORDS
 from nnhw.engines.matmul import LOGIC_ROM_WORDS
 from nnhw.hdl.carry import family_of
+from nnhw.hdl.names import BLOCK, HEAD, LOGIC, RAM_STYLE
 
 
 def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
@@ -22,22 +23,22 @@ def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
 
     Source: yosys `memory_libmap`, attribute `ram_style`.
     """
-    return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={"ram_style": "block"})
+    return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={RAM_STYLE: BLOCK})
 
 
 def logic_rom(depth: int, bits: int, init: Sequence[int]) -> Memory:
     """Return a read-only memory that synthesis must build of LUTs: 16 words of a bit are one LUT4."""
-    return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={"rom_style": "logic", "ram_style": "logic"})
+    return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={"rom_style": LOGIC, RAM_STYLE: LOGIC})
 
 
 def lut_ram(depth: int, bits: int) -> Memory:
     """Return a memory of few words that synthesis must build of LUTs that can be written, which the iCE40 lacks."""
-    return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={"ram_style": "distributed"})
+    return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={RAM_STYLE: "distributed"})
 
 
 def logic_ram(depth: int, bits: int) -> Memory:
     """Return a memory that synthesis must build of registers."""
-    return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={"ram_style": "logic"})
+    return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={RAM_STYLE: LOGIC})
 
 
 class SplitRom(wiring.Component):
@@ -65,7 +66,7 @@ class SplitRom(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        parts = [self._part(m, "head", block_ram(self.head, self.bits, self.init[: self.head]))] if self.head else []
+        parts = [self._part(m, HEAD, block_ram(self.head, self.bits, self.init[: self.head]))] if self.head else []
         starts = range(self.head, len(self.init), LOGIC_ROM_WORDS)
         for start in starts:
             words = self.init[start : start + LOGIC_ROM_WORDS]

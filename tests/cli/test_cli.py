@@ -100,6 +100,34 @@ def test_cli_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert result.output == "interrupted; what was finished before is kept, nothing is half-written\n"
 
 
+@pytest.mark.parametrize("blocked", ["--out", "NNHW_CACHE"])
+def test_cli_build_rejects_a_file_where_a_folder_has_to_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_net: str, blocked: str
+) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" if blocked == "--out" else tmp_path / "b"
+    if blocked == "NNHW_CACHE":
+        monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "file"))
+    result = nnhw_command("build", small_net, "--stop-at", "map", "--out", str(out))
+    assert result.exit_code == 1
+    said = "' is a file, and the build needs a folder there" if blocked == "--out" else "', which is no folder that can"
+    assert f"{tmp_path / 'file'}{said}" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_cli_says_what_the_system_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nnhw.flow.pipeline.Build.load", full)
+    result = nnhw_command("report", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.output == (
+        "BuildError: the system refused to read or write a file: No space left on device; see whether it is there, may "
+        "be used, and the disk has room\n"
+    )
+
+
 def test_cli_build_names_the_resolved_board_and_prints_the_estimate(small_net: str, tmp_path: Path) -> None:
     result = nnhw_command("build", small_net, "--board", "ice40", "--stop-at", "map", "--out", str(tmp_path / "b"))
     assert result.exit_code == 0, result.output

@@ -150,10 +150,43 @@ def test_build_folder_rejects_a_damaged_manifest(tmp_path: Path) -> None:
 def test_build_folder_create_removes_what_a_killed_build_left(tmp_path: Path) -> None:
     (tmp_path / ".partial-map-x").mkdir()
     (tmp_path / ".partial-report.json").write_text("{", encoding="utf-8")
-    folder = BuildFolder.create(tmp_path, "net", "board")
+    BuildFolder.create(tmp_path, "net", "board")
     assert visible(tmp_path) == []
-    folder.close()
-    assert not tmp_path.exists()
+
+
+def test_build_folder_lend_takes_what_is_there_and_removes_what_is_empty(tmp_path: Path) -> None:
+    with BuildFolder.lend(tmp_path / "b", "net", "board", pytest.fail) as folder:
+        commit(folder, "lower", a="1")
+    assert visible(tmp_path / "b") == ["a", MANIFEST]
+    with BuildFolder.lend(tmp_path / "b", "net", "board", pytest.fail) as folder:
+        assert folder.is_current("lower", "k")
+    with BuildFolder.lend(tmp_path / "empty", "net", "board", pytest.fail):
+        pass
+    assert not (tmp_path / "empty").exists()
+
+
+def test_build_folder_lend_leaves_other_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("", encoding="utf-8")
+    with pytest.raises(BuildError, match=r"holds files, but no manifest"):
+        with BuildFolder.lend(tmp_path, "net", "board", pytest.fail):
+            pytest.fail("the folder was lent")
+    assert visible(tmp_path) == ["thesis.txt"]
+
+
+def test_build_folder_rejects_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = BuildFolder.create(tmp_path / "b", "net", "board")
+    commit(folder, "lower", a="1")
+
+    def refuse(path: Path, mode: str = "r") -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(BuildError) as error:
+        folder.require("lower")
+    path = tmp_path / "b" / "a"
+    assert str(error.value) == (
+        f"build file '{path}' cannot be read: Permission denied ('{path}'); run 'nnhw build' again"
+    )
 
 
 def test_build_folder_manifest_bytes_do_not_depend_on_the_place(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnhw.errors import InputError
 from nnhw.flow.cache import Cache, cache_key
 
 
@@ -112,9 +115,65 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("NNHW_CACHE", "off")
     assert Cache.default().folder is None
     monkeypatch.delenv("NNHW_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     folder = Cache.default().folder
     assert folder is not None
     assert folder.name == "nnhw"
+
+
+def test_cache_finds_entries_where_they_are_and_removes_damaged_ones(cache: Cache, tmp_path: Path) -> None:
+    assert cache.find(KEY) is None
+    store(cache, tmp_path / "made", KEY, one="1")
+    assert cache.find(KEY) == entry_of(cache)
+    (entry_of(cache) / "one").write_text("")
+    assert cache.find(KEY) is None
+    assert not entry_of(cache).exists()
+
+
+def test_cache_keeps_what_a_file_may(cache: Cache, tmp_path: Path) -> None:
+    (tmp_path / "program").write_text("1")
+    (tmp_path / "program").chmod(0o755)
+    assert os.access(cache.keep(KEY, tmp_path, ["program"]) / "program", os.X_OK)
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_cache_rejects_a_folder_that_cannot_be_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("NNHW_CACHE", str(tmp_path / name))
+    with pytest.raises(InputError) as caught:
+        Cache.default()
+    said = "File exists" if name == "file" else "Not a directory"
+    assert str(caught.value) == (
+        f"NNHW_CACHE is '{tmp_path / name}', which is no folder that can be written: {said} ('{tmp_path / name}'); "
+        "name another folder, set it to 'off' to keep nothing, or unset it to use the system's place for caches"
+    )
+
+
+def refuse(*arguments: object, **options: object) -> NoReturn:
+    """Stand in for the system that lets nobody write: tests may run as root, whom it lets."""
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(options["dir"]))
+
+
+def test_cache_rejects_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("nnhw.flow.cache.tempfile.TemporaryFile", refuse)
+    monkeypatch.setenv("NNHW_CACHE", str(tmp_path))
+    with pytest.raises(
+        InputError, match=rf"^NNHW_CACHE is '{tmp_path}', .*: Permission denied \('{tmp_path}'\); name "
+    ):
+        Cache.default()
+    # The system's own place was not asked for: without it everything is made anew.
+    monkeypatch.delenv("NNHW_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert Cache.default().folder is None
+
+
+def test_cache_takes_a_relative_folder_and_makes_those_around_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NNHW_CACHE", "not/there/yet")
+    assert Cache.default().folder == tmp_path / "not" / "there" / "yet"
+    assert list((tmp_path / "not" / "there" / "yet").iterdir()) == []
 
 
 @given(st.lists(st.tuples(st.text(max_size=4), st.text(max_size=4)), min_size=2, max_size=2, unique=True))

@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Module
+from amaranth.lib import wiring
 
 from nnhw.boards import load_board
 from nnhw.flow.family import ECP5
-from nnhw.flow.floorplan import SITE, arrange_block_rams
+from nnhw.flow.floorplan import SITE, Floorplan, arrange_block_rams
 from nnhw.flow.processes import run
+from nnhw.flow.rewriting import rewrite
 from nnhw.flow.toolchain import find_tool, prepare
+from nnhw.flow.unneeded import declared_memories
+from nnhw.hdl.array import SystolicArray
+from nnhw.hdl.names import BLOCK, WeightBlock, parse_weight_block, weights_name
+from sim.cases import INT8, matmul
 
 COLUMNS = [[f"{column}/{row}" for row in range(4)] for column in range(8)]
 
@@ -30,7 +38,9 @@ def module_of(*names: str) -> dict[str, Any]:
 
 def array(name: str, *groups: int) -> list[str]:
     """Return the names of an array's block RAMs, so many of each group of cells, in the order of the alphabet."""
-    return sorted(f"{name}.weights_{group}_block.0.{piece}" for group, n in enumerate(groups) for piece in range(n))
+    return sorted(
+        f"{name}.{weights_name(group, BLOCK)}.0.{piece}" for group, n in enumerate(groups) for piece in range(n)
+    )
 
 
 def sites_of(module: dict[str, Any], names: list[str]) -> list[tuple[int, int]]:
@@ -42,7 +52,7 @@ def sites_of(module: dict[str, Any], names: list[str]) -> list[tuple[int, int]]:
 def test_arrays_stand_side_by_side_in_the_order_of_their_layers() -> None:
     near, far = array("9_matmul.array", 3, 2), array("12_matmul.array", 2, 2, 2)
     module = module_of(*far, *near, "9_window.memory_0.0.0")
-    assert arrange_block_rams(module, COLUMNS) == 11
+    assert arrange_block_rams(module, COLUMNS) == Floorplan(11)
     assert {column for column, _ in sites_of(module, near)} <= {0, 1, 2}
     assert {column for column, _ in sites_of(module, far)} <= {3, 4, 5, 6, 7}
     assert len({*sites_of(module, near), *sites_of(module, far)}) == 11
@@ -51,9 +61,9 @@ def test_arrays_stand_side_by_side_in_the_order_of_their_layers() -> None:
 
 def test_groups_of_cells_go_from_the_top_down_and_pieces_along_the_row() -> None:
     module = module_of(*array("a.array", 12, 4), *array("b.array", 1))
-    assert arrange_block_rams(module, COLUMNS) == 17
-    order = [f"a.array.weights_0_block.0.{piece}" for piece in range(12)]
-    order += [f"a.array.weights_1_block.0.{piece}" for piece in range(4)]
+    assert arrange_block_rams(module, COLUMNS) == Floorplan(17)
+    order = [f"a.array.{weights_name(0, BLOCK)}.0.{piece}" for piece in range(12)]
+    order += [f"a.array.{weights_name(1, BLOCK)}.0.{piece}" for piece in range(4)]
     assert [row for _, row in sites_of(module, order)] == [row for row in range(4) for _ in range(4)]
     for row in range(4):
         columns = [column for column, _ in sites_of(module, order[4 * row : 4 * row + 4])]
@@ -65,7 +75,7 @@ def test_arrays_that_fit_have_a_place_for_each_block_ram(sizes: tuple[int, ...])
     arrays = [array(f"{index}.array", size) for index, size in enumerate(sizes)]
     module = module_of(*(name for names in arrays for name in names))
     fits = sum(-(-size // 4) for size in sizes) <= len(COLUMNS)
-    assert arrange_block_rams(module, COLUMNS) == (sum(sizes) if fits else 0)
+    assert arrange_block_rams(module, COLUMNS).block_rams == (sum(sizes) if fits else 0)
     if fits:
         places = [sites_of(module, names) for names in arrays]
         assert len({site for part in places for site in part}) == sum(sizes)
@@ -74,14 +84,73 @@ def test_arrays_that_fit_have_a_place_for_each_block_ram(sizes: tuple[int, ...])
         )
 
 
+ONE_OR_NONE = "weights in block RAM, and what has to be kept apart is two or more"
+
+
 @pytest.mark.parametrize(
-    "names", [array("a.array", 8), [*array("a.array", 17), *array("b.array", 13)], ["a.memory_0.0.0"], []]
+    ("names", "reason"),
+    [
+        (array("a.array", 8), f"a single array has {ONE_OR_NONE}"),
+        (
+            [*array("a.array", 17), *array("b.array", 13)],
+            "2 arrays take 17 + 13 block RAMs, too many for columns to themselves",
+        ),
+        (["a.memory_0.0.0"], f"no array has {ONE_OR_NONE}"),
+        ([], f"no array has {ONE_OR_NONE}"),
+    ],
 )
-def test_nothing_is_arranged_that_needs_no_order_or_has_no_room(names: list[str]) -> None:
+def test_nothing_is_arranged_that_needs_no_order_or_has_no_room(names: list[str], reason: str) -> None:
     module = module_of(*names)
-    assert arrange_block_rams(module, COLUMNS) == 0
-    assert arrange_block_rams(module_of(*array("a.array", 1), *array("b.array", 1)), ()) == 0
+    assert arrange_block_rams(module, COLUMNS) == Floorplan(0, reason)
     assert not any(cell["attributes"] for cell in module["cells"].values())
+
+
+def test_rewrite_says_that_nothing_is_arranged_in_a_large_netlist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnhw.flow.rewriting.LARGE_LC", -1)
+    monkeypatch.setattr("nnhw.flow.rewriting.absorb_registers", lambda module: 0)
+    netlist = tmp_path / "design.json"
+
+    def notes(*names: str, board: str = "ulx3s_85f") -> list[str]:
+        netlist.write_text(json.dumps({"modules": {"top": module_of(*names)}}), encoding="utf-8")
+        return rewrite(netlist, load_board(board))
+
+    why = "the netlist is large, but its block RAMs get no places of their own: no array has"
+    assert notes("a.memory_0.0.0") == [f"{why} {ONE_OR_NONE}"]
+    assert notes(*array("a.array", 1), *array("b.array", 1)) == []
+    assert notes("a.memory_0.0.0", board="ulx3s_25f") == []  # nothing is arranged there
+
+
+class TwoArrays(wiring.Component):
+    """Two systolic arrays of two groups of cells, whose weights are read from block RAM.
+
+    Parameters
+    ----------
+    options: of the arrays' configuration.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        super().__init__({})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for name in ("near", "far"):
+            config = matmul(8, 64, 4, 2, (INT8, INT8), hop=2, **self.options)
+            m.submodules[name] = SystolicArray(config)
+        return m
+
+
+@pytest.mark.parametrize("options", [{}, {"tail_words": 3}, {"registered": True}, {"logic_pe": 2}], ids=str)
+def test_memories_of_arrays_have_the_names_that_are_looked_for(options: dict[str, Any]) -> None:
+    memories = declared_memories(rtlil.convert(TwoArrays(**options), name="top", ports=[]))
+    # yosys calls block RAMs like their memory, with row and column behind it.
+    names = [f"{name}.{row}.0" for name, memory in memories.items() if memory.block for row in range(2)]
+    groups = range(1 if "logic_pe" in options else 2)
+    found = {block for name in names if (block := parse_weight_block(name))}
+    assert found == {WeightBlock(a, g, (row, 0)) for a in ("near", "far") for g in groups for row in range(2)}
+    assert arrange_block_rams(module_of(*names), COLUMNS).block_rams == len(names) == len(found)
 
 
 def test_places_of_the_85f_are_those_of_the_device(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BuildError, LinkError
+from nnhw.flow import netlist
 from nnhw.flow.device import make_uart_device
-from nnhw.flow.netlist import FAMILIES, Pins, find_pins, netlist_verilog, run_netlist
+from nnhw.flow.netlist import FAMILIES, Pins, find_pins, netlist_verilog, run_netlist, with_divisor
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
 from nnhw.flow.progress import SilentProgress
@@ -162,3 +163,10 @@ def test_netlist_pins_are_those_of_the_platform() -> None:
     assert found == Pins("clk12_0__io", "uart_0__rx__io", "uart_0__tx__io")
     with pytest.raises(BuildError, match=r"none of them is the board's '\.\*__tx__io'"):
         find_pins(dict.fromkeys(("clk12_0__io", "uart_0__rx__io")), load_board("icebreaker"))
+
+
+def test_bench_of_netlists_has_the_divisor_that_is_asked_for() -> None:
+    bench = (Path(netlist.__file__).parent / "netlist.v").read_text(encoding="utf-8")
+    assert "localparam DIVISOR = 48;" in with_divisor(bench, 48)
+    with pytest.raises(AssertionError):
+        with_divisor(bench.replace("DIVISOR", "CYCLES"), 48)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from nnhw.flow import pipeline
 from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json
 from nnhw.flow.options import Options, load_overrides
 from nnhw.flow.pipeline import Build, build_file, model_name
+from nnhw.flow.progress import SilentProgress
 from nnhw.flow.stages import STAGE_NAMES, STAGES, Job, dependents
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +95,45 @@ def test_pipeline_repairs_a_damaged_artefact(small_net: str, tmp_path: Path, ran
     assert ran == ["capture", "map"]
 
 
+def test_pipeline_makes_all_anew_with_other_code(
+    small_net: str, tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate(small_net, tmp_path / "b")
+    ran.clear()
+    monkeypatch.setattr("nnhw.flow.stages.code_hash", lambda: "changed")
+    estimate(small_net, tmp_path / "b")
+    assert ran == ["capture", "lower", "map"]
+
+
+def test_pipeline_waits_for_another_build_into_its_folder(small_net: str, tmp_path: Path) -> None:
+    waits, built = threading.Event(), list[Build]()
+
+    class Progress(SilentProgress):
+        def note(self, text: str) -> None:
+            if "another build" in text:
+                waits.set()
+
+    def build() -> None:
+        built.append(
+            build_file(
+                small_net, "icebreaker", Options(frames=0), out=tmp_path / "b", stop_at="lower", progress=Progress()
+            )
+        )
+
+    second = threading.Thread(target=build, daemon=True)
+    with BuildFolder.lend(tmp_path / "b", "small", "icebreaker", pytest.fail) as folder:
+        with folder.staging("lower") as staged:
+            (staged / "a").write_text("1", encoding="utf-8")
+            second.start()
+            assert waits.wait(60)
+            assert not built
+            assert [path.name for path in staged.iterdir()] == ["a"]
+            folder.commit("lower", "first", staged)
+    second.join(60)
+    assert built[0].report["model"]["name"] == "small"
+    assert not (tmp_path / "b" / "a").exists()  # it was known, and belonged to another lowering
+
+
 def test_pipeline_same_input_gives_same_bytes_without_paths(small_net: str, tmp_path: Path) -> None:
     for name in ("one", "two"):
         estimate(small_net, tmp_path / name)
@@ -140,6 +183,75 @@ def test_pipeline_interrupted_first_build_leaves_no_folder(
     with pytest.raises(KeyboardInterrupt):
         estimate(small_net, tmp_path / "b")
     assert not (tmp_path / "b").exists()
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    """Let the first stage fail with what the system says."""
+
+    def run(job: Job, out: Path) -> None:
+        (out / "half").write_text("", encoding="utf-8")
+        raise error
+
+    monkeypatch.setattr(pipeline, "STAGES", (dataclasses.replace(STAGES[0], run=run), *STAGES[1:]))
+
+
+def test_pipeline_rejects_a_full_disk_and_leaves_nothing_half_written(
+    small_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate(small_net, tmp_path / "b")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
+    failing(monkeypatch, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    for folder in ("b", "new"):
+        with pytest.raises(BuildError) as error:
+            estimate(small_net, tmp_path / folder)
+        assert str(error.value) == (
+            f"build folder '{tmp_path / folder}' cannot be written: No space left on device; make room, or correct "
+            "what stands in the way, and build again; or give another folder with --out"
+        )
+    assert {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()} == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_pipeline_rejects_a_disk_that_is_full_at_the_manifest(
+    small_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_text(path: Path, *arguments: str, **options: str) -> int:
+        if "manifest" not in path.name:
+            return real(path, *arguments, **options)
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    real = Path.write_text
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with pytest.raises(BuildError, match=r"^build folder '.*' cannot be written: No space left on device; make room"):
+        estimate(small_net, tmp_path / "b")
+    assert not list((tmp_path / "b").glob(".*"))
+
+
+def test_pipeline_rejects_what_stands_in_the_way_of_an_artefact(small_net: str, tmp_path: Path) -> None:
+    estimate(small_net, tmp_path / "b")
+    (tmp_path / "b" / "report.json").unlink()
+    (tmp_path / "b" / "report.json").mkdir()
+    with pytest.raises(BuildError, match=r"^build folder '.*' cannot be written: Is a directory \('.*report.json'\); "):
+        estimate(small_net, tmp_path / "b")
+
+
+def test_pipeline_says_of_whom_a_missing_file_is(
+    small_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "weights.pt"))
+    with pytest.raises(FileNotFoundError):
+        estimate(small_net, tmp_path / "b")
+
+
+def test_pipeline_rejects_an_unusable_cache_before_it_begins(
+    small_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"^NNHW_CACHE is '.*file', which is no folder that can be written: "):
+        estimate(small_net, tmp_path / "b")
+    assert ran == []
 
 
 def test_pipeline_starts_from_what_is_there(small_net: str, tmp_path: Path, ran: list[str]) -> None:

@@ -78,6 +78,9 @@ def test_place_seeds_take_what_is_in_the_cache(
     monkeypatch.setattr(place, "_succeed", lambda commands, *rest: iter(ran.extend(commands) or commands))
     assert list(place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (2, 1), cache=cache)) == first[::-1]
     assert ran == []
+    monkeypatch.setattr(place, "sources_hash", lambda module: f"changed {module}")
+    assert len(list(place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (1,), cache=cache))) == 1
+    assert ran == [1]
 
 
 def test_place_seeds_rejects_clock_that_the_design_does_not_have(netlist: Netlist, constraints: str) -> None:

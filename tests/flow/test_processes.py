@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nnhw.errors import ToolError
+from nnhw.flow import processes
 from nnhw.flow.processes import Command, ToolFailure, error_lines, run, run_each
 
 
@@ -116,6 +117,35 @@ def test_run_ends_the_tool_on_ctrl_c(tmp_path: Path) -> None:
     _, errors = outer.communicate(timeout=20)
     assert "KeyboardInterrupt" in errors
     assert not is_running(inner)
+
+
+def test_run_ends_a_tool_that_starts_as_ctrl_c_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(command: Command) -> subprocess.Popen[bytes]:
+        started.append(real(command))
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    real = processes._start
+    monkeypatch.setattr(processes, "_start", start)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(python(SLEEP, tmp_path))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert started[0].returncode == -signal.SIGTERM
+
+
+def test_run_each_kills_what_does_not_go_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_GRACE_S", 0.05)
+    deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+    done = "import pathlib, time\nwhile not pathlib.Path('pid').exists(): time.sleep(0.01)"
+    commands = run_each([python(deaf, tmp_path, "a.log"), python(done, tmp_path, "b.log")], 2)
+    assert next(commands).log == "b.log"
+    commands.close()  # type: ignore[attr-defined]
+    assert not is_running(int(wait_for(tmp_path / "pid")))
 
 
 def test_run_ends_a_tool_that_goes_in_circles(tmp_path: Path) -> None:

@@ -83,6 +83,21 @@ def test_running_file_saves_what_it_prints(
     assert (np.load(tmp_path / "y.npy") == nnhw.reference(source.model)(images)).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [("file/y.npy", ": Not a directory"), ("folder", ", which is there and no file")]
+)
+def test_running_file_rejects_to_save_where_it_cannot(
+    small_build: Build, images: np.ndarray, tmp_path: Path, name: str, reason: str
+) -> None:
+    np.save(tmp_path / "x.npy", images)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError) as error:
+        run_file(small_build.path, tmp_path / "x.npy", "model", tmp_path / name)
+    assert str(error.value) == f"results cannot be written to '{tmp_path / name}'{reason}; give another --out"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder", "x.npy"]
+
+
 @pytest.mark.parametrize("style", ["streaming", "shared"])
 @pytest.mark.parametrize("first", [Int(8, 2**-6, zero_point=-1), UInt(8, 2**-6, zero_point=100)])
 def test_running_device_takes_an_input_with_a_zero_point_as_bytes(first: Quantizer, style: str, tmp_path: Path) -> None:

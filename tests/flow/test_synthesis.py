@@ -67,6 +67,23 @@ def test_synthesize_takes_what_is_in_the_cache(monkeypatch: pytest.MonkeyPatch, 
     assert (second.cells, second.memories) == (first.cells, first.memories)
     with pytest.raises(pytest.fail.Exception):
         synthesize(rtlil, BOARD, folders[2], dsp=True, cache=cache)
+    # A netlist of other code is none of this code's.
+    monkeypatch.setattr(synthesis, "sources_hash", lambda module: f"changed {module}")
+    with pytest.raises(pytest.fail.Exception):
+        synthesize(rtlil, BOARD, folders[2], cache=cache)
+
+
+def test_synthesize_says_again_what_it_said_when_it_is_in_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache, rtlil = Cache(tmp_path / "cache"), top_of(RomDevice(), BOARD).rtlil
+    monkeypatch.setattr(synthesis, "rewrite", lambda netlist, board: ["one", "two"])
+    notes: list[str] = []
+    for name in ("made", "taken"):
+        (tmp_path / name).mkdir()
+        synthesize(rtlil, BOARD, tmp_path / name, cache=cache, note=notes.append)
+        monkeypatch.setattr(synthesis, "run_yosys", lambda *arguments: pytest.fail("yosys ran"))
+    assert notes == ["one", "two"] * 2
 
 
 ECP5_BOARD = load_board("ulx3s_25f")

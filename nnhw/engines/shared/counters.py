@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import finish_latency, program_cycles, record_cycles, tail_cycles
@@ -33,6 +33,12 @@ class RecordCount:
             self.input_wait + other.input_wait,
             self.output_wait + other.output_wait,
         )
+
+
+COUNTER_BITS = 32
+"""Of each number that simulated hardware tells of a record."""
+COUNTER_WORDS = 1 + len(fields(RecordCount))
+"""Such numbers: the record's index, then the fields of its `RecordCount` in their order."""
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-COUNT_BITS = 32
+from nnhw.engines.shared.counters import COUNTER_BITS, COUNTER_WORDS, RecordCount
+
 START_CYCLES = 2
 """First of all, the program is found ready, and the sequencer leaves its first state: no record takes these."""
+_PORTS = {"busy": "busy", "input_wait": "input_waits", "output_wait": "output_waits"}
+"""Fields of a `RecordCount`, behind its first one --> ports of a `SharedEngine` that are high in the cycles counted."""
 
 
 class RecordCounters(wiring.Component):
@@ -21,8 +26,8 @@ class RecordCounters(wiring.Component):
     payload: out, with it: its index and the fields of a `nnhw.engines.shared.counters.RecordCount`, the index lowest.
     """
 
-    COUNTED = ("busy", "input_waits", "output_waits")
-    BITS = 5 * COUNT_BITS
+    COUNTED = tuple(_PORTS[field.name] for field in fields(RecordCount) if field.name != "cycles")
+    BITS = COUNTER_WORDS * COUNTER_BITS
 
     def __init__(self) -> None:
         events = {name: In(1) for name in self.COUNTED}
@@ -30,8 +35,8 @@ class RecordCounters(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        before, cycles = Signal(COUNT_BITS), Signal(COUNT_BITS, init=-START_CYCLES % (1 << COUNT_BITS))
-        counts = [cycles, *(Signal(COUNT_BITS, name=f"{name}_count") for name in self.COUNTED)]
+        before, cycles = Signal(COUNTER_BITS), Signal(COUNTER_BITS, init=-START_CYCLES % (1 << COUNTER_BITS))
+        counts = [cycles, *(Signal(COUNTER_BITS, name=f"{name}_count") for name in self.COUNTED)]
         events = [1, *(getattr(self, name) for name in self.COUNTED)]
         m.d.comb += [self.valid.eq(before != self.record), self.payload.eq(Cat(before, *counts))]
         m.d.sync += before.eq(self.record)

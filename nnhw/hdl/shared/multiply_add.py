@@ -8,10 +8,10 @@ from amaranth.hdl import ClockSignal, Const, Instance, Module, Signal, Value, si
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.arithmetic import CLOCK_ATTRIBUTE
 from nnhw.engines.shared.array import DSP_FACTOR_BITS, DSP_NUMBER_BITS, ArrayConfig
 from nnhw.hdl.carry import family_of
 from nnhw.hdl.dsp import ICE40_ZEROS
+from nnhw.hdl.names import CLOCK_ATTRIBUTE
 from nnhw.hdl.shared.requantizer import Requantizer
 
 DELAY = 4

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from amaranth.sim import Simulator
 
 from nnhw.engines.shared import Compute
-from nnhw.engines.shared.counters import RecordCount, as_predicted, least_cycles, program_parts
+from nnhw.engines.shared.counters import (
+    COUNTER_BITS,
+    COUNTER_WORDS,
+    RecordCount,
+    as_predicted,
+    least_cycles,
+    program_parts,
+)
 from nnhw.engines.shared.cycles import program_cycles
-from nnhw.hdl.shared.counters import COUNT_BITS, START_CYCLES, RecordCounters
+from nnhw.hdl.shared.counters import START_CYCLES, RecordCounters
 from tests.hdl.shared.bench import run_engine
 from tests.hdl.shared.random_programs import ARRAYS, STREAMING, random_frames, random_program
 
@@ -69,7 +77,7 @@ def test_counters_tell_what_each_record_took() -> None:
                 ctx.set(getattr(counters, name), flag)
             if ctx.get(counters.valid):
                 payload = ctx.get(counters.payload)
-                found.append([payload >> (COUNT_BITS * place) & 0xFFFFFFFF for place in range(5)])
+                found.append([payload >> (COUNTER_BITS * place) & 0xFFFFFFFF for place in range(COUNTER_WORDS)])
             await ctx.tick()
 
     simulator = Simulator(counters)
@@ -77,3 +85,9 @@ def test_counters_tell_what_each_record_took() -> None:
     simulator.add_testbench(bench)
     simulator.run()
     assert found == [[0, 5, 3, 2, 0], [1, 1, 1, 0, 1], [0, 4, 0, 0, 0]]
+
+
+def test_counters_tell_the_fields_of_a_count_in_their_order() -> None:
+    names = [field.name for field in fields(RecordCount)]
+    assert [name.removesuffix("s") if "wait" in name else name for name in ("cycles", *RecordCounters.COUNTED)] == names
+    assert RecordCounters.BITS == COUNTER_BITS * COUNTER_WORDS == COUNTER_BITS * (1 + len(names))

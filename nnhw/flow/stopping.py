@@ -1,0 +1,59 @@
+"""Signals that ask for an end: they go the way of Ctrl-C, so that tools end and folders stay whole."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+_ASKING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal that asks for an end.
+
+    Parameters
+    ----------
+    number: of the signal.
+    """
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        self.number = number
+        super().__init__(number)
+
+
+def stop_on_signals() -> None:
+    """Let SIGTERM and SIGHUP raise `Stopped` in the main thread, except where they are ignored, as `nohup` wants it."""
+    for number in _ASKING:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    # Once is enough: a second one would interrupt what ends the tools.
+    for other in _ASKING:
+        signal.signal(other, signal.SIG_IGN)
+    raise Stopped(number)
+
+
+@contextlib.contextmanager
+def not_interrupted() -> Iterator[None]:
+    """Keep Ctrl-C and its like back until the end of a block: a tool that starts there is known before it is ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {
+        number: handler for number in (signal.SIGINT, *_ASKING) if callable(handler := signal.getsignal(number))
+    }
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            handlers[number](number, None)

@@ -1,0 +1,114 @@
+"""Folders and files: what the system refuses, as messages; and builds that take turns in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from nnhw.errors import BuildError
+
+LOCK = ".lock"
+"""File of a build folder that the process which builds into it holds locked; it is there only meanwhile."""
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
+"""What a disk says, whichever file is written: many of these errors do not name one."""
+
+
+@contextlib.contextmanager
+def reported(what: str, remedy: str) -> Iterator[None]:
+    """Turn what the system refuses into a BuildError: "<what>: <its reason>; <remedy>"."""
+    try:
+        yield
+    except OSError as error:
+        raise BuildError(f"{what}: {reason(error)}; {remedy}") from error
+
+
+@contextlib.contextmanager
+def reported_in(folder: Path) -> Iterator[None]:
+    """Turn what the system refuses in a build folder into a BuildError.
+
+    Errors about files elsewhere pass, unless it is the disk that refuses: the user's model may raise them.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = [Path(name).absolute() for name in (error.filename, error.filename2) if isinstance(name, str | Path)]
+        if error.errno not in _DISK and not any(path.is_relative_to(folder.absolute()) for path in named):
+            raise
+        raise BuildError(
+            f"build folder '{folder}' cannot be written: {reason(error)}; make room, or correct what stands in the "
+            "way, and build again; or give another folder with --out"
+        ) from error
+
+
+@contextlib.contextmanager
+def system_errors() -> Iterator[None]:
+    """Turn what the system refuses anywhere in a command into a BuildError; a reader that is gone is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise BuildError(
+            f"the system refused to read or write a file: {reason(error)}; see whether it is there, may be used, and "
+            "the disk has room"
+        ) from error
+
+
+def reason(error: OSError) -> str:
+    """Return why the system refused something, and at which file if it says so."""
+    said = error.strerror or str(error)
+    return f"{said} ('{error.filename}')" if error.filename is not None else said
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those around it, unless it is there.
+
+    Raises
+    ------
+    BuildError: a file is in the way, or it cannot be made.
+    """
+    with reported(f"build folder '{folder}' cannot be made", "give another with --out"):
+        for path in (folder, *folder.parents):
+            if path.exists() and not path.is_dir():
+                raise BuildError(f"'{path}' is a file, and the build needs a folder there; give another with --out")
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
+    """Make a folder and keep other builds out of it; one that is left empty is removed at the end.
+
+    Parameters
+    ----------
+    note: told when another build has to end first.
+
+    Raises
+    ------
+    BuildError: the folder cannot be made, or files in it cannot be locked.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK)
+    noted = False
+    while not lock.is_locked:
+        make_folder(folder)
+        try:
+            lock.acquire(blocking=noted)
+        except Timeout:
+            note(f"another build into '{folder}' is under way: this one begins when that one has ended")
+            noted = True
+        except FileNotFoundError:
+            # The other build has left nothing, and removed the folder.
+            if folder.exists():
+                raise
+    try:
+        yield
+    finally:
+        # While it is locked: who waits for it looks for another file then.
+        with contextlib.suppress(OSError):
+            (folder / LOCK).unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        lock.release()

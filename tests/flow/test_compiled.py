@@ -1,0 +1,112 @@
+"""Compiled hardware in the cache: checked when it is taken from there, made again when it is damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from nnhw.errors import BuildError, InputError
+from nnhw.flow import compiled
+from nnhw.flow.compiled import LIBRARY, Compiler, Product, compile_library, library_cache, runtime_objects
+from nnhw.flow.virtual import CompiledHardware
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was compiled: here a compiler writes a few bytes."""
+    names: list[str] = []
+
+    def compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:
+        for name in units:
+            names.append(name)
+            (folder / name).write_bytes(b"object")
+
+    def compile_design(product: Product, compiler: Compiler, folder: Path, runtime: list[Path]) -> Path:
+        names.append("product")
+        (folder / "product").write_bytes(b"".join(path.read_bytes() for path in runtime) + b"library")
+        return folder / "product"
+
+    monkeypatch.setattr(compiled, "_compile_units", compile_units)
+    monkeypatch.setattr(compiled, "_compile", compile_design)
+    return names
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
+    monkeypatch.setattr(Compiler, "identity", "a compiler")
+    return Compiler(("c++",), tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"object", b"x" * 19])
+def test_compile_library_makes_a_damaged_library_again(
+    tmp_path: Path, compiler: Compiler, made: list[str], damage: bytes
+) -> None:
+    library = compile_library("module top; endmodule", (), tmp_path, compiler)
+    whole = library.read_bytes()
+    assert compile_library("module top; endmodule", (), tmp_path, compiler) == library
+    assert made == ["verilated.o", "verilated_threads.o", "product"]
+    made.clear()
+    library.write_bytes(damage)
+    assert compile_library("module top; endmodule", (), tmp_path, compiler).read_bytes() == whole
+    assert made == ["product"]
+
+
+def test_runtime_objects_that_are_damaged_are_made_again(tmp_path: Path, compiler: Compiler, made: list[str]) -> None:
+    first, second = runtime_objects(LIBRARY.runtime, compiler, tmp_path)
+    second.write_bytes(b"obj")
+    made.clear()
+    assert [path.read_bytes() for path in runtime_objects(LIBRARY.runtime, compiler, tmp_path)] == [b"object"] * 2
+    assert made == [second.name]
+    assert first.name == "verilated.o"
+
+
+def test_compile_library_makes_what_other_code_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: Compiler, made: list[str]
+) -> None:
+    compile_library("module top; endmodule", (), tmp_path, compiler)
+    made.clear()
+    monkeypatch.setattr(compiled, "sources_hash", lambda module: f"changed {module}")
+    compile_library("module top; endmodule", (), tmp_path, compiler)
+    assert made == ["verilated.o", "verilated_threads.o", "product"]
+
+
+def test_compile_library_rejects_a_full_disk_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: Compiler, made: list[str]
+) -> None:
+    def full(*arguments: object) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(compiled, "_compile", full)
+    cache = tmp_path / "cache"
+    with pytest.raises(BuildError) as caught:
+        compile_library("module top; endmodule", (), cache, compiler)
+    assert str(caught.value) == (
+        f"compiled hardware cannot be kept in '{cache}': No space left on device; make room there, name another folder "
+        "with NNHW_CACHE, or set it to 'off' to keep nothing"
+    )
+    assert not list(cache.glob(".partial-*"))
+
+
+def test_compile_library_rejects_a_file_in_the_way(tmp_path: Path, compiler: Compiler, made: list[str]) -> None:
+    (tmp_path / "virtual").write_text("", encoding="utf-8")
+    with pytest.raises(BuildError, match=r"^compiled hardware cannot be kept in '.*virtual': File exists \('"):
+        compile_library("module top; endmodule", (), tmp_path / "virtual", compiler)
+
+
+def test_hardware_that_cannot_be_loaded_is_a_message(tmp_path: Path) -> None:
+    (tmp_path / "product.so").write_text("no library", encoding="utf-8")
+    with pytest.raises(
+        BuildError, match=r"^compiled hardware '.*product.so' cannot be loaded: .*; name with NNHW_CACHE "
+    ):
+        CompiledHardware(tmp_path / "product.so")
+
+
+def test_library_cache_rejects_a_cache_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"^NNHW_CACHE is '"):
+        library_cache(tmp_path)
