@@ -123,7 +123,7 @@ def test_cli_says_what_the_system_refuses(monkeypatch: pytest.MonkeyPatch, tmp_p
     result = nnhw_command("report", str(tmp_path))
     assert result.exit_code == 1
     assert result.output == (
-        "BuildError: the system refused to read or write a file: No space left on device; see whether it is there, may "
+        "Error: the system refused to read or write a file: No space left on device; see whether it is there, may "
         "be used, and the disk has room\n"
     )
 

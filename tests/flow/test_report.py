@@ -199,8 +199,8 @@ def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
     ("gap", "ties", "said"),
     [
         (0.0, 0, ""),
-        (2e-16, 0, "by at most 2e-16 of the largest result, with the greatest result in the same place on 8 of 8;"),
-        (0.01, 2, "in the same place on 8 of 8, and on 2 a quantizer takes another code at a tie; hardware follows"),
+        (2e-16, 0, "by at most 2e-16 of the largest result, with the greatest result in the same place on 8 of 60;"),
+        (0.01, 2, "in the same place on 8 of 60, and on 2 a quantizer takes another code at a tie; hardware follows"),
     ],
 )
 def test_report_on_a_terminal_says_how_far_float64_is_from_the_reference(gap: float, ties: int, said: str) -> None:
