@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from cobs import cobs
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.driver.device import Device
@@ -16,7 +17,7 @@ from nnhw.driver.links.model_program import ProgramMemory
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.timing import Schedule
 from nnhw.ir import IntType
-from nnhw.protocol import DeviceIdentity
+from nnhw.protocol import Command, DeviceIdentity
 
 HASH = "3f1c09a5b77e2d84" + 48 * "0"
 
@@ -58,8 +59,8 @@ def golden(codes: np.ndarray, outputs: int) -> np.ndarray:
     return codes.astype(np.int64) @ weights
 
 
-def make_board(accelerator: Accelerator) -> ModelBoard:
-    """Return a board that computes `golden`."""
+def make_board(accelerator: Accelerator, wrong_by: int = 0) -> ModelBoard:
+    """Return a board that computes `golden`, or what differs from it everywhere."""
     i_format, o_format = accelerator.input_format, accelerator.output_format
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, 48_000_000)
     memory = None
@@ -67,7 +68,7 @@ def make_board(accelerator: Accelerator) -> ModelBoard:
         memory = ProgramMemory(program.array.id, program.array.words * program.array.word_bits // 8)
 
     def compute(frames: np.ndarray) -> np.ndarray:
-        return o_format.pack(golden(i_format.unpack(frames), o_format.elements))
+        return o_format.pack(golden(i_format.unpack(frames), o_format.elements) + wrong_by)
 
     return ModelBoard(identity, compute, memory, i_format.frame_bytes)
 
@@ -110,6 +111,27 @@ class TappedLink(ModelLink):
 
     def close(self) -> None:
         self.closed = True
+
+
+class SwappingLink(ModelLink):
+    """A link behind which the board is changed between two frames of the host.
+
+    Parameters
+    ----------
+    swaps: number of DATA frames that the host has sent before --> board that there is from then on.
+    """
+
+    def __init__(self, board: ModelBoard, swaps: Mapping[int, ModelBoard]) -> None:
+        super().__init__(board)
+        self._swaps = dict(swaps)
+        self._data_frames = 0
+
+    def write(self, data: bytes) -> None:
+        for part in data.split(b"\0")[:-1]:
+            if part and cobs.decode(part)[0] == Command.DATA:
+                self.board = self._swaps.pop(self._data_frames, self.board)
+                self._data_frames += 1
+            super().write(part + b"\0")
 
 
 class Noise:

@@ -119,13 +119,13 @@ def test_identity_rejects_nonsense(arguments: tuple[str, int, int, int], message
     ("payload", "message"),
     [
         (b"", "the device names itself b'', not b'NNHW': it runs no nnhw accelerator; load one"),
-        (b"XXHW\1", "the device names itself b'XXHW', not b'NNHW': it runs no nnhw accelerator; load one"),
+        (b"XXHW\2", "the device names itself b'XXHW', not b'NNHW': it runs no nnhw accelerator; load one"),
         (
-            b"NNHW\2" + bytes(40),
-            "the device speaks protocol version 2, this nnhw speaks 1; " + BUILD_HINT,
+            b"NNHW\1" + bytes(40),
+            "the device speaks protocol version 1, this nnhw speaks 2; " + BUILD_HINT,
         ),
         (
-            b"NNHW\1" + bytes(3),
+            b"NNHW\2" + bytes(3),
             "the device's identity has 8 bytes, not 25; " + BUILD_HINT,
         ),
     ],
