@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 from cobs import cobs
@@ -84,6 +85,12 @@ def open_toy(link: ModelLink, accelerator: Accelerator, max_retries: int = 3) ->
     return Device(link, accelerator, max_retries=max_retries)
 
 
+class Exchanges(Protocol):
+    """What answers bytes by bytes."""
+
+    def exchange(self, data: bytes) -> bytes: ...
+
+
 class TappedLink(ModelLink):
     """A link to a model board whose bytes pass through two functions.
 
@@ -113,25 +120,31 @@ class TappedLink(ModelLink):
         self.closed = True
 
 
-class SwappingLink(ModelLink):
-    """A link behind which the board is changed between two frames of the host.
+class SwappedBoard:
+    """A board that is another one from a certain frame of the host on.
 
     Parameters
     ----------
-    swaps: number of DATA frames that the host has sent before --> board that there is from then on.
+    board: what is there first.
+    swaps: number of DATA frames that the host has sent before --> what is there from then on.
     """
 
-    def __init__(self, board: ModelBoard, swaps: Mapping[int, ModelBoard]) -> None:
-        super().__init__(board)
+    def __init__(self, board: Exchanges, swaps: Mapping[int, Exchanges]) -> None:
+        self.board = board
         self._swaps = dict(swaps)
         self._data_frames = 0
+        self._rest = b""
 
-    def write(self, data: bytes) -> None:
-        for part in data.split(b"\0")[:-1]:
-            if part and cobs.decode(part)[0] == Command.DATA:
-                self.board = self._swaps.pop(self._data_frames, self.board)
-                self._data_frames += 1
-            super().write(part + b"\0")
+    def exchange(self, data: bytes) -> bytes:
+        """Take bytes from the host and return those for it."""
+        *parts, self._rest = (self._rest + data).split(b"\0")
+        return b"".join(map(self._exchange, parts))
+
+    def _exchange(self, part: bytes) -> bytes:
+        if part and cobs.decode(part)[0] == Command.DATA:
+            self.board = self._swaps.pop(self._data_frames, self.board)
+            self._data_frames += 1
+        return self.board.exchange(part + b"\0")
 
 
 class Noise:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,21 +24,12 @@ ACCELERATOR = make_accelerator()
 CLOSED = "link 'model': the device is closed; open it again"
 
 
-@pytest.fixture
-def busy_threads() -> Iterator[None]:
-    """Let threads take turns as often as the interpreter can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
 class Recorded(ModelLink):
     """Notes which thread uses it, whenever that is another one than before."""
 
     def __init__(self, board: ModelBoard) -> None:
         super().__init__(board)
-        self.users: list[int] = []
+        self.users: list[int | None] = []
 
     def write(self, data: bytes) -> None:
         self._note()
@@ -54,10 +44,44 @@ class Recorded(ModelLink):
             self.users.append(threading.get_ident())
 
 
-@pytest.mark.usefixtures("busy_threads")
+class NoticedLock:
+    """A lock that says when somebody comes to wait for it."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.comes = threading.Event()
+
+    def __enter__(self) -> None:
+        self.comes.set()
+        self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+
 def test_device_serves_threads_one_after_the_other() -> None:
-    threads, batches, link = 4, 6, Recorded(make_board(ACCELERATOR))
-    device, together = open_toy(link, ACCELERATOR), threading.Barrier(threads)
+    """The second one comes in the middle of the first one's batch."""
+    link = Recorded(make_board(ACCELERATOR))
+    device = open_toy(link, ACCELERATOR)
+    codes, results = [make_codes(9000, seed=seed) for seed in range(2)], []
+    second = threading.Thread(target=lambda: results.append(device.infer_codes(codes[1])))
+
+    def begin(finished: int, total: int) -> None:
+        if finished == 3:
+            device._turns._lock = lock = NoticedLock(device._turns._lock)  # type: ignore[assignment]
+            second.start()
+            while not lock.comes.is_set() and link.users[-1] != second.ident:
+                pass
+
+    results.append(device.infer_codes(codes[0], begin))
+    second.join()
+    assert [np.array_equal(found, golden(one, 5)) for found, one in zip(results, codes, strict=True)] == [True, True]
+    assert link.users == [threading.get_ident(), second.ident]
+
+
+def test_device_serves_many_threads() -> None:
+    threads, batches, together = 8, 5, threading.Barrier(8)
+    device = open_toy(ModelLink(make_board(ACCELERATOR)), ACCELERATOR)
 
     def work(number: int) -> list[bool]:
         together.wait()
@@ -65,10 +89,8 @@ def test_device_serves_threads_one_after_the_other() -> None:
         return [np.array_equal(device.infer_codes(one), golden(one, 5)) for one in codes] + [device.status().images > 0]
 
     with ThreadPoolExecutor(threads) as pool:
-        results = list(pool.map(work, range(threads)))
-    assert results == [[True] * (batches + 1)] * threads
+        assert list(pool.map(work, range(threads))) == [[True] * (batches + 1)] * threads
     assert device.status().resets == 1
-    assert len(link.users) <= 2 + threads * (batches + 1)
 
 
 class Held(ModelBoard):

@@ -15,7 +15,7 @@ from nnhw.errors import LinkError, OtherDeviceError
 from nnhw.protocol import Command, Frame
 from tests.driver.fakes import (
     HASH,
-    SwappingLink,
+    SwappedBoard,
     golden,
     make_accelerator,
     make_board,
@@ -42,6 +42,11 @@ def other_board() -> ModelBoard:
 def fresh_board() -> ModelBoard:
     """Return the right board as it is after power-up."""
     return make_board(ACCELERATOR)
+
+
+def swapping_link(board: ModelBoard, swaps: dict[int, ModelBoard]) -> ModelLink:
+    """Return a link behind which the board changes; see `SwappedBoard`."""
+    return ModelLink(SwappedBoard(board, swaps))  # type: ignore[arg-type]
 
 
 def test_device_rejects_a_swap_between_batches() -> None:
@@ -73,7 +78,7 @@ def test_device_rejects_another_one_s_answer_to_a_question(ask: Callable[[Device
 
 @pytest.mark.parametrize("at", [0, 1, 100, 255, 256, 257, 512, 599])
 def test_device_keeps_no_row_of_a_batch_in_which_it_was_swapped(at: int) -> None:
-    device = open_toy(SwappingLink(fresh_board(), {at: other_board()}), ACCELERATOR)
+    device = open_toy(swapping_link(fresh_board(), {at: other_board()}), ACCELERATOR)
     with pytest.raises(BatchError, match=re.escape(SAME)) as caught:
         device.infer_codes(make_codes(600, 240))
     assert (caught.value.finished, len(caught.value.results)) == (0, 0)
@@ -84,7 +89,7 @@ def test_device_keeps_no_row_of_a_batch_in_which_it_was_swapped(at: int) -> None
 def test_device_is_right_when_it_was_another_one_for_a_while(at: int, frames: int) -> None:
     """What comes back is just started, too: it begins anew where the right one was left."""
     codes = make_codes(600, 240)
-    device = open_toy(SwappingLink(fresh_board(), {at: other_board(), at + frames: fresh_board()}), ACCELERATOR)
+    device = open_toy(swapping_link(fresh_board(), {at: other_board(), at + frames: fresh_board()}), ACCELERATOR)
     try:
         assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
     except BatchError as error:
@@ -95,7 +100,7 @@ def test_device_is_right_when_it_was_another_one_for_a_while(at: int, frames: in
 @pytest.mark.parametrize("at", [0, 1, 100, 255, 256, 257, 512, 599])
 def test_device_is_right_when_its_board_was_reset(at: int) -> None:
     codes = make_codes(600, 240)
-    device = open_toy(SwappingLink(fresh_board(), {at: fresh_board()}), ACCELERATOR)
+    device = open_toy(swapping_link(fresh_board(), {at: fresh_board()}), ACCELERATOR)
     assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
 
 
@@ -107,7 +112,7 @@ def test_device_with_a_program_is_asked_who_it_is(at: int) -> None:
     other.identity = other_board().identity
     assert other.memory is not None
     other.memory.take(program.data)
-    device = Device(SwappingLink(make_board(accelerator), {at: other}), accelerator, program=program)
+    device = Device(swapping_link(make_board(accelerator), {at: other}), accelerator, program=program)
     with pytest.raises(BatchError, match="was loaded with another bitstream while its link was open") as caught:
         device.infer_codes(make_codes(600, 240))
     assert len(caught.value.results) == 0
@@ -148,14 +153,18 @@ def test_device_is_asked_by_one_frame_a_batch(has_program: bool) -> None:
 
 
 def test_device_is_asked_behind_every_reset() -> None:
-    link = Watched(fresh_board())
-    device = open_toy(link, ACCELERATOR)
-    link.board = fresh_board()
-    device.infer_codes(make_codes(3, 240))
+    accelerator = make_shared()
+    link = Watched(make_board(accelerator))
+    device = Device(link, accelerator, program=make_program(accelerator))
+    link.board = make_board(accelerator)
+    with pytest.raises(BatchError, match="the device has no program"):
+        device.infer_codes(make_codes(3))
+    device.load_program(make_program(accelerator))
+    device.infer_codes(make_codes(3))
     device._session.reset()
     device.status()
     resets = [place for place, command in enumerate(link.commands) if command == Command.RESET]
-    assert len(resets) == 3
+    assert len(resets) > 4
     assert {link.commands[place + 1] for place in resets} == {Command.IDENTIFY}
 
 
