@@ -85,8 +85,8 @@ class Work:
 class Device:
     """A device that runs an accelerator.
 
-    Threads may share it: one has it at a time, for a whole batch, and the others wait. It may be closed from any thread;
-    the batch that runs then ends by an error.
+    Threads may share it: one has it at a time, for a whole batch, and the others wait. It may be closed from any
+    thread; the batch that runs then ends by an error.
 
     Parameters
     ----------
@@ -143,9 +143,10 @@ class Device:
 
     def __repr__(self) -> str:
         accelerator, state = self.accelerator, "closed, " if self._session.closed else ""
-        head, tail = self._head, self._tail
-        given = head.inputs[0].type.shape if head is not None else accelerator.input_format.shape
-        results = [value.type.shape for value in tail.outputs] if tail is not None else [accelerator.output_format.shape]
+        given, results = accelerator.input_format.shape, [accelerator.output_format.shape]
+        if self._head is not None and self._tail is not None:
+            given = self._head.inputs[0].type.shape
+            results = [node.type.shape for node in self._tail.output_nodes]
         shapes = ", ".join(str([*shape]) for shape in results)
         return (
             f"<Device '{accelerator.name}' on {accelerator.board}, link '{self.link.name}': "

@@ -19,7 +19,6 @@ from nnhw.errors import InputError
 
 from .given import class_name, copied
 
-
 _TRACING = threading.RLock()
 
 

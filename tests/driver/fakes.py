@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
+import sys
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -11,6 +13,7 @@ import numpy as np
 from cobs import cobs
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
+from nnhw.driver import BatchError
 from nnhw.driver.device import Device
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.model import ModelBoard, ModelLink
@@ -83,6 +86,16 @@ def make_codes(count: int, inputs: int = 12, seed: int = 1) -> np.ndarray:
 def open_toy(link: ModelLink, accelerator: Accelerator, max_retries: int = 3) -> Device:
     """Return a device without head and tail."""
     return Device(link, accelerator, max_retries=max_retries)
+
+
+def refusal(device: Device, codes: np.ndarray) -> str:
+    """Return "" if a batch is right, and why it was stopped without a row if it was."""
+    try:
+        results, why = device.infer_codes(codes), ""
+    except BatchError as error:
+        results, why = error.results, str(error.__cause__)
+    assert np.array_equal(results, golden(codes, results.shape[1]) if not why else results[:0])
+    return why.partition(": ")[2]
 
 
 class Exchanges(Protocol):
@@ -166,14 +179,17 @@ class Noise:
     def __call__(self, data: bytes) -> bytes:
         out = bytearray()
         position = 0
-        while position < len(data):
-            if self._rng.random() >= self._chance:
-                out.append(data[position])
-                position += 1
-                continue
+        while (place := position + self._unharmed()) < len(data):
+            out += data[position:place]
             self.count += 1
-            position = self._harm(self._rng.choice(self.KINDS), data, position, out)
-        return bytes(out)
+            position = self._harm(self._rng.choice(self.KINDS), data, place, out)
+        return bytes(out + data[position:])
+
+    def _unharmed(self) -> int:
+        """Return how many bytes pass before the next harm."""
+        if not self._chance:
+            return sys.maxsize
+        return int(math.log(1 - self._rng.random()) / math.log(1 - self._chance))
 
     def _harm(self, kind: str, data: bytes, position: int, out: bytearray) -> int:
         length = self._rng.randrange(1, 300)

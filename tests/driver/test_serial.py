@@ -18,7 +18,7 @@ from nnhw.driver import BatchError
 from nnhw.driver.links import serial as module
 from nnhw.driver.links.serial import SerialLink, find_port
 from nnhw.errors import ClosedError, LinkError
-from tests.driver.fakes import SwappedBoard, golden, make_accelerator, make_board, make_codes, open_toy
+from tests.driver.fakes import SwappedBoard, golden, make_accelerator, make_board, make_codes, open_toy, refusal
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pseudo-terminals as on Linux")
 
@@ -108,12 +108,8 @@ def test_serial_device_gives_no_row_of_another_board(at: int, back: bool) -> Non
     boards = SwappedBoard(make_board(accelerator), {at: other, **({at + 20: make_board(accelerator)} if back else {})})
     codes = make_codes(300, 240)
     with far_end(boards.exchange) as name, open_toy(serial_link(name, 0.02), accelerator) as device:
-        try:
-            assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
-            assert back
-        except BatchError as error:
-            assert "was loaded with another bitstream while its link was open" in str(error)
-            assert len(error.results) == 0
+        why = refusal(device, codes)
+    assert "was loaded with another bitstream while its link was open" in why or (back and not why)
 
 
 def test_serial_device_rejects_use_after_close() -> None:

@@ -23,6 +23,7 @@ from tests.driver.fakes import (
     make_program,
     make_shared,
     open_toy,
+    refusal,
 )
 
 OTHER_HASH = "77" * 32
@@ -67,7 +68,9 @@ def test_device_rejects_a_swap_between_batches() -> None:
     assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
 
 
-@pytest.mark.parametrize("ask", [Device.status, Device.idle_status, Device.program_status], ids=lambda ask: ask.__name__)
+@pytest.mark.parametrize(
+    "ask", [Device.status, Device.idle_status, Device.program_status], ids=lambda ask: ask.__name__
+)
 def test_device_rejects_another_one_s_answer_to_a_question(ask: Callable[[Device], object]) -> None:
     link = ModelLink(fresh_board())
     device = open_toy(link, ACCELERATOR)
@@ -90,11 +93,7 @@ def test_device_is_right_when_it_was_another_one_for_a_while(at: int, frames: in
     """What comes back is just started, too: it begins anew where the right one was left."""
     codes = make_codes(600, 240)
     device = open_toy(swapping_link(fresh_board(), {at: other_board(), at + frames: fresh_board()}), ACCELERATOR)
-    try:
-        assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
-    except BatchError as error:
-        assert SAME in str(error)
-        assert len(error.results) == 0
+    assert refusal(device, codes) in ("", SAME)
 
 
 @pytest.mark.parametrize("at", [0, 1, 100, 255, 256, 257, 512, 599])
@@ -177,8 +176,7 @@ def test_device_rejects_one_that_knows_no_sessions() -> None:
     with pytest.raises(LinkError) as caught:
         open_toy(ModelLink(Older(board.identity, lambda frames: frames)), ACCELERATOR)
     assert str(caught.value) == (
-        "the device speaks protocol version 1, this nnhw speaks 2; "
-        "build and load the accelerator again with this nnhw"
+        "the device speaks protocol version 1, this nnhw speaks 2; build and load the accelerator again with this nnhw"
     )
 
 
