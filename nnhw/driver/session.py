@@ -253,6 +253,10 @@ class Session:
                 return self._ask_once(question, answer, number)
             except Fault as error:
                 fault, self._in_step = error, False
+            except BaseException:
+                # The answer may come still, and must not be that to the next question.
+                self._in_step = False
+                raise
             if fault.reason == Reason.COMMAND:
                 raise LinkError(
                     f"link '{self.link.name}': the device does not know the command {question.name}; "
@@ -265,11 +269,14 @@ class Session:
 
     def _identify_once(self, number: int) -> bytes:
         """Return the identity as it came, once it is accepted."""
-        self._identified = False
         payload = self._ask_once(Command.IDENTIFY, Command.IDENTITY, number)
+        self._identify_by(payload)
+        return payload
+
+    def _identify_by(self, payload: bytes) -> None:
+        self._identified = False
         self.accept(DeviceIdentity.unpack(payload))
         self._identified = True
-        return payload
 
     def _ask_once(self, question: Command, answer: Command, number: int) -> bytes:
         self.link.write(encode_frame(Frame(question, number)))
@@ -317,17 +324,17 @@ class Session:
         images = np.ascontiguousarray(images, dtype=np.uint8)
         outputs = np.zeros((len(images), output_bytes), np.uint8)
         finished = failures = 0
-        guarded = False
+        asked = guarded = False
         while finished < len(images):
             try:
                 if not self._in_step:
                     self.reset()
-                    guarded = False
-                if not guarded:
                     self.identify()
+                    asked, guarded = True, False
+                if not guarded:
                     self.guard()
                     guarded = True
-                for output in self._attempt(images[finished:], output_bytes, pace):
+                for output in self._attempt(images[finished:], output_bytes, pace, not asked):
                     outputs[finished] = np.frombuffer(output, np.uint8)
                     finished, failures = finished + 1, 0
                     progress(finished, len(images))
@@ -355,8 +362,12 @@ class Session:
         stopped = f"link '{self.link.name}': batch stopped after {finished} of {total} images: {why}"
         raise BatchError(stopped, len(kept), kept) from cause
 
-    def _attempt(self, images: np.ndarray, output_bytes: int, pace: Pace) -> Iterator[bytes]:
-        """Send images from a device in step; yield their outputs.
+    def _attempt(self, images: np.ndarray, output_bytes: int, pace: Pace, ask: bool) -> Iterator[bytes]:
+        """Send images to a device in step; yield their outputs.
+
+        Parameters
+        ----------
+        ask: the device who it is, in front of the images and without waiting; no output counts before its answer.
 
         Raises
         ------
@@ -365,6 +376,8 @@ class Session:
         sender = Sender(images.reshape(-1).data, images.shape[1], pace)
         output = bytearray()
         deadline = self.link.now() + pace.patience_s
+        if ask:
+            self.link.write(encode_frame(Frame(Command.IDENTIFY, 0)))
         while sender.answered < len(images):
             self.check_open()
             frames = sender.due(self._sent, self._taken, None if self.link.flow_controlled else _WRITE_BYTES)
@@ -378,7 +391,11 @@ class Session:
             elif self.link.now() >= deadline:
                 raise Fault(f"silence for {pace.patience_s:.3g} s")
             for frame in self._reader.feed(data):
-                if frame is None or frame.command != Command.RESULT:
+                if ask and frame is not None and frame.command == Command.IDENTITY:
+                    self._identify_by(frame.payload)
+                    ask = False
+                    continue
+                if ask or frame is None or frame.command != Command.RESULT:
                     self._expect_taken(frame)
                     continue
                 output += self._result(frame, output_bytes - len(output))

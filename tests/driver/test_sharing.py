@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -138,6 +139,25 @@ def test_device_gives_no_result_of_an_interrupted_batch_to_the_next_one() -> Non
 
     device._session.guard = release
     assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
+
+
+def test_device_gives_no_answer_to_an_interrupted_question_to_the_next_one() -> None:
+    class Interrupting(ModelLink):
+        interrupts = False
+
+        def read(self, timeout_s: float) -> bytes:
+            if self.interrupts:
+                self.interrupts = False
+                raise KeyboardInterrupt
+            return super().read(timeout_s)
+
+    link = Interrupting(make_board(ACCELERATOR))
+    device = open_toy(link, ACCELERATOR)
+    link.interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        device.status()
+    link.board._counters = dataclasses.replace(link.board._counters, bad_frames=7)
+    assert device.status().bad_frames == 7
 
 
 def test_device_takes_no_result_for_an_image_that_is_not_sent() -> None:

@@ -148,7 +148,34 @@ def test_device_is_asked_by_one_frame_a_batch(has_program: bool) -> None:
     for _ in range(2):
         link.commands.clear()
         device.infer_codes(make_codes(3))
-        assert link.commands == [Command.IDENTIFY, *[Command.PROGRAM] * has_program, Command.DATA]
+        assert link.commands == [*[Command.PROGRAM] * has_program, Command.IDENTIFY, Command.DATA]
+
+
+def test_device_gives_no_row_of_another_one_in_the_same_state() -> None:
+    """Its session and its sequences fit: what it says about itself is all that tells."""
+    board, other = fresh_board(), other_board()
+    link = ModelLink(board)
+    device = open_toy(link, ACCELERATOR)
+    other._session, other._taken, other._counters = board._session, board._taken, board._counters
+    link.board = other
+    with pytest.raises(BatchError, match=re.escape(SAME)) as caught:
+        device.infer_codes(make_codes(5, 240))
+    assert len(caught.value.results) == 0
+
+
+def test_device_gives_no_row_before_it_has_said_who_it_is() -> None:
+    class Shy(ModelBoard):
+        shy = False
+
+        def _answer(self, frame: Frame, payload: bytes = b"") -> bytes:
+            return b"" if self.shy and frame.command == Command.IDENTIFY else super()._answer(frame, payload)
+
+    board = Shy(fresh_board().identity, other_board()._compute)
+    device = open_toy(ModelLink(board), ACCELERATOR)
+    board.shy = True
+    with pytest.raises(BatchError, match="no answer to IDENTIFY") as caught:
+        device.infer_codes(make_codes(5, 240))
+    assert len(caught.value.results) == 0
 
 
 def test_device_is_asked_behind_every_reset() -> None:
