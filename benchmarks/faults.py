@@ -92,10 +92,10 @@ def wide(seed: int) -> nn.Sequential:
 
 
 CASES: Mapping[str, tuple[Callable[[int], nn.Sequential], int, str, int]] = {
-    "bits": (bits, 32, "streaming", 4000),
+    "bits": (bits, 32, "streaming", 1000),
     "frames": (frames, 240, "streaming", 600),
     "wide": (wide, 60, "streaming", 600),
-    "program": (bits, 32, "shared", 4000),
+    "program": (bits, 32, "shared", 1000),
 }
 """Network, inputs, style and images of a batch at the most."""
 
