@@ -149,7 +149,7 @@ class Device:
             results = [node.type.shape for node in self._tail.output_nodes]
         shapes = ", ".join(str([*shape]) for shape in results)
         return (
-            f"<Device '{accelerator.name}' on {accelerator.board}, link '{self.link.name}': "
+            f"<Device '{accelerator.name.removesuffix('_body')}' on {accelerator.board}, link '{self.link.name}': "
             f"{state}images {[*given]} -> {shapes}, model {self.identity.model_hash[:8]}>"
         )
 

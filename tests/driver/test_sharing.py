@@ -281,6 +281,15 @@ def test_device_rejects_use_in_its_own_progress_function() -> None:
     assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
 
 
+def test_device_says_the_shapes_of_the_whole_model() -> None:
+    head = ir.GraphBuilder("head")
+    image = head.input("image", ir.TensorType((3, 4), ir.IntType(0, 255)))
+    codes = head.add("codes", ir.ops.Reshape((12,)), (image,))
+    accelerator = dataclasses.replace(ACCELERATOR, name="toy_body")
+    with Device(ModelLink(make_board(ACCELERATOR)), accelerator, head.build([codes]), parts()[1]) as device:
+        assert repr(device) == "<Device 'toy' on icebreaker, link 'model': images [3, 4] -> [5], model 3f1c09a5>"
+
+
 def test_device_converts_tensors_that_numpy_has_not() -> None:
     torch = pytest.importorskip("torch")
     device = Device(ModelLink(make_board(ACCELERATOR)), ACCELERATOR, *parts())
