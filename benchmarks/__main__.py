@@ -9,7 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import cmsis, estimates, lanes, mnist, partitions, peak, random_networks, second_network, speed, whole
+from benchmarks import (
+    cmsis,
+    estimates,
+    faults,
+    lanes,
+    mnist,
+    partitions,
+    peak,
+    random_networks,
+    second_network,
+    speed,
+    whole,
+)
 from benchmarks.networks import NETWORKS
 from nnhw.errors import NnhwError
 
@@ -40,6 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "mnist_cnn": Benchmark("convolutional network, 1 bit: the same, 1,000 images in RTL", mnist.cnn, mnist.show),
     "estimates": Benchmark("estimated and used resources of 20 random networks", estimates.run, estimates.show),
     "random_networks": Benchmark("random networks, from PyTorch to RTL", random_networks.run, random_networks.show),
+    "faults": Benchmark("a million inferences while link and board fail: no row is wrong", faults.run, faults.show),
     "cmsis_nn": Benchmark("CMSIS-NN's int8 operators: its test vectors, from IR to RTL", cmsis.run, cmsis.show),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),

@@ -72,6 +72,14 @@ class LinkError(NnhwError):
     """A link to a device that is absent, silent, garbled, or that belongs to another model."""
 
 
+class OtherDeviceError(LinkError):
+    """A device that is another one than before: it got another bitstream while its link was open."""
+
+
+class ClosedError(LinkError):
+    """A device or a link that is used after it was closed."""
+
+
 class ProblemList(NnhwError):
     """Several problems of one model, listed at once.
 

@@ -6,9 +6,14 @@ A frame is, before COBS,
 
 COBS takes the zero bytes out of it, and one zero byte ends it on the wire. All numbers are little-endian.
 
+The CRC of a frame from the device begins with one byte more, which is not sent: the session. It is 0 when the device
+starts, and from a RESET on that RESET's token, which is never 0. So what a device sends that was restarted, or got
+another bitstream, is a damaged frame to the host, until the host has sent RESET again: it cannot go on with a batch
+that another one began, whatever its sequences say. Frames to the device are those of session 0.
+
     host -> device                               device -> host
     IDENTIFY  sequence: any                      IDENTIFY | ANSWER  same sequence, identity
-    RESET     sequence: a token                  RESET | ANSWER     same sequence
+    RESET     sequence: a token, 1 to 255        RESET | ANSWER     same sequence, which is the session from here on
     DATA      sequence: 0, 1, ... since RESET    TAKEN   sequence: DATA frames taken since RESET, modulo 256
               payload: next bytes of the images
     STATUS    sequence: any                      STATUS | ANSWER    same sequence, counters
@@ -44,7 +49,7 @@ from dataclasses import dataclass
 
 from nnhw.errors import InputError, LinkError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAGIC = b"NNHW"
 ANSWER = 0x80
 
@@ -62,6 +67,10 @@ CRC_BYTES = 4
 FRAME_LIMIT_BYTES = HEADER_BYTES + PAYLOAD_LIMIT_BYTES + CRC_BYTES
 WIRE_OVERHEAD_BYTES = HEADER_BYTES + CRC_BYTES + 2  # and the COBS code byte and the delimiter
 DELIMITER = b"\x00"
+SESSIONS = 256
+"""A session is a byte; 0 is that of a device which no RESET has reached."""
+_CRC_OF_SESSION = tuple(zlib.crc32(bytes((session,)), 0xFFFFFFFF) ^ 0xFFFFFFFF for session in range(SESSIONS))
+"""What `zlib.crc32` goes on from behind the byte of a session; behind that of session 0 it is the plain CRC-32."""
 
 IDENTITY_FORMAT = struct.Struct("<4sB8sIII")
 STATUS_FORMAT = struct.Struct("<IIIHB")
@@ -158,18 +167,18 @@ class Frame:
                 "split it over several frames"
             )
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, session: int = 0) -> bytes:
         """Return command, sequence, payload and CRC, as COBS takes them."""
         body = bytes((self.command, self.sequence)) + self.payload
-        return body + zlib.crc32(body).to_bytes(CRC_BYTES, "little")
+        return body + zlib.crc32(body, _CRC_OF_SESSION[session]).to_bytes(CRC_BYTES, "little")
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Frame:
+    def from_bytes(cls, data: bytes, session: int = 0) -> Frame:
         """Check and take apart what COBS gave back.
 
         Raises
         ------
-        LinkError: too short, too long, or the CRC does not hold.
+        LinkError: too short, too long, or the CRC does not hold, such as that of a frame of another session.
         """
         if not HEADER_BYTES + CRC_BYTES <= len(data) <= FRAME_LIMIT_BYTES:
             raise LinkError(
@@ -177,12 +186,21 @@ class Frame:
                 "check the cable and the baud rate"
             )
         body, crc = data[:-CRC_BYTES], int.from_bytes(data[-CRC_BYTES:], "little")
-        if zlib.crc32(body) != crc:
+        computed = zlib.crc32(body, _CRC_OF_SESSION[session])
+        if computed != crc:
             raise LinkError(
-                f"frame of {len(data)} bytes: its CRC is {zlib.crc32(body):08x}, not {crc:08x} as it says; "
+                f"frame of {len(data)} bytes: its CRC is {computed:08x}, not {crc:08x} as it says; "
                 "check the cable and the baud rate"
             )
         return cls(body[0], body[1], bytes(body[HEADER_BYTES:]))
+
+
+def other_version(version: str) -> LinkError:
+    """Return the error of a device that speaks another version of the protocol."""
+    return LinkError(
+        f"the device speaks protocol version {version}, "
+        f"this nnhw speaks {PROTOCOL_VERSION}; build and load the accelerator again with this nnhw"
+    )
 
 
 @dataclass(frozen=True)
@@ -244,11 +262,7 @@ class DeviceIdentity:
                 f"the device names itself {payload[:4]!r}, not {MAGIC!r}: it runs no nnhw accelerator; load one"
             )
         if payload[: len(head)] != head:
-            version = str(payload[len(MAGIC)]) if len(payload) > len(MAGIC) else "unknown"
-            raise LinkError(
-                f"the device speaks protocol version {version}, "
-                f"this nnhw speaks {PROTOCOL_VERSION}; build and load the accelerator again with this nnhw"
-            )
+            raise other_version(str(payload[len(MAGIC)]) if len(payload) > len(MAGIC) else "unknown")
         if len(payload) != IDENTITY_FORMAT.size:
             raise LinkError(
                 f"the device's identity has {len(payload)} bytes, not {IDENTITY_FORMAT.size}; "

@@ -40,6 +40,7 @@ class SerialLine:
     def __init__(self, dut: Any, divisor: int) -> None:
         self._dut, self._bit_ns = dut, divisor * CLOCK_NS
         self.frames: list[Frame] = []
+        self._session = 0
         self.taken = 0
         self.last_ns = 0.0
         cocotb.start_soon(self._receive())
@@ -68,8 +69,11 @@ class SerialLine:
             if byte:
                 received.append(byte)
             else:
-                frame = Frame.from_bytes(cobs.decode(bytes(received)))
+                data = cobs.decode(bytes(received))
                 received.clear()
+                if data[0] == Command.RESET_DONE:
+                    self._session = data[1]
+                frame = Frame.from_bytes(data, self._session)
                 if frame.command == Command.TAKEN:
                     self.taken = frame.sequence
                 else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from nnhw.accelerator import Accelerator
+from nnhw.driver.arrays import as_array
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.sending import Pace
 from nnhw.driver.session import BatchError, Progress, Session
-from nnhw.errors import InputError, LinkError
+from nnhw.driver.turns import Turns
+from nnhw.errors import InputError, LinkError, OtherDeviceError
 from nnhw.ir import Graph, run_in_chunks
 from nnhw.protocol import (
     PAYLOAD_LIMIT_BYTES,
@@ -84,6 +85,9 @@ class Work:
 class Device:
     """A device that runs an accelerator.
 
+    Threads may share it: one has it at a time, for a whole batch, and the others wait. It may be closed from any
+    thread; the batch that runs then ends by an error.
+
     Parameters
     ----------
     link: bytes to and from the device; closed with it.
@@ -116,9 +120,11 @@ class Device:
         self.program = program
         self._head, self._tail = head, tail
         self._session = Session(link, max_retries)
+        self._turns = Turns(link.name, self._session.check_open)
         try:
             self.identity = self._session.identify()
             check_identity(self.identity, accelerator, link.name)
+            self._session.accept = self._check_same
             if program is not None:
                 self._session.guard = self._check_program
                 status = self.program_status()
@@ -135,6 +141,18 @@ class Device:
             raise
         self.pace = make_pace(link, accelerator, self.identity.clock_hz)
 
+    def __repr__(self) -> str:
+        accelerator, state = self.accelerator, "closed, " if self._session.closed else ""
+        given, results = accelerator.input_format.shape, [accelerator.output_format.shape]
+        if self._head is not None and self._tail is not None:
+            given = self._head.inputs[0].type.shape
+            results = [node.type.shape for node in self._tail.output_nodes]
+        shapes = ", ".join(str([*shape]) for shape in results)
+        return (
+            f"<Device '{accelerator.name.removesuffix('_body')}' on {accelerator.board}, link '{self.link.name}': "
+            f"{state}images {[*given]} -> {shapes}, model {self.identity.model_hash[:8]}>"
+        )
+
     def __enter__(self) -> Device:
         return self
 
@@ -144,8 +162,9 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Free the link."""
-        self.link.close()
+        """Free the link. A batch that another thread runs is stopped first. Closing twice is no mistake."""
+        self._session.closed = True
+        self._turns.end(self.link.close)
 
     def status(self) -> Status:
         """Return what the device has counted.
@@ -154,6 +173,10 @@ class Device:
         ------
         LinkError: no answer.
         """
+        with self._turns.take():
+            return self._status()
+
+    def _status(self) -> Status:
         counters = self._session.counters()
         return Status(
             cycles=counters.cycles,
@@ -172,12 +195,13 @@ class Device:
         ------
         LinkError: no answer, or the engine does not come to rest.
         """
-        status, deadline = self.status(), self.link.now() + self.pace.patience_s
-        while self.link.now() <= deadline:
-            before, status = status, self.status()
-            work = status.since(before)
-            if work is not None and not work.cycles:
-                return status
+        with self._turns.take():
+            status, deadline = self._status(), self.link.now() + self.pace.patience_s
+            while self.link.now() <= deadline:
+                before, status = status, self._status()
+                work = status.since(before)
+                if work is not None and not work.cycles:
+                    return status
         raise LinkError(
             f"link '{self.link.name}': the device does not come to rest after its last image; open it again"
         )
@@ -189,7 +213,8 @@ class Device:
         ------
         LinkError: no answer, or a device whose engine runs no programs.
         """
-        return self._session.program_status()
+        with self._turns.take():
+            return self._session.program_status()
 
     def load_program(
         self, image: ProgramImage | bytes, progress: Progress = lambda finished, total: None
@@ -208,7 +233,11 @@ class Device:
         LinkError: it was refused, or is for another array, or the link failed.
         """
         image = image if isinstance(image, ProgramImage) else ProgramImage(image)
-        array_id, name = self.program_status().array_id, self.link.name
+        with self._turns.take():
+            return self._load_program(image, progress)
+
+    def _load_program(self, image: ProgramImage, progress: Progress) -> ProgramStatus:
+        array_id, name = self._session.program_status().array_id, self.link.name
         if image.array_id != array_id:
             raise LinkError(
                 f"link '{name}': {image.where} is for array {image.array_id:08x}, the device has {array_id:08x}; "
@@ -223,10 +252,19 @@ class Device:
             )
         return status
 
+    def _check_same(self, identity: DeviceIdentity) -> None:
+        """Refuse to go on with another device than the one that was opened."""
+        if identity != self.identity:
+            raise OtherDeviceError(
+                f"link '{self.link.name}': the device was loaded with another bitstream while its link was open: it "
+                f"runs {_described(identity)} now, and not {_described(self.identity)} ('{self.accelerator.name}'); "
+                "load this build with 'nnhw program' and open it again"
+            )
+
     def _check_program(self) -> None:
         """Refuse to go on with a device that has another program, or lost it."""
         assert self.program is not None
-        status = self.program_status()
+        status = self._session.program_status()
         if not _has(status, self.program):
             found = f"program {status.crc:08x}" if status.state == ProgramState.READY else "no program"
             raise LinkError(
@@ -248,16 +286,19 @@ class Device:
 
         Raises
         ------
+        ClosedError: the device is closed.
         InputError: another shape, type or range.
         BatchError: the link failed; `results` holds what was finished, in the same form.
         """
+        self._session.check_open()
         accelerator = self.accelerator
         codes = _check_codes(np.asarray(codes), accelerator)
         if not len(codes):
             return _unpack(np.zeros((0, 0), np.uint8), accelerator)
         frames = accelerator.input_format.pack(codes)
         try:
-            outputs = self._session.run(frames, accelerator.output_format.frame_bytes, self.pace, progress)
+            with self._turns.take():
+                outputs = self._session.run(frames, accelerator.output_format.frame_bytes, self.pace, progress)
         except BatchError as error:
             error.results = _unpack(error.results, accelerator)
             raise
@@ -268,7 +309,7 @@ class Device:
 
         Parameters
         ----------
-        images: [N, *shape], NumPy or torch.
+        images: [N, *shape], NumPy or torch; bfloat16 and sparse tensors are converted, see `as_array`.
 
         Returns
         -------
@@ -276,22 +317,22 @@ class Device:
 
         Raises
         ------
-        InputError: another shape, or a value that is not finite.
+        ClosedError: the device is closed.
+        InputError: another shape, no real numbers, or a value that is not finite.
         BatchError: the link failed; `results` holds what was finished, in the same form.
         """
         if self._head is None or self._tail is None:
             raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
-        torch = sys.modules.get("torch")
-        is_torch = torch is not None and isinstance(images, torch.Tensor)
-        array = images.detach().cpu().numpy() if is_torch else np.asarray(images)
+        self._session.check_open()
+        array, torch = as_array(images)
         _check_finite(array)
         codes = run_in_chunks(self._head, array)[0]
         try:
             values = self.infer_codes(codes, progress)
         except BatchError as error:
-            error.results = self._finish(error.results, torch if is_torch else None)
+            error.results = self._finish(error.results, torch)
             raise
-        return self._finish(values, torch if is_torch else None)
+        return self._finish(values, torch)
 
     def _finish(self, values: np.ndarray, torch: Any) -> Any:
         assert self._tail is not None
@@ -299,6 +340,10 @@ class Device:
         if torch is not None:
             outputs = tuple(map(torch.from_numpy, outputs))
         return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _described(identity: DeviceIdentity) -> str:
+    return f"model {identity.model_hash} at {identity.clock_hz / 1e6:g} MHz"
 
 
 def _has(status: ProgramStatus, image: ProgramImage) -> bool:

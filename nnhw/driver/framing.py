@@ -12,20 +12,25 @@ from nnhw.protocol import DELIMITER, FRAME_LIMIT_BYTES, Frame
 _WIRE_LIMIT_BYTES = FRAME_LIMIT_BYTES + 1
 
 
-def encode_frame(frame: Frame) -> bytes:
-    """Return a frame as it goes over the wire."""
-    return bytes(cobs.encode(frame.to_bytes())) + DELIMITER
+def encode_frame(frame: Frame, session: int = 0) -> bytes:
+    """Return a frame as it goes over the wire; those of the host are of session 0."""
+    return bytes(cobs.encode(frame.to_bytes(session))) + DELIMITER
 
 
 class FrameReader:
     """Cuts a byte stream into frames.
+
+    Parameters
+    ----------
+    session: of the frames; those of another one are broken.
 
     Members
     -------
     frames, broken: how many of each there were.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session: int = 0) -> None:
+        self._session = session
         self._rest = bytearray()
         self.frames = 0
         self.broken = 0
@@ -41,7 +46,7 @@ class FrameReader:
 
     def _decode(self, part: bytes) -> Frame | None:
         try:
-            frame = Frame.from_bytes(cobs.decode(part)) if len(part) <= _WIRE_LIMIT_BYTES else None
+            frame = Frame.from_bytes(cobs.decode(part), self._session) if len(part) <= _WIRE_LIMIT_BYTES else None
         except (cobs.DecodeError, LinkError):
             frame = None
         if frame is None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import numpy as np
 
 from nnhw.driver.framing import FrameReader, encode_frame
-from nnhw.driver.links.base import ByteLink
+from nnhw.driver.links.base import ByteLink, closed_error
 from nnhw.driver.sending import Fault, Pace, Sender
-from nnhw.errors import LinkError
+from nnhw.errors import LinkError, OtherDeviceError
 from nnhw.protocol import (
     DELIMITER,
     FRAME_LIMIT_BYTES,
     PAYLOAD_LIMIT_BYTES,
     REASON_TEXT,
+    SESSIONS,
     Command,
     Counters,
     DeviceIdentity,
@@ -24,12 +26,16 @@ from nnhw.protocol import (
     ProgramState,
     ProgramStatus,
     Reason,
+    other_version,
 )
 
 Progress = Callable[[int, int], None]
 """Called with images finished and images in all."""
 
+# One count for all sessions of this process, so that no two of them have the same token soon after one another.
+_TOKENS = itertools.count(secrets.randbelow(SESSIONS))
 _DISCARD_LIMIT_BYTES = 1 << 20
+_KEPT = "(the finished results are in the exception's 'results')"
 _WRITE_BYTES = 2048
 # Frames of a program on their way: their numbers stay apart modulo 256, and they fit the line's buffers.
 _LOAD_WINDOW = 32
@@ -42,7 +48,7 @@ class BatchError(LinkError):
 
     Parameters
     ----------
-    finished: images that are done.
+    finished: images that are done and whose results are kept.
     results: their results: bytes from `Session`, values from `Device`.
     """
 
@@ -55,49 +61,59 @@ class BatchError(LinkError):
 class Session:
     """Speaks the protocol over a link.
 
+    Behind every RESET the device is asked who it is, before anything else. From then on every frame is of that session,
+    as its CRC tells, so none comes from a device that has been restarted or reprogrammed since.
+
     Parameters
     ----------
     link: bytes to and from the device.
     max_retries: attempts in a row without progress, after the first, before a batch or a question is given up.
-    tokens: for RESET, 0 to 255; must differ from one to the next.
 
     Members
     -------
     resets: that were answered; each sets the device's counters to 0, but that of bad frames.
+    accept: called with the device's identity behind each RESET and when a batch begins; raises LinkError if it is
+        another one than it has to be.
     guard: called when a batch begins and after each RESET in it, before an image is sent; raises LinkError if the
-        device is not what it has to be.
+        device has not what it has to have.
+    closed: set from any thread; what goes on then ends by ClosedError.
     """
 
-    def __init__(self, link: ByteLink, max_retries: int = 3, tokens: Iterator[int] | None = None) -> None:
+    def __init__(self, link: ByteLink, max_retries: int = 3) -> None:
         self.link = link
+        self.accept: Callable[[DeviceIdentity], None] = lambda identity: None
         self.guard: Callable[[], None] = lambda: None
+        self.closed = False
         self._max_retries = max_retries
-        self._tokens = tokens if tokens is not None else itertools.count(secrets.randbelow(256))
         self._reader = FrameReader()
-        self._in_step = False
+        self._in_step = self._identified = False
         self._sent = self._taken = self._results = 0
         self.resets = 0
 
     def reset(self) -> None:
-        """Empty the device and agree on sequence numbers, discarding all that was on its way.
+        """Empty the device and agree on session and sequence numbers, discarding all that was on its way.
 
         Raises
         ------
-        LinkError: no answer, or nothing but garbage.
+        LinkError: no answer, nothing but garbage, or a device that knows no sessions.
         """
         came = broken = 0
+        self._in_step = self._identified = False
         for _ in range(self._max_retries + 1):
-            self._reader = FrameReader()
-            token = next(self._tokens) % 256
+            token = 1 + next(_TOKENS) % (SESSIONS - 1)
+            self._reader, without_session = FrameReader(token), FrameReader()
+            done = Frame(Command.RESET_DONE, token)
             # The delimiter ends what a host before may have left unfinished.
             self.link.write(DELIMITER + encode_frame(Frame(Command.RESET, token)))
             for data in self._listen(self.link.slack_s):
                 came += len(data)
-                if Frame(Command.RESET_DONE, token) in list(self._reader.feed(data)):
+                if done in list(self._reader.feed(data)):
                     self._sent = self._taken = self._results = 0
                     self._in_step = True
                     self.resets += 1
                     return
+                if done in list(without_session.feed(data)):
+                    raise other_version("1")
             broken += self._reader.broken
         what = "nothing came" if not came else f"{came} bytes came, {broken} broken frames among them, but no answer"
         raise LinkError(
@@ -110,6 +126,7 @@ class Session:
         """Yield what comes until the time is over, or too much came."""
         deadline, came = self.link.now() + duration_s, 0
         while came < _DISCARD_LIMIT_BYTES:
+            self.check_open()
             data = self.link.read(max(0.0, deadline - self.link.now()))
             came += len(data)
             if data:
@@ -117,12 +134,17 @@ class Session:
             if self.link.now() >= deadline:
                 return
 
+    def check_open(self) -> None:
+        """Raise ClosedError if the device is closed."""
+        if self.closed:
+            raise closed_error(self.link.name)
+
     def identify(self) -> DeviceIdentity:
-        """Return what the device says about itself.
+        """Return what the device says about itself, which `accept` has seen.
 
         Raises
         ------
-        LinkError: no answer, or another protocol version.
+        LinkError: no answer, another protocol version, or not accepted.
         """
         return DeviceIdentity.unpack(self._ask(Command.IDENTIFY, Command.IDENTITY))
 
@@ -161,6 +183,7 @@ class Session:
         while True:
             try:
                 self.reset()
+                self.identify()
                 for taken in self._attempt_load(image):
                     if taken > furthest:
                         furthest, failures = taken, 0
@@ -191,6 +214,7 @@ class Session:
         patience_s = self.link.slack_s + 2 * _LOAD_WINDOW * FRAME_LIMIT_BYTES / self.link.bytes_per_s
         deadline = self.link.now() + patience_s
         while self._taken < len(parts):
+            self.check_open()
             due = range(self._sent, min(len(parts), self._taken + _LOAD_WINDOW))
             self.link.write(b"".join(encode_frame(Frame(Command.LOAD, number % 256, parts[number])) for number in due))
             self._sent += len(due)
@@ -222,9 +246,17 @@ class Session:
             if not self._in_step:
                 self.reset()
             try:
+                if question == Command.IDENTIFY:
+                    return self._identify_once(number)
+                if not self._identified:
+                    self._identify_once(number)
                 return self._ask_once(question, answer, number)
             except Fault as error:
                 fault, self._in_step = error, False
+            except BaseException:
+                # The answer may come still, and must not be that to the next question.
+                self._in_step = False
+                raise
             if fault.reason == Reason.COMMAND:
                 raise LinkError(
                     f"link '{self.link.name}': the device does not know the command {question.name}; "
@@ -234,6 +266,17 @@ class Session:
             f"link '{self.link.name}': no answer to {question.name} in {self._max_retries + 1} attempts ({fault}); "
             "check the cable and the baud rate"
         )
+
+    def _identify_once(self, number: int) -> bytes:
+        """Return the identity as it came, once it is accepted."""
+        payload = self._ask_once(Command.IDENTIFY, Command.IDENTITY, number)
+        self._identify_by(payload)
+        return payload
+
+    def _identify_by(self, payload: bytes) -> None:
+        self._identified = False
+        self.accept(DeviceIdentity.unpack(payload))
+        self._identified = True
 
     def _ask_once(self, question: Command, answer: Command, number: int) -> bytes:
         self.link.write(encode_frame(Frame(question, number)))
@@ -263,7 +306,8 @@ class Session:
     ) -> np.ndarray:
         """Send images and return their outputs.
 
-        A fault is followed by RESET, and the batch goes on from the first image without an answer.
+        A fault is followed by RESET, and the batch goes on from the first image without an answer, if the device is
+        the one that it was. If it is another one, no output of the batch is kept.
 
         Parameters
         ----------
@@ -280,16 +324,17 @@ class Session:
         images = np.ascontiguousarray(images, dtype=np.uint8)
         outputs = np.zeros((len(images), output_bytes), np.uint8)
         finished = failures = 0
-        guarded = False
+        asked = guarded = False
         while finished < len(images):
             try:
                 if not self._in_step:
                     self.reset()
-                    guarded = False
+                    self.identify()
+                    asked, guarded = True, False
                 if not guarded:
                     self.guard()
                     guarded = True
-                for output in self._attempt(images[finished:], output_bytes, pace):
+                for output in self._attempt(images[finished:], output_bytes, pace, not asked):
                     outputs[finished] = np.frombuffer(output, np.uint8)
                     finished, failures = finished + 1, 0
                     progress(finished, len(images))
@@ -297,27 +342,32 @@ class Session:
                 failures, self._in_step = failures + 1, False
                 if failures > self._max_retries:
                     why = f"{failures} faults without an image between them, the last: {fault}"
-                    self._give_up(why, outputs, finished)
+                    self._give_up(f"{why} {_KEPT}", outputs[:finished], finished, len(outputs))
+            except OtherDeviceError as error:
+                self._in_step = False
+                self._give_up(f"{error}; no result of this batch is kept", outputs[:0], finished, len(outputs), error)
             except LinkError as error:
                 self._in_step = False
-                self._give_up(str(error), outputs, finished, error)
+                self._give_up(f"{error} {_KEPT}", outputs[:finished], finished, len(outputs), error)
             except BaseException:
                 # Ctrl-C, or the caller's own: what is on its way must not meet the next batch.
                 self._in_step = False
                 raise
         return outputs
 
-    def _give_up(self, why: str, outputs: np.ndarray, finished: int, cause: Exception | None = None) -> None:
+    def _give_up(
+        self, why: str, kept: np.ndarray, finished: int, total: int, cause: Exception | None = None
+    ) -> NoReturn:
         why = why.removeprefix(f"link '{self.link.name}': ")
-        raise BatchError(
-            f"link '{self.link.name}': batch stopped after {finished} of {len(outputs)} images: {why} "
-            "(the finished results are in the exception's 'results')",
-            finished,
-            outputs[:finished],
-        ) from cause
+        stopped = f"link '{self.link.name}': batch stopped after {finished} of {total} images: {why}"
+        raise BatchError(stopped, len(kept), kept) from cause
 
-    def _attempt(self, images: np.ndarray, output_bytes: int, pace: Pace) -> Iterator[bytes]:
-        """Send images from a device in step; yield their outputs.
+    def _attempt(self, images: np.ndarray, output_bytes: int, pace: Pace, ask: bool) -> Iterator[bytes]:
+        """Send images to a device in step; yield their outputs.
+
+        Parameters
+        ----------
+        ask: the device who it is, in front of the images and without waiting; no output counts before its answer.
 
         Raises
         ------
@@ -326,7 +376,10 @@ class Session:
         sender = Sender(images.reshape(-1).data, images.shape[1], pace)
         output = bytearray()
         deadline = self.link.now() + pace.patience_s
+        if ask:
+            self.link.write(encode_frame(Frame(Command.IDENTIFY, 0)))
         while sender.answered < len(images):
+            self.check_open()
             frames = sender.due(self._sent, self._taken, None if self.link.flow_controlled else _WRITE_BYTES)
             if frames:
                 self._sent += len(frames)
@@ -338,7 +391,11 @@ class Session:
             elif self.link.now() >= deadline:
                 raise Fault(f"silence for {pace.patience_s:.3g} s")
             for frame in self._reader.feed(data):
-                if frame is None or frame.command != Command.RESULT:
+                if ask and frame is not None and frame.command == Command.IDENTITY:
+                    self._identify_by(frame.payload)
+                    ask = False
+                    continue
+                if ask or frame is None or frame.command != Command.RESULT:
                     self._expect_taken(frame)
                     continue
                 output += self._result(frame, output_bytes - len(output))

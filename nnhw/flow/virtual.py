@@ -72,17 +72,17 @@ class CompiledHardware:
     @property
     def cycles(self) -> int:
         """Clock cycles so far."""
-        return int(self._library.nnhw_cycles(self._handle))
+        return int(self._library.nnhw_cycles(self._running()))
 
     def transfer(self, data: bytes, budget_cycles: int) -> bytes:
         """Send bytes and return those that came; see `Hardware`."""
-        taken, capacity = ctypes.c_uint64(), 1 << 16
+        handle, taken, capacity = self._running(), ctypes.c_uint64(), 1 << 16
         pieces, start = [], self.cycles
         while True:
             out = ctypes.create_string_buffer(capacity)
             left = max(0, budget_cycles - (self.cycles - start))
             count = self._library.nnhw_transfer(
-                self._handle,
+                handle,
                 data,
                 ctypes.c_uint64(len(data)),
                 ctypes.byref(taken),
@@ -127,7 +127,7 @@ class CompiledHardware:
             o_seed=plan.seed + 1,
             taps=taps,
         )
-        self._library.nnhw_stream(self._handle, ctypes.byref(run))
+        self._library.nnhw_stream(self._running(), ctypes.byref(run))
         return StreamRun(
             outputs=outputs,
             o_count=run.o_count,
@@ -139,6 +139,11 @@ class CompiledHardware:
             frame_cycles=cycles,
             cycles=run.cycles,
         )
+
+    def _running(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise ToolError("the simulated device is closed, and its hardware is freed; load its library again")
+        return self._handle
 
     def close(self) -> None:
         """Free the hardware; the library stays loaded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import overload
 
@@ -20,6 +21,7 @@ class Reference:
     """A model as its captured graph computes it: linear operators on integer codes, all else in float64.
 
     Scales are applied behind the sums, so that no sum is ever rounded; this is what hardware is compared with.
+    Threads may share it.
 
     Parameters
     ----------
@@ -31,6 +33,7 @@ class Reference:
         self._model = model if isinstance(model, ExportedProgram) else copied(model)
         self._name = class_name(model)
         self._graph: Graph | None = None
+        self._first = threading.Lock()
         if example_input is not None or isinstance(model, ExportedProgram):
             self._graph = capture(self._model, example_input)
 
@@ -57,11 +60,12 @@ class Reference:
 
     def graph(self, images: np.ndarray | None = None) -> Graph:
         """Return the captured graph; `images` show their shape if it was not captured yet."""
-        if self._graph is None:
-            if images is None:
-                raise InputError("a reference without example_input has no graph before its first images")
-            self._graph = capture(self._model, torch.from_numpy(images[:2]))
-        return self._graph
+        with self._first:
+            if self._graph is None:
+                if images is None:
+                    raise InputError("a reference without example_input has no graph before its first images")
+                self._graph = capture(self._model, torch.from_numpy(images[:2]))
+            return self._graph
 
 
 def reference(model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None) -> Reference:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -17,6 +18,8 @@ from torch.nn.utils import parametrize
 from nnhw.errors import InputError
 
 from .given import class_name, copied
+
+_TRACING = threading.RLock()
 
 
 def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.GraphModule:
@@ -94,12 +97,16 @@ def _opened(program: ExportedProgram) -> fx.GraphModule:
 
 @contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Keep torch from printing what its exceptions say as well, and what they do not."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
+    """Keep torch from printing what its exceptions say as well, and what they do not.
+
+    One thread at a time is inside, for this changes state of the whole process, and so does torch.export.
+    """
+    with _TRACING:
+        disabled = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            logging.disable(disabled)

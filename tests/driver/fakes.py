@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
+from cobs import cobs
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
+from nnhw.driver import BatchError
 from nnhw.driver.device import Device
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.model import ModelBoard, ModelLink
@@ -16,7 +21,7 @@ from nnhw.driver.links.model_program import ProgramMemory
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.timing import Schedule
 from nnhw.ir import IntType
-from nnhw.protocol import DeviceIdentity
+from nnhw.protocol import Command, DeviceIdentity
 
 HASH = "3f1c09a5b77e2d84" + 48 * "0"
 
@@ -58,8 +63,8 @@ def golden(codes: np.ndarray, outputs: int) -> np.ndarray:
     return codes.astype(np.int64) @ weights
 
 
-def make_board(accelerator: Accelerator) -> ModelBoard:
-    """Return a board that computes `golden`."""
+def make_board(accelerator: Accelerator, wrong_by: int = 0) -> ModelBoard:
+    """Return a board that computes `golden`, or what differs from it everywhere."""
     i_format, o_format = accelerator.input_format, accelerator.output_format
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, 48_000_000)
     memory = None
@@ -67,7 +72,7 @@ def make_board(accelerator: Accelerator) -> ModelBoard:
         memory = ProgramMemory(program.array.id, program.array.words * program.array.word_bits // 8)
 
     def compute(frames: np.ndarray) -> np.ndarray:
-        return o_format.pack(golden(i_format.unpack(frames), o_format.elements))
+        return o_format.pack(golden(i_format.unpack(frames), o_format.elements) + wrong_by)
 
     return ModelBoard(identity, compute, memory, i_format.frame_bytes)
 
@@ -81,6 +86,22 @@ def make_codes(count: int, inputs: int = 12, seed: int = 1) -> np.ndarray:
 def open_toy(link: ModelLink, accelerator: Accelerator, max_retries: int = 3) -> Device:
     """Return a device without head and tail."""
     return Device(link, accelerator, max_retries=max_retries)
+
+
+def refusal(device: Device, codes: np.ndarray) -> str:
+    """Return "" if a batch is right, and why it was stopped without a row if it was."""
+    try:
+        results, why = device.infer_codes(codes), ""
+    except BatchError as error:
+        results, why = error.results, str(error.__cause__)
+    assert np.array_equal(results, golden(codes, results.shape[1]) if not why else results[:0])
+    return why.partition(": ")[2]
+
+
+class Exchanges(Protocol):
+    """What answers bytes by bytes."""
+
+    def exchange(self, data: bytes) -> bytes: ...
 
 
 class TappedLink(ModelLink):
@@ -112,6 +133,33 @@ class TappedLink(ModelLink):
         self.closed = True
 
 
+class SwappedBoard:
+    """A board that is another one from a certain frame of the host on.
+
+    Parameters
+    ----------
+    board: what is there first.
+    swaps: number of DATA frames that the host has sent before --> what is there from then on.
+    """
+
+    def __init__(self, board: Exchanges, swaps: Mapping[int, Exchanges]) -> None:
+        self.board = board
+        self._swaps = dict(swaps)
+        self._data_frames = 0
+        self._rest = b""
+
+    def exchange(self, data: bytes) -> bytes:
+        """Take bytes from the host and return those for it."""
+        *parts, self._rest = (self._rest + data).split(b"\0")
+        return b"".join(map(self._exchange, parts))
+
+    def _exchange(self, part: bytes) -> bytes:
+        if part and cobs.decode(part)[0] == Command.DATA:
+            self.board = self._swaps.pop(self._data_frames, self.board)
+            self._data_frames += 1
+        return self.board.exchange(part + b"\0")
+
+
 class Noise:
     """Harms bytes: drops, flips, cuts, repeats, inserts.
 
@@ -131,14 +179,17 @@ class Noise:
     def __call__(self, data: bytes) -> bytes:
         out = bytearray()
         position = 0
-        while position < len(data):
-            if self._rng.random() >= self._chance:
-                out.append(data[position])
-                position += 1
-                continue
+        while (place := position + self._unharmed()) < len(data):
+            out += data[position:place]
             self.count += 1
-            position = self._harm(self._rng.choice(self.KINDS), data, position, out)
-        return bytes(out)
+            position = self._harm(self._rng.choice(self.KINDS), data, place, out)
+        return bytes(out + data[position:])
+
+    def _unharmed(self) -> int:
+        """Return how many bytes pass before the next harm."""
+        if not self._chance:
+            return sys.maxsize
+        return int(math.log(1 - self._rng.random()) / math.log(1 - self._chance))
 
     def _harm(self, kind: str, data: bytes, position: int, out: bytearray) -> int:
         length = self._rng.randrange(1, 300)

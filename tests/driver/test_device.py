@@ -117,11 +117,11 @@ def test_device_rejects_other_sizes() -> None:
 def test_device_rejects_another_protocol_version() -> None:
     class Newer(ModelBoard):
         def _answer(self, frame: Frame, payload: bytes = b"") -> bytes:
-            return super()._answer(frame, payload.replace(b"NNHW\1", b"NNHW\2"))
+            return super()._answer(frame, payload.replace(b"NNHW\2", b"NNHW\3"))
 
     accelerator = make_accelerator()
     plain = make_board(accelerator)
-    with pytest.raises(LinkError, match="the device speaks protocol version 2, this nnhw speaks 1"):
+    with pytest.raises(LinkError, match="the device speaks protocol version 3, this nnhw speaks 2"):
         open_toy(ModelLink(Newer(plain.identity, lambda frames: frames)), accelerator)
 
 

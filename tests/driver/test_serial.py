@@ -17,8 +17,8 @@ from serial.tools import list_ports
 from nnhw.driver import BatchError
 from nnhw.driver.links import serial as module
 from nnhw.driver.links.serial import SerialLink, find_port
-from nnhw.errors import LinkError
-from tests.driver.fakes import golden, make_accelerator, make_board, make_codes, open_toy
+from nnhw.errors import ClosedError, LinkError
+from tests.driver.fakes import SwappedBoard, golden, make_accelerator, make_board, make_codes, open_toy, refusal
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pseudo-terminals as on Linux")
 
@@ -97,6 +97,29 @@ def test_serial_keeps_what_is_finished_when_the_port_goes() -> None:
         assert str(error).startswith(
             f"link '{name}': batch stopped after {error.finished} of 3000 images: the serial port is gone ("
         )
+
+
+@pytest.mark.parametrize("at", [0, 100, 256])
+@pytest.mark.parametrize("back", [False, True], ids=["another board", "and back"])
+def test_serial_device_gives_no_row_of_another_board(at: int, back: bool) -> None:
+    """An image is a frame, so behind 256 of them the sequences are those of a device just started."""
+    accelerator = make_accelerator(240, 5)
+    other = make_board(make_accelerator(240, 5, "77" * 32), wrong_by=1)
+    boards = SwappedBoard(make_board(accelerator), {at: other, **({at + 20: make_board(accelerator)} if back else {})})
+    codes = make_codes(300, 240)
+    with far_end(boards.exchange) as name, open_toy(serial_link(name, 0.02), accelerator) as device:
+        why = refusal(device, codes)
+    assert "was loaded with another bitstream while its link was open" in why or (back and not why)
+
+
+def test_serial_device_rejects_use_after_close() -> None:
+    accelerator = make_accelerator()
+    with far_end(make_board(accelerator).exchange) as name:
+        device = open_toy(serial_link(name), accelerator)
+        device.close()
+        for use in (device.status, lambda: device.infer_codes(make_codes(3)), lambda: device.link.read(0.0)):
+            with pytest.raises(ClosedError, match=f"link '{name}': the device is closed; open it again"):
+                use()
 
 
 def port(device: str, vid: int | None = None, pid: int = 0, serial: str = "1", description: str = "board") -> Any:

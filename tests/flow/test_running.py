@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import nnhw
 from nnhw.cli import app
 from nnhw.driver import BatchError, Device
 from nnhw.driver.image import ProgramImage
-from nnhw.errors import BuildError, InputError, LinkError
+from nnhw.errors import BuildError, ClosedError, InputError, LinkError
 from nnhw.flow.accuracy import Score, score
 from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
@@ -24,6 +26,7 @@ from nnhw.flow.pipeline import Build, build_file
 from nnhw.flow.progress import SilentProgress
 from nnhw.flow.running import load_images, run_file, simulate_build
 from nnhw.flow.toolchain import find_tool
+from nnhw.flow.virtual import CompiledHardware
 from nnhw.frontend import Source, load_source
 from nnhw.ir import IntType
 from nnhw.nn import Int, QuantConv2d, Quantizer, QuantLinear, UInt
@@ -58,6 +61,60 @@ def test_running_device_equals_the_reference(source: Source, small_build: Build,
         as_torch = device(torch.from_numpy(images))
         assert isinstance(as_torch, torch.Tensor)
         assert (as_torch.numpy() == expected).all()
+
+
+class SwappedHardware:
+    """Hardware that is another one from the third writing on, and a third one from the fifth on."""
+
+    def __init__(self, *hardware: CompiledHardware) -> None:
+        self._all, self._writings = hardware, 0
+
+    @property
+    def cycles(self) -> int:
+        return sum(hardware.cycles for hardware in self._all)
+
+    def transfer(self, data: bytes, budget_cycles: int) -> bytes:
+        self._writings += bool(data)
+        place = min(max(0, self._writings - 1) // 2, len(self._all) - 1)
+        return self._all[place].transfer(data, budget_cycles)
+
+    def close(self) -> None:
+        """Leave it to those that opened it."""
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["another one", "and back"])
+def test_running_rejects_hardware_that_is_swapped_in_a_batch(
+    source: Source, small_build: Build, images: np.ndarray, back: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.py"
+    path.write_text(SMALL_NET.format(seed=2), encoding="utf-8")
+    other_build = build_file(str(path), "icebreaker", Options(), out=tmp_path / "b", stop_at="elaborate")
+    batch = np.tile(images, (400, 1, 1, 1))
+    expected = nnhw.reference(source.model)(batch)
+    builds = [small_build, other_build, *[small_build] * back]
+    with ExitStack() as stack:
+        devices = [stack.enter_context(nnhw.open(build, link="sim")) for build in builds]
+        device, hardware = devices[0], [one.link.hardware for one in devices]  # type: ignore[attr-defined]
+        device.pace = dataclasses.replace(device.pace, window_bytes=480)
+        assert (device(batch) == expected).all()
+        device.link.hardware = SwappedHardware(*hardware)  # type: ignore[attr-defined]
+        why = ""
+        try:
+            results = device(batch)
+        except BatchError as error:
+            results, why = error.results, str(error)
+        assert "was loaded with another bitstream while its link was open" in why or (back and not why)
+        assert np.array_equal(results, expected[:0] if why else expected)
+        hardware[0].close()
+
+
+@pytest.mark.parametrize("link", ["model", "sim"])
+def test_running_device_says_that_it_is_closed(small_build: Build, images: np.ndarray, link: str) -> None:
+    with nnhw.open(small_build, link=link) as device:
+        device(images)
+    for use in (lambda: device(images), device.status):
+        with pytest.raises(ClosedError, match=f"link '{link}': the device is closed; open it again"):
+            use()
 
 
 def test_running_needs_neither_torch_nor_amaranth(small_build: Build, images: np.ndarray, tmp_path: Path) -> None:

@@ -73,9 +73,9 @@ def on_the_wire(*frames: Frame) -> bytes:
     return b"".join(cobs.encode(frame.to_bytes()) + DELIMITER for frame in frames)
 
 
-def frames_in(data: bytes) -> list[Frame]:
+def frames_in(data: bytes, session: int = 0) -> list[Frame]:
     """Return the frames in bytes of the line, but those that only say that data was taken."""
-    frames = [Frame.from_bytes(cobs.decode(part)) for part in data.split(DELIMITER) if part]
+    frames = [Frame.from_bytes(cobs.decode(part), session) for part in data.split(DELIMITER) if part]
     return [frame for frame in frames if frame.command != Command.TAKEN]
 
 
@@ -145,11 +145,15 @@ def test_check_equality_finds_nothing_in_the_engine_and_the_wrong_row_in_the_ir(
 def test_device_answers_over_its_byte_streams(device: CompiledHardware, body: Graph) -> None:
     accelerator, codes = accelerator_of(body, SMALL), random_codes(body, 3)
     images = accelerator.input_format.pack(codes)
-    for command, answered in ((Command.IDENTIFY, Command.IDENTITY), (Command.RESET, Command.RESET_DONE)):
-        (hello,) = frames_in(device.transfer(on_the_wire(Frame(command, 9)), 10_000))
+    for command, answered, session in (
+        (Command.IDENTIFY, Command.IDENTITY, 0),
+        (Command.RESET, Command.RESET_DONE, 9),
+        (Command.IDENTIFY, Command.IDENTITY, 9),
+    ):
+        (hello,) = frames_in(device.transfer(on_the_wire(Frame(command, 9)), 10_000), session)
         assert (hello.command, hello.sequence) == (answered, 9)
     answer = device.transfer(on_the_wire(Frame(Command.DATA, 0, images.tobytes())), 100_000)
-    results = frames_in(answer)
+    results = frames_in(answer, 9)
     assert [frame.command for frame in results] == [Command.RESULT] * 3
     outputs = np.frombuffer(b"".join(frame.payload for frame in results), np.uint8).reshape(3, -1)
     assert (accelerator.output_format.unpack(outputs) == ir.run(body, codes)[0]).all()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -26,6 +28,21 @@ def test_reference_answers_in_kind() -> None:
     assert exact(x[:0]).shape == (0, 5)
     with pytest.raises(InputError, match="images must be a torch tensor or a NumPy array, got list"):
         exact([1.0])  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one reference", "one each"])
+def test_reference_may_be_used_first_in_several_threads(shared: bool) -> None:
+    count, x = 4, images(3)
+    references = [reference(binary_mlp())] * count if shared else [reference(binary_mlp()) for _ in range(count)]
+    together = threading.Barrier(count)
+
+    def first(exact: Reference) -> list[list[float]]:
+        together.wait()
+        return exact(x).tolist()  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(count) as pool:
+        results = list(pool.map(first, references))
+    assert results == [reference(binary_mlp())(x).tolist()] * count
 
 
 def test_reference_of_an_argmax_is_integers() -> None:

@@ -42,6 +42,19 @@ def test_frame_comes_back(command: int, sequence: int, payload: bytes) -> None:
     assert int.from_bytes(data[-4:], "little") == zlib.crc32(data[:-4])
 
 
+@given(BYTE, BYTE, st.binary(max_size=PAYLOAD_LIMIT_BYTES))
+def test_frame_is_of_one_session(session: int, other: int, payload: bytes) -> None:
+    frame = Frame(3, 7, payload)
+    data = frame.to_bytes(session)
+    assert Frame.from_bytes(data, session) == frame
+    assert int.from_bytes(data[-4:], "little") == zlib.crc32(
+        data[:-4], zlib.crc32(bytes([session]), 2**32 - 1) ^ 2**32 - 1
+    )
+    if other != session:
+        with pytest.raises(LinkError, match="its CRC is"):
+            Frame.from_bytes(data, other)
+
+
 @given(st.binary(max_size=PAYLOAD_LIMIT_BYTES), st.data())
 def test_frame_rejects_any_short_burst(payload: bytes, data: st.DataObject) -> None:
     """A CRC-32 finds every change within 32 bits."""
@@ -119,13 +132,13 @@ def test_identity_rejects_nonsense(arguments: tuple[str, int, int, int], message
     ("payload", "message"),
     [
         (b"", "the device names itself b'', not b'NNHW': it runs no nnhw accelerator; load one"),
-        (b"XXHW\1", "the device names itself b'XXHW', not b'NNHW': it runs no nnhw accelerator; load one"),
+        (b"XXHW\2", "the device names itself b'XXHW', not b'NNHW': it runs no nnhw accelerator; load one"),
         (
-            b"NNHW\2" + bytes(40),
-            "the device speaks protocol version 2, this nnhw speaks 1; " + BUILD_HINT,
+            b"NNHW\1" + bytes(40),
+            "the device speaks protocol version 1, this nnhw speaks 2; " + BUILD_HINT,
         ),
         (
-            b"NNHW\1" + bytes(3),
+            b"NNHW\2" + bytes(3),
             "the device's identity has 8 bytes, not 25; " + BUILD_HINT,
         ),
     ],

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from nnhw.errors import ClosedError
+
+
+def closed_error(name: str) -> ClosedError:
+    """Return the error of a link that is used after it was closed."""
+    return ClosedError(f"link '{name}': the device is closed; open it again")
+
 
 class ByteLink(Protocol):
     """Bytes to and from one device.

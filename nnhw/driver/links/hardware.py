@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+from nnhw.driver.links.base import closed_error
 from nnhw.errors import LinkError, NnhwError
 
 _SLACK_CYCLES = 200_000
@@ -47,6 +48,7 @@ class HardwareLink:
         self.hardware = hardware
         self._clock_hz = clock_hz
         self._waiting = bytearray()
+        self._closed = False
 
     @property
     def slack_s(self) -> float:
@@ -62,8 +64,10 @@ class HardwareLink:
 
         Raises
         ------
-        LinkError: it does not take its bytes.
+        LinkError: it does not take its bytes, or is closed.
         """
+        if self._closed:
+            raise closed_error(self.name)
         data = bytes(self._waiting)
         self._waiting.clear()
         # How long the engine needs for the bytes is in the timeout; they go in at one per cycle at best.
@@ -75,9 +79,17 @@ class HardwareLink:
             raise LinkError(f"link '{self.name}': {error}") from error
 
     def now(self) -> float:
-        """Return the hardware's time."""
+        """Return the hardware's time.
+
+        Raises
+        ------
+        LinkError: it is closed.
+        """
+        if self._closed:
+            raise closed_error(self.name)
         return self.hardware.cycles / self._clock_hz
 
     def close(self) -> None:
         """Free the hardware."""
+        self._closed = True
         self.hardware.close()

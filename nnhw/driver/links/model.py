@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnhw.driver.framing import FrameReader, encode_frame
+from nnhw.driver.links.base import closed_error
 from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
 from nnhw.protocol import ANSWER, PAYLOAD_LIMIT_BYTES, Command, Counters, DeviceIdentity, Frame, Reason
 
@@ -39,6 +40,7 @@ class ModelBoard:
         self._image_bytes = image_bytes or identity.input_bytes
         self._compute = compute
         self._reader = FrameReader()
+        self._session = 0
         self._counters = Counters(0, 0, 0, 0, 0)
         self._taken = 0
         self._input = bytearray()
@@ -52,7 +54,7 @@ class ModelBoard:
         if frame is None:
             return self._drop(Reason.DAMAGED)
         if frame.command == Command.RESET:
-            self._reset()
+            self._reset(frame.sequence)
             return self._answer(frame)
         if frame.command == Command.IDENTIFY:
             return self._answer(frame, self.identity.pack())
@@ -68,7 +70,10 @@ class ModelBoard:
         return self._drop(Reason.COMMAND)
 
     def _answer(self, frame: Frame, payload: bytes = b"") -> bytes:
-        return encode_frame(Frame(frame.command | ANSWER, frame.sequence, payload))
+        return self._encode(Frame(frame.command | ANSWER, frame.sequence, payload))
+
+    def _encode(self, frame: Frame) -> bytes:
+        return encode_frame(frame, self._session)
 
     def _take(self, frame: Frame) -> bytes:
         is_load = frame.command == Command.LOAD
@@ -81,14 +86,15 @@ class ModelBoard:
             self.memory.take(frame.payload)
         else:
             self._input += frame.payload
-        return encode_frame(Frame(Command.TAKEN, self._taken % 256))
+        return self._encode(Frame(Command.TAKEN, self._taken % 256))
 
     def _drop(self, reason: Reason) -> bytes:
         before = self._results()
         self._counters = replace(self._counters, bad_frames=(self._counters.bad_frames + 1) % 256)
-        return before + encode_frame(Frame(Command.ERROR, 0, bytes([reason])))
+        return before + self._encode(Frame(Command.ERROR, 0, bytes([reason])))
 
-    def _reset(self) -> None:
+    def _reset(self, token: int) -> None:
+        self._session = token
         self._taken = 0
         self._input.clear()
         if self.memory is not None:
@@ -109,7 +115,7 @@ class ModelBoard:
         frames = []
         for start in range(0, len(output), PAYLOAD_LIMIT_BYTES):
             sequence = self._counters.results % 256
-            frames.append(encode_frame(Frame(Command.RESULT, sequence, output[start : start + PAYLOAD_LIMIT_BYTES])))
+            frames.append(self._encode(Frame(Command.RESULT, sequence, output[start : start + PAYLOAD_LIMIT_BYTES])))
             self._counters = replace(self._counters, results=(self._counters.results + 1) % (1 << 16))
         return b"".join(frames)
 
@@ -126,13 +132,28 @@ class ModelLink:
         self.board = board
         self._waiting = bytearray()
         self._time_s = 0.0
+        self._closed = False
 
     def write(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes.
+
+        Raises
+        ------
+        LinkError: it is closed.
+        """
+        if self._closed:
+            raise closed_error(self.name)
         self._waiting += self.board.exchange(data)
 
     def read(self, timeout_s: float) -> bytes:
-        """Return what has come; advance the clock if that is nothing."""
+        """Return what has come; advance the clock if that is nothing.
+
+        Raises
+        ------
+        LinkError: it is closed.
+        """
+        if self._closed:
+            raise closed_error(self.name)
         if not self._waiting:
             self._time_s += timeout_s
         data = bytes(self._waiting)
@@ -144,4 +165,5 @@ class ModelLink:
         return self._time_s
 
     def close(self) -> None:
-        """Do nothing."""
+        """Answer no more."""
+        self._closed = True

@@ -9,6 +9,7 @@ from typing import Any
 import serial
 from serial.tools import list_ports
 
+from nnhw.driver.links.base import closed_error
 from nnhw.errors import LinkError
 from nnhw.protocol import BITS_PER_UART_BYTE
 
@@ -72,6 +73,8 @@ class SerialLink:
             raise self._gone(error) from error
 
     def _gone(self, error: Exception) -> LinkError:
+        if not self._port.is_open:
+            return closed_error(self.name)
         return LinkError(f"link '{self.name}': the serial port is gone ({error}); plug the board in and open it again")
 
     def now(self) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nnhw.errors import LinkError
 from nnhw.hdl.link.device import Device
 from nnhw.protocol import Command, Counters, DeviceIdentity, Frame, Reason
 from tests.hdl.link.bench import talk
@@ -110,6 +111,34 @@ def test_device_gives_output_at_a_byte_per_cycle() -> None:
 def test_device_identifies_itself(pattern: tuple[str, str]) -> None:
     expected = Frame(Command.IDENTITY, 77, IDENTITY.pack())
     answer(encode(Command.IDENTIFY, 77), [expected], None, pattern)
+
+
+def test_device_sends_frames_of_the_session_that_the_last_reset_began() -> None:
+    """Session 0 behind the start; nothing but a RESET that arrives whole begins another one."""
+    from cobs import cobs
+
+    reset = encode(Command.RESET, 200)
+    damaged = reset[:2] + bytes([reset[2] ^ 1]) + reset[3:]
+    sent = [
+        encode(Command.IDENTIFY, 77),
+        RESET,
+        encode(Command.STATUS, 33),
+        damaged,
+        reset,
+        encode(Command.IDENTIFY, 5),
+    ]
+    data = bytes(talk(Device(SumEngine(12, 5), IDENTITY), PAUSE.join(sent)).data)
+    parts = [cobs.decode(part) for part in data.split(b"\0")[:-1]]
+    sessions = [[session for session in range(256) if _is_frame(part, session)] for part in parts]
+    assert sessions == [[0], [9], [9], [9], [200], [200]]
+
+
+def _is_frame(data: bytes, session: int) -> bool:
+    try:
+        Frame.from_bytes(data, session)
+    except LinkError:
+        return False
+    return True
 
 
 def test_device_counts() -> None:

@@ -23,10 +23,14 @@ def data_frames(stream: bytes, size: int = PAYLOAD_LIMIT_BYTES, first: int = 0) 
 
 
 def decode(received: Iterable[int]) -> list[Frame]:
-    """Take apart what a device sent; every byte has to belong to a proper frame."""
-    data = bytes(received)
+    """Take apart what a device sent since it started; every byte has to belong to a proper frame of its session."""
+    data, session, frames = bytes(received), 0, []
     assert not data or data.endswith(b"\0"), f"ends inside a frame: {data[-20:].hex()}"
-    return [Frame.from_bytes(cobs.decode(part)) for part in data.split(b"\0")[:-1]]
+    for part in map(cobs.decode, data.split(b"\0")[:-1]):
+        if part[0] == Command.RESET_DONE:
+            session = part[1]
+        frames.append(Frame.from_bytes(part, session))
+    return frames
 
 
 def results(outputs: Iterable[bytes]) -> list[Frame]:

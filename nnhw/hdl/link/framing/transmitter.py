@@ -8,7 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from nnhw.hdl.link.cobs import CobsEncoder
-from nnhw.hdl.link.crc import Crc32
+from nnhw.hdl.link.crc import Crc32, initial_before
 from nnhw.hdl.link.framing.counters import PERIOD, StatusCounters
 from nnhw.hdl.link.framing.receiver import COMMAND_BITS, reason_bits
 from nnhw.hdl.link.program import ProgramSignature
@@ -52,7 +52,8 @@ class FrameTransmitter(wiring.Component):
     """Builds frames and sends them.
 
     Answers go before errors, errors before TAKEN, that before results. A frame that is being built ends before the
-    next begins: a RESULT waits for its last byte.
+    next begins: a RESULT waits for its last byte. The CRC takes in the session, the token of the last RESET, before a
+    frame's first byte.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ class FrameTransmitter(wiring.Component):
     error: In(1), strobe; reason: In(2), or 3 with an `array_id`: an ERROR is due. A later one replaces it until it can
         be sent.
     taken: In(1), strobe; taken_count: In(8): a TAKEN is due, for as many frames as there are when it is sent.
-    reset: In(1), drops the frame that is being built and what is due.
+    reset: In(1), drops the frame that is being built and what is due; `token` is that of the RESET.
     clear, input_waits, output_waits: In(1), for the counters, as `StatusCounters` takes them.
 
     Timing
@@ -104,7 +105,8 @@ class FrameTransmitter(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.cobs = self._cobs = CobsEncoder()
-        m.submodules.crc = self._crc = Crc32()
+        # The byte of session 0 brings the register to the true initial content.
+        m.submodules.crc = self._crc = Crc32(initial_before(0))
         m.submodules.counters = self._counters = StatusCounters()
         self._at = Signal(_STEPS, init={"idle": 1})
         kinds = _KINDS if self._array_id is None else (*_KINDS, "program")
@@ -119,7 +121,7 @@ class FrameTransmitter(wiring.Component):
             self._cobs.position.eq(self._index),
             self._cobs.clear.eq(self._at.idle),
             self._crc.data.eq(self._data),
-            self._crc.enable.eq(self._strobe | self._at.crc.any()),
+            self._crc.enable.eq(self._strobe | self._at.command | self._at.crc.any()),
             self._crc.unload.eq(self._at.crc.any()),
             self._crc.clear.eq(self._at.idle),
             self._counters.clear.eq(self.clear),
@@ -246,9 +248,13 @@ class FrameTransmitter(wiring.Component):
 
     def _select(self, m: Module, reason: Signal) -> None:
         """Let the byte of this step into `_data`: each source behind its own gate, all of them joined by OR."""
-        at, table = self._at, self._table(m, reason)
+        at, table, session = self._at, self._table(m, reason), Signal(8)
+        with m.If(self.reset):
+            m.d.sync += session.eq(self.token)
+        # The session comes a step before what is written: the CRC alone takes it in.
         m.d.sync += self._data.eq(
             table
+            | Mux(at.open, session, 0)
             | Mux(at.command, self._number | ANSWER, 0)
             | Mux(at.result, self.i.payload, 0)
             | Mux(at.crc.any(), self._crc.low, 0)

@@ -1,0 +1,60 @@
+"""One user at a time: threads that share a device wait for one another, until it is closed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from nnhw.errors import LinkError
+
+
+class Turns:
+    """Gives a device to one thread at a time.
+
+    Parameters
+    ----------
+    name: of the link, for messages.
+    check: raises the error of a closed device.
+    """
+
+    def __init__(self, name: str, check: Callable[[], None]) -> None:
+        self._name = name
+        self._check = check
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Wait until the device is free, and keep it.
+
+        Raises
+        ------
+        ClosedError: it is closed, or was while this waited.
+        LinkError: this thread has it already, and would wait for itself.
+        """
+        if self.mine:
+            raise LinkError(
+                f"link '{self._name}': the device is in the middle of a batch or a program that this thread itself "
+                "has begun; use it when that has ended, not in the function that is told about progress"
+            )
+        with self._lock:
+            self._check()
+            self._owner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._owner = None
+
+    @property
+    def mine(self) -> bool:
+        """Whether this thread has the device."""
+        return self._owner == threading.get_ident()
+
+    def end(self, free: Callable[[], None]) -> None:
+        """Call `free` once no other thread has the device."""
+        if self.mine:
+            free()
+            return
+        with self._lock:
+            free()
