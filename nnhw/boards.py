@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.resources
-import tomllib
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib.resources.abc import Traversable
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
+from nnhw.reading import INTEGER_MAX, is_plain_name, parse_toml
 
 BOARD_NAMES = (
     *("icebreaker", "ice40_hx8k_b_evn", "icestick", "icesugar", "icesugar_nano", "nandland_go"),
@@ -186,7 +187,7 @@ def _read(path: Traversable) -> Board:
     """Return the board of a file; see `load_board`."""
     where = f"board file '{path.name}'"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BoardError(f"{where} cannot be read: {error}") from None
     problems: list[NnhwError] = []

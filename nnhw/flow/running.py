@@ -19,6 +19,7 @@ from nnhw.errors import InputError, ToolError
 from nnhw.flow.build_folder import BuildFolder, read_json
 from nnhw.flow.pipeline import Build
 from nnhw.flow.progress import Progress, SilentProgress
+from nnhw.reading import load_npy
 
 if TYPE_CHECKING:
     from nnhw.flow.measuring import ProgramCount
@@ -194,11 +195,9 @@ def load_images(file: Path) -> np.ndarray:
     InputError: missing, not a .npy file, not numbers, or empty.
     """
     try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = load_npy(file)
+    except (OSError, ValueError) as error:
         raise InputError(f"images file '{file}' cannot be read as .npy: {error}; save them with numpy.save") from None
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"images file '{file}' is an archive of several arrays; save the images alone with numpy.save")
     if array.dtype.kind not in "biuf" or array.ndim < 2 or not len(array):
         raise InputError(
             f"images file '{file}' needs numbers of shape [images, ...], at least one image, "
