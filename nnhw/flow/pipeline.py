@@ -198,6 +198,8 @@ def _advance(stage: Stage, job: Job) -> None:
     if stage.reads and folder.is_current(stage.name, key):
         job.progress.note(f"{stage.name}: unchanged")
         return
+    if folder.is_foreign(stage.name):
+        job.progress.note(f"{stage.name}: made again, as this user's nnhw did not make what is there")
     start = time.monotonic()
     with job.progress.stage(stage.name), folder.staging(stage.name) as staged:
         stage.run(job, staged)

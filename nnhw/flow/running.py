@@ -35,6 +35,7 @@ def open(
     max_retries: int = 3,
     notice: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda finished, total: None,
+    trust: bool = False,
 ) -> Device:
     """Open the device that runs a build; use it in a `with` statement and call it with images.
 
@@ -47,10 +48,12 @@ def open(
     max_retries: attempts in a row without progress, after the first.
     notice: told what is slow and why, and when the device had refused the program that it started with.
     progress: called with bytes of the build's program taken and bytes in all, where the device has to be given it.
+    trust: with `sim`, compile the folder's Verilog whoever made it; it may then run any code. See `trust_build`.
 
     Raises
     ------
-    BuildError: no build folder, an incomplete one, or one of another version. InputError: its program is damaged.
+    BuildError: no build folder, an incomplete one, or one of another version; with `sim`, somebody else's.
+    InputError: its program is damaged.
     LinkError: no such port, no answer, or a device with another model; the program was refused.
     """
     folder = _mapped(build)
@@ -59,7 +62,7 @@ def open(
     if link == "sim":
         from nnhw.driver.links.hardware import HardwareLink
 
-        link = HardwareLink(_virtual_board(folder, clock_hz, notice), clock_hz)
+        link = HardwareLink(_virtual_board(folder, clock_hz, notice, trust), clock_hz)
     return open_link(folder.path, link, baud or board["uart"]["baud"], clock_hz, max_retries, progress, notice)
 
 
@@ -88,6 +91,7 @@ def run_file(
     out: Path | None = None,
     progress: Progress | None = None,
     measure: bool = False,
+    trust: bool = False,
 ) -> Run:
     """Run the images of a .npy file through a device.
 
@@ -95,6 +99,7 @@ def run_file(
     ----------
     out: where results go, as .npy; when the link fails, those of the images that were finished.
     measure: let the device measure the cycles of each layer; see `measure_parts`.
+    trust: see `open`.
 
     Raises
     ------
@@ -103,7 +108,7 @@ def run_file(
     progress = progress or SilentProgress()
     images = load_images(file)
     with progress.stage(f"open link '{link}'"):
-        device = open(build, link, notice=progress.note, progress=progress.advance)
+        device = open(build, link, notice=progress.note, progress=progress.advance, trust=trust)
     with device:
         measured = _measured(device, progress) if measure else None
         with progress.stage(f"{len(images)} images"):
@@ -187,6 +192,22 @@ def program(build: Path, progress: Progress) -> None:
         )
 
 
+def trust_build(build: Build | Path | str) -> list[str]:
+    """Sign a build that somebody else made, so that its virtual board is compiled like one of this user.
+
+    Its Verilog may run any code when it is compiled: whoever can change it can do what this user can.
+
+    Returns
+    -------
+    The stages that were not signed by this user before.
+
+    Raises
+    ------
+    BuildError: no build folder, one of another version, or one whose files have changed since its stages ran.
+    """
+    return BuildFolder.open(build.path if isinstance(build, Build) else Path(build)).trust()
+
+
 def load_images(file: Path) -> np.ndarray:
     """Return the array of a .npy file.
 
@@ -227,12 +248,12 @@ def _mapped(build: Build | Path | str) -> BuildFolder:
     return folder
 
 
-def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None]) -> Hardware:
+def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None], trust: bool) -> Hardware:
     """Return the compiled device of a build, or Amaranth's simulator where no compiler is."""
     from nnhw.flow.compiled import Compiler, compile_library, library_cache
     from nnhw.flow.virtual import CompiledHardware, SimulatedHardware
 
-    folder.require("elaborate")
+    verilog = folder.text_to_compile("elaborate", "device.v", trust)
     try:
         compiler = Compiler.find()
     except ToolError as error:
@@ -240,6 +261,5 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
-    verilog = (folder.path / "device.v").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as scratch:
         return CompiledHardware(compile_library(verilog, (), library_cache(Path(scratch)), compiler))

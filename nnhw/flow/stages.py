@@ -213,6 +213,7 @@ def netlist(job: Job, out: Path) -> None:
     """
     from nnhw.flow.netlist import run_netlist
 
+    job.folder.text_to_compile("build", "design.json")
     clock_hz = read_json(job.path("build.json"))["clock_hz"]
     run = run_netlist(job.folder.path, job.board, clock_hz, job.options.netlist_frames, job.progress)
     if not run.equal:
