@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +28,7 @@ PACKED_BYTES_MAX = 64 << 20
 """Bytes that all compressed entries of an archive may have together once they are unpacked."""
 INTEGER_MAX = 1 << 63
 """Integers of a JSON file are smaller, whatever their sign."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DEPTH_MAX = 100
 _TOO_DEEP = f"it is nested too deeply: {_DEPTH_MAX} levels are accepted"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -47,7 +49,9 @@ def check_folder(folder: Path) -> None:
         with os.scandir(folder) as entries:
             kinds = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
     except OSError as error:
-        raise BuildError(f"build folder '{folder}' cannot be read: {error.strerror}; give a folder of a build") from None
+        raise BuildError(
+            f"build folder '{folder}' cannot be read: {error.strerror}; give a folder of a build"
+        ) from None
     for name, mode in kinds.items():
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             what = "a link, which may lead out of it" if stat.S_ISLNK(mode) else "neither a file nor a folder"
@@ -168,9 +172,14 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
 
 def _shallow(document: Any) -> Any:
-    """Return a document; ValueError where whoever walks it by recursion might come to the end of the stack."""
+    """Return a document; ValueError where whoever walks it by recursion might come to the end of the stack.
+
+    Texts in it may reach a terminal, so characters that control one are refused, too.
+    """
     level = [document]
     for _ in range(_DEPTH_MAX):
+        if any(isinstance(node, str) and _CONTROL.search(node) for node in level):
+            raise ValueError("it holds characters that control a terminal")
         level = [item for node in level if isinstance(node, dict | list) for item in _items(node)]
         if not level:
             return document
@@ -178,7 +187,7 @@ def _shallow(document: Any) -> Any:
 
 
 def _items(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return node.values() if isinstance(node, dict) else node
+    return chain.from_iterable(node.items()) if isinstance(node, dict) else node
 
 
 def _no_number(text: str) -> Any:

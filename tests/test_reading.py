@@ -144,7 +144,25 @@ def test_parse_toml_rejects_deep_nesting(depth: int) -> None:
 
 def test_plain_names_stay_in_their_folder_and_are_no_options() -> None:
     assert all(map(is_plain_name, ("a", "device.v", "0_.-", "accelerator.json")))
-    refused = ("", ".", "..", "../a", "a/b", "/a", "a\\b", "-a", ".a", "a b", "a\n", "a\0", "ä", "C:a", "a" * 201, None, 1)
+    refused = (
+        "",
+        ".",
+        "..",
+        "../a",
+        "a/b",
+        "/a",
+        "a\\b",
+        "-a",
+        ".a",
+        "a b",
+        "a\n",
+        "a\0",
+        "ä",
+        "C:a",
+        "a" * 201,
+        None,
+        1,
+    )
     assert not any(map(is_plain_name, refused))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -24,6 +25,7 @@ from nnhw.ir.types import IntType
 from nnhw.reading import load_npz, parse_json
 
 FORMAT_VERSION = 3
+_HASH = re.compile(r"[0-9a-fA-F]{16,64}")
 
 
 @dataclass(frozen=True)
@@ -143,11 +145,13 @@ def _checked(loaded: Any) -> Accelerator:
                 raise ValueError(f"stage '{stage.name}' reads output {port} of stage {source}")
     if min(loaded.schedule.latency_cycles, loaded.schedule.interval_cycles) < 1:
         raise ValueError("its schedule has no cycles")
+    if not _HASH.fullmatch(loaded.model_hash):
+        raise ValueError(f"'{loaded.model_hash}' is no hash")
     loaded.input_format.check()
     loaded.output_format.check()
-    # What is derived fails here, where a message can say so, and not where it is needed.
-    assert loaded.output_node is not None
-    assert loaded.image is not None or not loaded.programs
+    if loaded.stages and not any(stage.node for stage in loaded.stages):
+        raise ValueError("no value leaves it")
+    _ = loaded.image, loaded.boundaries  # what cannot be derived fails here, where a message says so
     return loaded
 
 

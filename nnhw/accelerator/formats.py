@@ -108,7 +108,11 @@ class OutputFormat:
         streamed = self.streamed or self.shape
         if not self.shape or min(*self.shape, *streamed) < 1 or self.elements > ELEMENTS_MAX:
             raise ValueError(f"no output has shape {self.shape}, streamed as {streamed}")
-        if math.prod(streamed) != self.elements or not 8 * self.element_bytes >= self.element.bits or self.element_bytes > 8:
+        if (
+            math.prod(streamed) != self.elements
+            or not 8 * self.element_bytes >= self.element.bits
+            or self.element_bytes > 8
+        ):
             raise ValueError(f"{self.element_bytes} bytes do not hold {self.element} in shape {streamed}")
         if self.offsets.ndim != 1 or self.offsets.dtype != np.int64 or not len(self.offsets):
             raise ValueError("the offsets of the output are no vector of integers")

@@ -15,7 +15,7 @@ from typing import Any
 import nnhw
 from nnhw.errors import BuildError
 from nnhw.flow.manifest import MANIFEST, read_json, read_manifest
-from nnhw.flow.trust import is_signed, refusal, sign
+from nnhw.flow.trust import is_signed, refusal, require_key, sign
 from nnhw.reading import check_folder
 
 __all__ = ["MANIFEST", "BuildFolder", "file_hash", "read_json", "remove_partial", "write_json"]
@@ -154,8 +154,9 @@ class BuildFolder:
 
         Raises
         ------
-        BuildError: files of a stage have changed since it ran, or the folder cannot be written.
+        BuildError: files of a stage have changed since it ran, the folder cannot be written, or no key can be kept.
         """
+        require_key()
         foreign = [stage for stage in self.manifest["stages"] if self.is_foreign(stage)]
         for stage in foreign:
             self.require(stage)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nnhw.errors import BuildError
 from nnhw.reading import is_plain_name, parse_json
 
 MANIFEST = "manifest.json"
+Fact = TypeVar("Fact")
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -27,6 +28,24 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise BuildError(f"build file '{path}' cannot be read ({error}); run 'nnhw build' again") from None
     return document
+
+
+def read_fact(path: Path, kind: type[Fact], *keys: str) -> Fact:
+    """Return what a JSON file of a build folder says behind keys, one inside of the other.
+
+    Raises
+    ------
+    BuildError: missing or damaged, or it says nothing of this kind there.
+    """
+    found: Any = read_json(path)
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(found, kind) or type(found) is bool:
+        raise BuildError(
+            f"build file '{path}' needs {kind.__name__} as '{'.'.join(keys)}', but says {str(found)[:80]!r}; "
+            "run 'nnhw build' again"
+        )
+    return found
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

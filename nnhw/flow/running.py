@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nnhw.accelerator import Accelerator
+from nnhw.boards import Board, board_of
 from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
 from nnhw.driver.links.base import ByteLink
 from nnhw.errors import InputError, ToolError
-from nnhw.flow.build_folder import BuildFolder, read_json
+from nnhw.flow.build_folder import BuildFolder
+from nnhw.flow.manifest import read_fact
 from nnhw.flow.pipeline import Build
 from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.reading import load_npy
@@ -57,13 +59,13 @@ def open(
     LinkError: no such port, no answer, or a device with another model; the program was refused.
     """
     folder = _mapped(build)
-    board = read_json(folder.path / "map.json")["board"]
-    clock_hz = board["target_clock_hz"]
+    board = _board(folder)
+    clock_hz = board.target_clock_hz
     if link == "sim":
         from nnhw.driver.links.hardware import HardwareLink
 
         link = HardwareLink(_virtual_board(folder, clock_hz, notice, trust), clock_hz)
-    return open_link(folder.path, link, baud or board["uart"]["baud"], clock_hz, max_retries, progress, notice)
+    return open_link(folder.path, link, baud or board.uart.baud, clock_hz, max_retries, progress, notice)
 
 
 @dataclass(frozen=True)
@@ -181,12 +183,12 @@ def program(build: Path, progress: Progress) -> None:
 
     folder = _mapped(build)
     folder.require("build")
-    board = read_json(folder.path / "map.json")["board"]
-    offset = (board.get("flash") or {}).get("offset")
+    board = _board(folder)
+    offset = board.flash.offset if board.flash else None
     with progress.stage("program"):
         load(
             folder.path,
-            board["openfpgaloader"],
+            board.openfpgaloader,
             find=lambda: list(find_tool("openFPGALoader").argv),
             flash_offset=offset,
         )
@@ -246,6 +248,12 @@ def _mapped(build: Build | Path | str) -> BuildFolder:
     for stage in ("lower", "map"):
         folder.require(stage)
     return folder
+
+
+def _board(folder: BuildFolder) -> Board:
+    """Return the board that a build is for, checked like a board file."""
+    path = folder.path / "map.json"
+    return board_of(read_fact(path, dict, "board"), f"build file '{path}'")
 
 
 def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None], trust: bool) -> Hardware:

@@ -1,7 +1,7 @@
 """Who made the files of a build: signatures by a key of this user, without which nothing of a folder is compiled.
 
-Verilog may run code of any kind on the machine that compiles it, and no check of its text finds all of it. So nnhw signs
-what it makes, and compiles what carries this user's signature, or what the user says to trust.
+Verilog may run code of any kind on the machine that compiles it, and no check of its text finds all of it. So nnhw
+signs what it makes, and compiles what carries this user's signature, or what the user says to trust.
 """
 
 from __future__ import annotations
@@ -42,14 +42,24 @@ def is_signed(stage: str, entry: Mapping[str, Any]) -> bool:
     return hmac.compare_digest(str(entry.get("signature", "")).encode(), sign(stage, entry).encode())
 
 
+def require_key() -> None:
+    """Raise BuildError where the key of this user cannot be kept: what it signs would be worth nothing afterwards."""
+    problem = _key_problem()
+    if problem:
+        raise BuildError(
+            f"key file '{key_path()}' cannot be made or read ({problem}), so trust ends with this process; name "
+            f"another file by the variable {VARIABLE}, or trust once: 'nnhw run --trust', nnhw.open(.., trust=True)"
+        )
+
+
 def refusal(path: Path, model: str, board: str, stage: str) -> BuildError:
     """Return what is said about a folder whose files are not compiled."""
     folder, command = shlex.quote(str(path)), f"nnhw build {model}.py --board {board} --start-from {stage}"
     why = _key_problem()
     return BuildError(
         f"build folder '{path}': its stage '{stage}' was not made by this user's nnhw, or was changed since, and "
-        f"Verilog may run any code when it is compiled; make it anew with '{command} --stop-at {stage} --out {folder}', "
-        f"or, if you trust whoever made it, say 'nnhw trust {folder}'"
+        "Verilog may run any code when it is compiled; make it anew with "
+        f"'{command} --stop-at {stage} --out {folder}', or, if you trust whoever made it, say 'nnhw trust {folder}'"
         + (f" (nnhw signs with a key in '{key_path()}', which cannot be kept there: {why})" if why else "")
     )
 

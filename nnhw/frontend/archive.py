@@ -69,7 +69,8 @@ def random_input(program: ExportedProgram) -> torch.Tensor:
     value = next(node.meta["val"] for node in program.graph.nodes if node.name == name)
     shape = [size if isinstance(size, int) else 2 for size in value.shape]
     if math.prod(shape) > _INPUT_ELEMENTS_MAX:
-        raise InputError(f"the program takes inputs of shape {shape}; at most {_INPUT_ELEMENTS_MAX} numbers are accepted")
+        most = f"at most {_INPUT_ELEMENTS_MAX} numbers are accepted"
+        raise InputError(f"the program takes inputs of shape {shape}; {most}; export it with a smaller batch")
     generator = torch.Generator().manual_seed(0)
     if value.dtype.is_floating_point:
         return torch.rand(shape, generator=generator).to(value.dtype)
@@ -127,19 +128,25 @@ def _pickled(entries: dict[str, bytes], path: Path) -> Iterator[NnhwError]:
 
 
 def _check_sizes(entries: dict[str, bytes], path: Path) -> None:
-    """Raise InputError where tensors claim more elements than there are bytes: torch takes memory for what they claim."""
+    """Raise InputError where tensors claim more elements than there are bytes: torch takes memory for the claim."""
     claimed = 0
     for config in (_WEIGHTS, _CONSTANTS):
         table = _json(entries, config, path)["config"] if config in entries else {}
         for entry in table.values():
             content = entries[f"{config.rpartition('/')[0]}/{entry['path_name']}"]
-            meta = entry.get("tensor_meta")
-            sizes = [size for key, size in _pairs(meta.get("sizes")) if key == "as_int"] if isinstance(meta, dict) else []
+            sizes = [size for key, size in _pairs(_pick(entry, "tensor_meta", "sizes")) if key == "as_int"]
             if not all(type(size) is int for size in sizes):
                 raise InputError(f"{path}: the sizes of a tensor are damaged; {_SAVE_AGAIN}")
             claimed += max(0, math.prod(sizes) - len(content))
     if claimed > _REPEATED_ELEMENTS_MAX:
         raise InputError(f"{path} holds tensors that claim {claimed} elements more than it has bytes; {_SAVE_AGAIN}")
+
+
+def _pick(table: Any, *keys: str) -> Any:
+    """Return what is behind keys, one inside of the other; None where there is none."""
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
 
 
 def _json(entries: dict[str, bytes], name: str, path: Path) -> dict[str, Any]:
