@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import nnhw
-from nnhw.errors import BuildError
+from nnhw.errors import BuildError, NnhwError
 from nnhw.flow.manifest import MANIFEST, read_json, read_manifest
 from nnhw.flow.trust import is_signed, refusal, require_key, sign
 from nnhw.reading import check_folder
@@ -129,6 +129,22 @@ class BuildFolder:
         """Return whether somebody else made a stage, or changed it since."""
         entry = self.manifest["stages"].get(stage)
         return entry is not None and not is_signed(stage, entry)
+
+    @contextlib.contextmanager
+    def reading(self, *stages: str) -> Iterator[None]:
+        """Turn whatever fails in a `with` statement into BuildError where somebody else made stages that it reads."""
+        try:
+            yield
+        except NnhwError:
+            raise
+        except Exception as error:  # files of this user's nnhw are right, or nnhw has a mistake: that one is shown
+            foreign = [stage for stage in stages if self.is_foreign(stage)]
+            if not foreign:
+                raise
+            raise BuildError(
+                f"build folder '{self.path}': nothing can be made of its stages {', '.join(foreign)}, which this "
+                f"user's nnhw did not make ({error!r}); delete the folder, and build the model yourself"
+            ) from error
 
     def text_to_compile(self, stage: str, name: str, trust: bool = False) -> str:
         """Return the text of a file that this user's nnhw made; see `nnhw.flow.trust`.

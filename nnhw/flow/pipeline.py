@@ -204,7 +204,8 @@ def _advance(stage: Stage, job: Job) -> None:
         job.progress.note(f"{stage.name}: made again, as this user's nnhw did not make what is there")
     start = time.monotonic()
     with job.progress.stage(stage.name), folder.staging(stage.name) as staged:
-        stage.run(job, staged)
+        with folder.reading(*stage.reads):
+            stage.run(job, staged)
         if not stage.reads and folder.is_same(stage.name, staged):
             return
         # From here on nothing of the old build may be taken for the new one's.

@@ -164,7 +164,7 @@ def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) ->
     from nnhw.flow.stages import check_simulation
 
     folder = _mapped(build)
-    with progress.stage("simulate"):
+    with progress.stage("simulate"), folder.reading("capture", "lower", "map"):
         result = simulate(folder.path, frames=frames, stalls=stalls, progress=progress)
     check_simulation(result)
     return result
