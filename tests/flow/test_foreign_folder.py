@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from amaranth.back import rtlil
 from typer.testing import CliRunner
 
 import nnhw
@@ -297,22 +296,32 @@ def test_changed_facts_give_messages_when_a_report_is_made(build: Path, name: st
         (build / MANIFEST).write_bytes(manifest)
 
 
-def test_changed_accelerators_give_messages_when_hardware_is_made_of_them(
-    build: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nnhw.flow.simulate.engine_verilog", lambda accelerator, taps: "")
-    monkeypatch.setattr("nnhw.hdl.verilog.to_verilog", lambda device, run: str(rtlil.convert(device)))
-    rng, path, manifest = random.Random(2), build / "accelerator.json", (build / MANIFEST).read_bytes()
-    content, refused = path.read_bytes(), 0
-    for _ in range(25):
-        path.write_text(mutate(json.loads(content), rng), encoding="utf-8")
-        hash_anew(build)
-        try:
-            run_build(None, "small", "icebreaker", Options(), out=build, start_from="elaborate", stop_at="elaborate")
-        except NnhwError:
-            refused += 1
-        (build / MANIFEST).write_bytes(manifest)
-    assert refused > 10
+def elaborate_with(build: Path, name: str) -> None:
+    """Make the hardware of an accelerator whose first stage has another name."""
+
+    def edit(document: Any) -> None:
+        document["accelerator"]["stages"][0].update(name=name, layer=name)
+
+    change(build / "accelerator.json", edit)
+    hash_anew(build)
+    run_build(None, "small", "icebreaker", Options(), out=build, start_from="elaborate", stop_at="elaborate")
+
+
+def test_a_foreign_accelerator_brings_no_verilog_of_its_own(build: Path) -> None:
+    elaborate_with(build, """a" ; endmodule initial $system("touch x"); /* \\ `include "x\"""")
+    text = (build / "device.v").read_text(encoding="utf-8") + (build / "accelerator.v").read_text(encoding="utf-8")
+    assert not [word for word in ("$system", "`include", "touch x") if word in text]
+    assert "touch" in text
+
+
+def test_a_foreign_accelerator_that_is_no_hardware_gives_a_message(build: Path) -> None:
+    with pytest.raises(BuildError, match=r"nothing can be made of its stages map, which this user's nnhw did not make"):
+        elaborate_with(build, "")
+
+
+def test_a_mistake_of_nnhw_is_not_blamed_on_the_folder(made: Path) -> None:
+    with pytest.raises(ZeroDivisionError), BuildFolder.open(made).reading("map"):
+        _ = 1 // 0
 
 
 @pytest.mark.parametrize("which", ["made", "shared"])
