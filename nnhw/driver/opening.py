@@ -103,7 +103,7 @@ def _check_ends(accelerator: Accelerator, body: ir.Graph) -> None:
         if len(types) != 1 or types[0].shape != form.shape or not isinstance(types[0].dtype, ir.IntType):
             raise BuildError(
                 f"the accelerator '{accelerator.name}' {side} integers of shape {list(form.shape)}, but the graph "
-                f"'{body.name}' beside it {', '.join(map(str, types))}; run 'nnhw build' again"
+                f"beside it {side} {', '.join(map(str, types))}; run 'nnhw build' again"
             )
 
 

@@ -168,6 +168,17 @@ def test_foreign_verilog_is_not_compiled(build: Path, tmp_path: Path, monkeypatc
         nnhw.open(build, link="sim", trust=True)
 
 
+def test_foreign_netlist_is_not_compiled(build: Path) -> None:
+    for name in ("design.json", "build.json"):
+        (build / name).write_text('{"clock_hz": 12000000}', encoding="utf-8")
+    files = dict.fromkeys(("design.json", "build.json"))
+    change(build / MANIFEST, lambda manifest: manifest["stages"].update(build={"key": "", "files": files}))
+    hash_anew(build)
+    options = Options(netlist_frames=1)
+    with pytest.raises(BuildError, match="its stage 'build' was not made by this user's nnhw"):
+        run_build(None, "small", "icebreaker", options, out=build, start_from="netlist")
+
+
 def test_foreign_verilog_is_made_anew_from_the_accelerator(build: Path, made: Path, tmp_path: Path) -> None:
     add_code(build, tmp_path / "ran")
     command = ["build", "small.py", "--board", "icebreaker", "--start-from", "elaborate", "--stop-at", "elaborate"]
@@ -296,6 +307,24 @@ def test_changed_facts_give_messages_when_a_report_is_made(build: Path, name: st
         (build / MANIFEST).write_bytes(manifest)
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda report: report.pop("layers"),
+        lambda report: report["cycles"].update(interval=None),
+        lambda report: report["layers"][0].update(name="[/x]"),
+        lambda report: report["layers"][0].update(name="\x1b[2J"),
+        lambda report: report.update(exactness=[]),
+    ],
+)
+def test_a_changed_report_gives_a_message(build: Path, edit: Callable[[Any], None]) -> None:
+    change(build / "report.json", edit)
+    result = CliRunner().invoke(app, ["report", str(build)])
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit)
+    assert f"{build / 'report.json'}'" in result.output
+    assert "run 'nnhw build' again" in result.output
+
+
 def elaborate_with(build: Path, name: str) -> None:
     """Make the hardware of an accelerator whose first stage has another name."""
 
@@ -322,6 +351,18 @@ def test_a_foreign_accelerator_that_is_no_hardware_gives_a_message(build: Path) 
 def test_a_mistake_of_nnhw_is_not_blamed_on_the_folder(made: Path) -> None:
     with pytest.raises(ZeroDivisionError), BuildFolder.open(made).reading("map"):
         _ = 1 // 0
+
+
+@pytest.mark.parametrize(("side", "says"), [("input_format", "takes"), ("output_format", "gives")])
+def test_an_accelerator_that_does_not_fit_its_graph_gives_a_message(build: Path, side: str, says: str) -> None:
+    def edit(document: Any) -> None:
+        found = document["accelerator"][side]
+        found["shape"] = [2, found["shape"][0] // 2, *found["shape"][1:]]
+
+    change(build / "accelerator.json", edit)
+    hash_anew(build)
+    with pytest.raises(BuildError, match=rf"'small_body' {says} integers of shape \[2, .*, but the graph b"):
+        nnhw.open(build, link="model")
 
 
 @pytest.mark.parametrize("which", ["made", "shared"])
