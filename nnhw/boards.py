@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import importlib.resources
-import tomllib
+import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
+from nnhw.reading import is_plain_name, parse_toml
 
 BOARD_NAMES = (
     *("icebreaker", "ice40_hx8k_b_evn", "icestick", "icesugar", "icesugar_nano", "nandland_go"),
@@ -21,6 +22,8 @@ BOARD_NAMES = (
 )
 """The boards that come with nnhw: each is the name of a file in `boards/`."""
 
+_PLATFORM = re.compile(r"amaranth_boards\.[A-Za-z]\w*:[A-Za-z]\w*", re.ASCII)
+_NUMBER_MAX = (1 << 32) - 1
 _ECP5_DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "ice40": ("up5k", "hx8k", "hx4k", "hx1k", "lp8k", "lp1k", "u4k"),
@@ -186,9 +189,23 @@ def _read(path: Traversable) -> Board:
     """Return the board of a file; see `load_board`."""
     where = f"board file '{path.name}'"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BoardError(f"{where} cannot be read: {error}") from None
+    return board_of(table, where)
+
+
+def board_of(table: Mapping[str, Any], where: str) -> Board:
+    """Return the board that a table describes: that of a board file, or what `dataclasses.asdict` made of a board.
+
+    Parameters
+    ----------
+    where: what messages call the table.
+
+    Raises
+    ------
+    BoardError: mistakes; all are listed.
+    """
     problems: list[NnhwError] = []
     board = _make(Board, table, where, problems)
     if board is not None:
@@ -210,6 +227,8 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
         hint = f"did you mean '{prefix}{near[0]}'?" if near else f"known are {_quoted(types)}"
         problems.append(BoardError(f"{where}: field '{prefix}{name}' is not known; {hint}"))
     for item in fields(kind):
+        if item.name in table and (table[item.name] is None or table[item.name] in ("", [], ())) and _is_left_out(item):
+            continue
         if item.name in table:
             values[item.name] = _value(table[item.name], types[item.name], where, problems, prefix + item.name)
         elif item.default is MISSING:
@@ -219,11 +238,19 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
     return kind(**values) if len(problems) == before else None
 
 
+def _is_left_out(item: Field[Any]) -> bool:
+    """Return whether a field that says nothing is one that may be left out."""
+    return item.default is not MISSING and not item.default
+
+
 def _value(value: Any, kind: Any, where: str, problems: list[NnhwError], name: str) -> Any:
     """Return a value as its field's type, or append a problem."""
     kind = next(filter(is_dataclass, get_args(kind)), kind)
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
         return _make(kind, value, where, problems, f"{name}.")
+    if kind is int and type(value) is int and value > _NUMBER_MAX:
+        problems.append(BoardError(f"{where}: field '{name}' must be {_NUMBER_MAX} or less"))
+        return 0
     if kind is int and type(value) is int and value >= 0:
         return value
     if kind is str and isinstance(value, str) and value:
@@ -242,10 +269,16 @@ def _describe(kind: Any) -> str:
 def _check(board: Board, where: str) -> list[NnhwError]:
     """Return what is wrong with a board whose fields have the right types."""
     problems = [*_check_choices(board, where), *_check_uart(board.uart, where)]
-    if not all(board.platform.partition(":")):
-        problems.append(BoardError(f"{where}: field 'platform' must be 'module:Class', but is '{board.platform}'"))
-    if Path(board.name).name != board.name:
-        problems.append(BoardError(f"{where}: field 'name' must serve as a folder's name, but is '{board.name}'"))
+    if not _PLATFORM.fullmatch(board.platform):
+        problems.append(
+            BoardError(
+                f"{where}: field 'platform' must be 'module:Class' of amaranth_boards, such as "
+                f"'amaranth_boards.icebreaker:ICEBreakerPlatform', but is {board.platform!r}"
+            )
+        )
+    if not is_plain_name(board.name):
+        problems.append(BoardError(f"{where}: field 'name' must serve as a folder's name, but is {board.name!r}"))
+    problems += _check_words(board, where)
     positive = {
         "target_clock_hz": board.target_clock_hz,
         "input_clock.hz": board.input_clock.hz,
@@ -269,6 +302,26 @@ def _check(board: Board, where: str) -> list[NnhwError]:
                 f"16 MiB, but is {board.flash.offset:#x}"
             )
         )
+    return problems
+
+
+def _check_words(board: Board, where: str) -> list[NnhwError]:
+    """Return the fields that could be more than a word where tools read them: an option, a path, a line of a file."""
+    words = {
+        "package": board.package,
+        "openfpgaloader": board.openfpgaloader,
+        "input_clock.resource": board.input_clock.resource,
+        "flash.resource": board.flash.resource if board.flash else "",
+        **{f"uart.{name}": getattr(board.uart, name) for name in ("resource", "rx", "tx", "io_standard")},
+        **{f"aliases[{number}]": alias for number, alias in enumerate(board.aliases)},
+    }
+    problems: list[NnhwError] = [
+        BoardError(f"{where}: field '{name}' must be a word of letters, digits, '_', '-' and '.', but is {word!r}")
+        for name, word in words.items()
+        if word and not is_plain_name(word)
+    ]
+    if not board.title.isprintable():
+        problems.append(BoardError(f"{where}: field 'title' must be a line of text, but is {board.title!r}"))
     return problems
 
 

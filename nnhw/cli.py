@@ -245,13 +245,26 @@ def run(
     labels: Annotated[
         Path | None, typer.Option(metavar="LABELS.npy", help="Of the images, [N]: show the accuracy on the device.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With link sim: compile the build's Verilog, whoever made it.")
+    ] = False,
 ) -> None:
     """Run images through a board, or a virtual one."""
     from nnhw.flow.running import run_file
     from nnhw.flow.terminal import render_run
 
-    done = run_file(build, file, link, out, _progress(), measure, labels)
+    done = run_file(build, file, link, out, _progress(), measure, labels, trust)
     OUT.print(render_run(done, link, out))
+
+
+@app.command()
+def trust(build: BuildPath) -> None:
+    """Take somebody else's build for your own: its Verilog may run any code when it is compiled."""
+    from nnhw.flow.running import trust_build
+
+    stages = trust_build(build)
+    said = f"trusted from now on: {', '.join(stages)}" if stages else "this user's nnhw made it: nothing to do"
+    OUT.print(f"{build}: {said}", highlight=False, soft_wrap=True, markup=False)
 
 
 @app.command()

@@ -65,7 +65,8 @@ def compiled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def kept_apart(compiled_cache: Path) -> Iterator[None]:
-    """Keep what the tests build out of the user's cache, and what is there out of the tests."""
+    """Keep what the tests build out of the user's cache, and what is there out of the tests; the key, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NNHW_CACHE", str(compiled_cache))
+        patch.setenv("NNHW_KEY", str(compiled_cache / "key"))
         yield

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.boards import BOARD_NAMES, FAMILIES, PLL_KINDS, SPEEDS, Board, Flash, Uart, list_boards, load_board
+from nnhw.boards import BOARD_NAMES, FAMILIES, PLL_KINDS, SPEEDS, Board, Flash, Uart, board_of, list_boards, load_board
 from nnhw.errors import BoardError
 from nnhw.flow.family import FLOW_FAMILIES
 from nnhw.mapping.family import FAMILIES as COST_FAMILIES
@@ -19,8 +21,11 @@ UART_RULE = (
     "table 'uart' must have either 'resource' (a serial port in amaranth-boards) or both 'rx' and 'tx' "
     "(pins of the package, with 'io_standard' where the board needs one)"
 )
-
-
+PLATFORM_RULE = (
+    "field 'platform' must be 'module:Class' of amaranth_boards, such as "
+    "'amaranth_boards.icebreaker:ICEBreakerPlatform'"
+)
+WORD_RULE = "must be a word of letters, digits, '_', '-' and '.'"
 FLIP_FLOP_RULE = "in family 'ice40' each flip-flop is part of a logic cell"
 
 
@@ -111,7 +116,17 @@ def test_load_board_takes_a_file(tmp_path: Path) -> None:
             {"lc": "5280\nff = 5280"},
             f"field 'resources.ff' must be left out, but is 5280: {FLIP_FLOP_RULE}",
         ),
-        ({"platform": '"module"'}, "field 'platform' must be 'module:Class', but is 'module'"),
+        ({"platform": '"module"'}, f"{PLATFORM_RULE}, but is 'module'"),
+        ({"platform": '"os:system"'}, f"{PLATFORM_RULE}, but is 'os:system'"),
+        ({"platform": '"amaranth_boards.a.b:C"'}, f"{PLATFORM_RULE}, but is 'amaranth_boards.a.b:C'"),
+        ({"package": '"--run=x"'}, f"field 'package' {WORD_RULE}, but is '--run=x'"),
+        ({"openfpgaloader": '"-x"'}, f"field 'openfpgaloader' {WORD_RULE}, but is '-x'"),
+        (
+            {"resource = .uart.": None, "baud": '1\nresource = "a b"'},
+            f"field 'uart.resource' {WORD_RULE}, but is 'a b'",
+        ),
+        ({"hz": "5_000_000_000"}, "field 'input_clock.hz' must be 4294967295 or less"),
+        ({"name": '".."'}, "field 'name' must serve as a folder's name, but is '..'"),
         ({"name": '"a/b"'}, "field 'name' must serve as a folder's name, but is 'a/b'"),
     ],
 )
@@ -119,6 +134,19 @@ def test_load_board_rejects_mistake(tmp_path: Path, changes: dict[str, str | Non
     with pytest.raises(BoardError) as caught:
         load_board(write_board(tmp_path, **changes))
     assert str(caught.value) == f"board file 'mine.toml': {message}"
+
+
+@pytest.mark.parametrize("depth", [200, 100_000])
+def test_load_board_rejects_deep_nesting(tmp_path: Path, depth: int) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text(f"aliases = {'[' * depth}{']' * depth}", encoding="utf-8")
+    with pytest.raises(BoardError, match=r"^board file 'deep\.toml' cannot be read: it is nested too deeply"):
+        load_board(path)
+
+
+@pytest.mark.parametrize("board", list_boards(), ids=lambda board: board.name)
+def test_board_of_reads_what_a_build_folder_keeps_of_a_board(board: Board) -> None:
+    assert board_of(json.loads(json.dumps(dataclasses.asdict(board))), "map.json") == board
 
 
 def test_load_board_takes_pins_of_a_serial_port(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -21,8 +22,10 @@ from nnhw.engines.timing import Schedule
 from nnhw.errors import BuildError
 from nnhw.ir.files import pack_arrays, widen_integers
 from nnhw.ir.types import IntType
+from nnhw.reading import load_npz, parse_json
 
 FORMAT_VERSION = 3
+_HASH = re.compile(r"[0-9a-fA-F]{16,64}")
 
 
 @dataclass(frozen=True)
@@ -112,21 +115,42 @@ class Accelerator:
         BuildError: the files are missing, or of another version of nnhw.
         """
         try:
-            document = json.loads((folder / "accelerator.json").read_text(encoding="utf-8"))
-            with np.load(folder / "accelerator.npz", allow_pickle=False) as stored:
-                arrays = {key: widen_integers(stored[key]) for key in stored.files}
+            document = parse_json((folder / "accelerator.json").read_bytes())
+            arrays = {key: widen_integers(array) for key, array in load_npz(folder / "accelerator.npz").items()}
         except (OSError, ValueError) as error:
             raise BuildError(
                 f"build folder '{folder}' has no readable accelerator ({error}); run 'nnhw build' again"
             ) from None
-        if document.get("format") != FORMAT_VERSION:
+        version = document.get("format") if isinstance(document, dict) else None
+        if version != FORMAT_VERSION:
             raise BuildError(
-                f"build folder '{folder}' is of format {document.get('format')}, this nnhw needs {FORMAT_VERSION}; "
+                f"build folder '{folder}' is of format {version!r}, this nnhw needs {FORMAT_VERSION}; "
                 "run 'nnhw build' again"
             )
-        loaded = load(document["accelerator"], arrays, _TYPES)
-        assert isinstance(loaded, cls)
-        return loaded
+        try:
+            return _checked(load(document.get("accelerator"), arrays, _TYPES))
+        except Exception as error:  # a file that somebody changed may make any configuration fail in any way
+            raise BuildError(
+                f"'{folder / 'accelerator.json'}' describes no accelerator ({error!r}); run 'nnhw build' again"
+            ) from error
+
+
+def _checked(loaded: Any) -> Accelerator:
+    """Return what a file describes if it hangs together; raise any exception otherwise."""
+    if not isinstance(loaded, Accelerator):
+        raise ValueError(f"it is of type {type(loaded).__name__}")
+    for index, stage in enumerate(loaded.stages):
+        for source, port in stage.sources:
+            if not -1 <= source < index or port < 0:
+                raise ValueError(f"stage '{stage.name}' reads output {port} of stage {source}")
+    if min(loaded.schedule.latency_cycles, loaded.schedule.interval_cycles) < 1:
+        raise ValueError("its schedule has no cycles")
+    if not _HASH.fullmatch(loaded.model_hash):
+        raise ValueError(f"'{loaded.model_hash}' is no hash")
+    loaded.input_format.check()
+    loaded.output_format.check()
+    _ = loaded.image, loaded.boundaries  # what cannot be derived fails here, where a message says so
+    return loaded
 
 
 _TYPES: dict[str, type] = {

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -29,12 +32,68 @@ def load(value: Any, arrays: Mapping[str, np.ndarray], types: Mapping[str, type]
     Parameters
     ----------
     types: the dataclasses that may occur, by name.
+
+    Raises
+    ------
+    ValueError: a field that is missing, unknown, or not of its type; and what a configuration raises of its own.
     """
     if isinstance(value, list):
         return tuple(load(item, arrays, types) for item in value)
     if isinstance(value, dict):
-        if "type" not in value:
-            return arrays[value["array"]]
-        fields = {key: load(item, arrays, types) for key, item in value.items() if key != "type"}
-        return types[value["type"]](**fields)
+        return _load_array(value, arrays) if "type" not in value else _load_fields(value, arrays, types)
     return value
+
+
+def _load_array(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    name = value.get("array")
+    if not isinstance(name, str) or name not in arrays:
+        raise ValueError(f"there is no array {name!r}")
+    return arrays[name]
+
+
+def _load_fields(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray], types: Mapping[str, type]) -> Any:
+    """Return a configuration whose every field has the type that its class says."""
+    name = value["type"]
+    if not isinstance(name, str) or name not in types:
+        raise ValueError(f"there is no configuration {name!r}")
+    kinds = _field_types(types[name])
+    if value.keys() - {"type"} != kinds.keys():
+        raise ValueError(f"{name} has the fields {', '.join(kinds)}, given {', '.join(value.keys() - {'type'})}")
+    fields = {key: _as_word(load(value[key], arrays, types), kind) for key, kind in kinds.items()}
+    for key, field in fields.items():
+        if not _is_of(field, kinds[key]):
+            raise ValueError(f"field '{key}' of {name} cannot be {str(field)[:80]}")
+    return types[name](**fields)
+
+
+def _as_word(value: Any, kind: Any) -> Any:
+    """Return a value as the word of an enumeration, where the field is one."""
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
+
+
+@cache
+def _field_types(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Return whether a value is of an annotated type; a whole number is no truth value, and a text can be printed."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_is_of(value, part) for part in parts)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        parts = parts[:1] * len(value) if parts[1:] == (...,) else parts
+        return len(value) == len(parts) and all(map(_is_of, value, parts))
+    if kind in (int, bool, float, NoneType):
+        return type(value) is kind
+    if kind is str:
+        return isinstance(value, str) and value.isprintable()
+    if getattr(kind, "_is_protocol", False):
+        members = {name for name in (*vars(kind), *kind.__annotations__) if not name.startswith("_")}
+        return dataclasses.is_dataclass(value) and all(hasattr(value, name) for name in members)
+    return isinstance(value, origin or kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from nnhw.accelerator.streams import Stream, stream_order, tensor_order
 from nnhw.engines.encoding import decode, encode
 from nnhw.ir.types import IntType
+
+ELEMENTS_MAX = 1 << 28
+"""Elements of a frame are no more, by far."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,15 @@ class InputFormat:
     beat_bytes: int = 1
     offset: int = 0
 
+    def check(self) -> None:
+        """Raise ValueError for parameters that cannot be: a file may say anything."""
+        if not self.shape or min(self.shape) < 1 or self.elements > ELEMENTS_MAX or self.element.bits > 8:
+            raise ValueError(f"no input has shape {self.shape} of {self.element}")
+        if not 1 <= self.per_byte <= 8 // self.element.bits or self.elements % self.per_byte:
+            raise ValueError(f"{self.elements} elements do not come {self.per_byte} in a byte")
+        if self.beat_bytes < 1 or self.frame_bytes % self.beat_bytes:
+            raise ValueError(f"{self.frame_bytes} bytes do not come {self.beat_bytes} at once")
+
     @property
     def codes(self) -> IntType:
         """Type of the codes."""
@@ -38,7 +51,7 @@ class InputFormat:
     @property
     def elements(self) -> int:
         """Elements of one frame."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     @property
     def frame_bytes(self) -> int:
@@ -90,10 +103,26 @@ class OutputFormat:
     offsets: np.ndarray
     streamed: tuple[int, ...] | None = None
 
+    def check(self) -> None:
+        """Raise ValueError for parameters that cannot be: a file may say anything."""
+        streamed = self.streamed or self.shape
+        if not self.shape or min(*self.shape, *streamed) < 1 or self.elements > ELEMENTS_MAX:
+            raise ValueError(f"no output has shape {self.shape}, streamed as {streamed}")
+        if (
+            math.prod(streamed) != self.elements
+            or not 8 * self.element_bytes >= self.element.bits
+            or self.element_bytes > 8
+        ):
+            raise ValueError(f"{self.element_bytes} bytes do not hold {self.element} in shape {streamed}")
+        if self.offsets.ndim != 1 or self.offsets.dtype != np.int64 or not len(self.offsets):
+            raise ValueError("the offsets of the output are no vector of integers")
+        if self.elements % len(self.offsets) or not self.multiplier:
+            raise ValueError(f"{len(self.offsets)} offsets and multiplier {self.multiplier} do not fit the output")
+
     @property
     def elements(self) -> int:
         """Elements of one frame."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     @property
     def frame_bytes(self) -> int:

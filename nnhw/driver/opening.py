@@ -15,8 +15,9 @@ from nnhw.driver.links.base import ByteLink
 from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
 from nnhw.driver.session import Progress
-from nnhw.errors import InputError
+from nnhw.errors import BuildError, InputError
 from nnhw.protocol import DeviceIdentity, joined_id
+from nnhw.reading import check_folder
 
 DEFAULT_BAUD = 3_000_000
 DEFAULT_CLOCK_HZ = 48_000_000
@@ -50,6 +51,7 @@ def open(
     LinkError: no such port, no answer, another protocol version, or another model; the program was refused.
     """
     folder = Path(build_dir)
+    check_folder(folder)
     accelerator = Accelerator.load(folder)
     program = read_program(folder, accelerator)
     head, tail = ir.load(folder / "head.ir"), ir.load(folder / "tail.ir")
@@ -91,12 +93,27 @@ def make_link(name: str, folder: Path, accelerator: Accelerator, baud: int, cloc
     return SerialLink(find_port() if name == "auto" else name, baud)
 
 
+def _check_ends(accelerator: Accelerator, body: ir.Graph) -> None:
+    """Raise BuildError unless the graph takes and gives what the accelerator does."""
+    i_types, o_types = ([node.type for node in nodes] for nodes in (body.inputs, body.output_nodes))
+    for side, types, form in (
+        ("takes", i_types, accelerator.input_format),
+        ("gives", o_types, accelerator.output_format),
+    ):
+        if len(types) != 1 or types[0].shape != form.shape or not isinstance(types[0].dtype, ir.IntType):
+            raise BuildError(
+                f"the accelerator '{accelerator.name}' {side} integers of shape {list(form.shape)}, but the graph "
+                f"beside it {side} {', '.join(map(str, types))}; run 'nnhw build' again"
+            )
+
+
 def make_model_link(accelerator: Accelerator, body: ir.Graph, clock_hz: int = DEFAULT_CLOCK_HZ) -> ModelLink:
     """Return a link to a device that the IR interpreter answers for.
 
     With a shared engine, it wants a program as the hardware does; what it computes is this graph, whatever the program.
     """
     i_format, o_format = accelerator.input_format, accelerator.output_format
+    _check_ends(accelerator, body)
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
 
     def compute(frames: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nnhw.driver.image import PROGRAM_FILE, ProgramImage
 from nnhw.errors import BuildError, ToolError
+from nnhw.reading import check_folder, is_plain_name
 
 BITSTREAMS = ("design.bin", "design.bit")
 """Names of a bitstream: of an iCE40, and of an ECP5."""
@@ -85,7 +86,9 @@ def program(
     InputError: the program is cut or damaged; nothing was written then.
     ToolError: openFPGALoader is missing, failed, or does not know the board.
     """
-    found = [path for name in BITSTREAMS if (path := Path(build_dir) / name).is_file()]
+    check_folder(Path(build_dir))
+    # Absolute: a folder whose name begins with '-' would be an option.
+    found = [path for name in BITSTREAMS if (path := Path(build_dir).absolute() / name).is_file()]
     if not found:
         names = " or ".join(BITSTREAMS)
         raise BuildError(f"build folder '{build_dir}' has no bitstream ({names}); run 'nnhw build' to its end")
@@ -94,6 +97,11 @@ def program(
         raise ToolError(
             f"openFPGALoader does not know this board; load '{bitstream}' with the board's own programmer, "
             "or name one of 'openFPGALoader --list-boards' in field 'openfpgaloader' of a board file of your own"
+        )
+    if not is_plain_name(board_option):
+        raise ToolError(
+            f"{board_option!r} cannot be the name of a board: openFPGALoader's names are words of letters, digits, "
+            "'_', '-' and '.'; correct the field 'openfpgaloader' of the board file, and build again"
         )
     image = None if flash_offset is None else ProgramImage.read(Path(build_dir))
     command = [*find(), "--board", board_option]
@@ -108,7 +116,7 @@ def program(
     said = _load([*command, "--write-flash", str(bitstream)], bitstream.name, board_option, run)
     # The tool would take a .bin for a bitstream of some families; raw bytes it writes as they are.
     place = ["--write-flash", "--offset", f"{flash_offset:#x}", "--file-type", "raw"]
-    program_path = str(Path(build_dir) / PROGRAM_FILE)
+    program_path = str(Path(build_dir).absolute() / PROGRAM_FILE)
     return f"{said}\n{_load([*command, *place, program_path], PROGRAM_FILE, board_option, run)}"
 
 

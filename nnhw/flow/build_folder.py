@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import nnhw
-from nnhw.errors import BuildError
+from nnhw.errors import BuildError, NnhwError
+from nnhw.flow.manifest import MANIFEST, read_json, read_manifest
 from nnhw.flow.storage import LOCK, locked, make_folder, reported, reported_in
+from nnhw.flow.trust import is_signed, refusal, require_key, sign
+from nnhw.reading import check_folder
 
-MANIFEST = "manifest.json"
+__all__ = ["MANIFEST", "BuildFolder", "file_hash", "read_json", "remove_partial", "write_json"]
+
 FORMAT_VERSION = 1
 _PARTIAL = ".partial-"
 
@@ -36,25 +40,12 @@ def write_json(path: Path, document: Any) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of it; equal documents, equal bytes."""
     partial = path.with_name(f"{_PARTIAL}{path.name}")
     try:
-        partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         os.replace(partial, path)
     except OSError:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
-
-
-def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises
-    ------
-    BuildError: missing or damaged.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BuildError(f"build file '{path}' cannot be read ({error}); run 'nnhw build' again") from None
 
 
 class BuildFolder:
@@ -83,12 +74,13 @@ class BuildFolder:
         """
         make_folder(path)
         fresh = {"format": FORMAT_VERSION, "nnhw": nnhw.__version__, "model": model, "board": board, "stages": {}}
+        check_folder(path)
         remove_partial(path)
         if not (path / MANIFEST).is_file():
             if not any(item.name != LOCK for item in path.iterdir()):
                 return cls(path, fresh)
             raise BuildError(f"'{path}' holds files, but no {MANIFEST}: it is no build folder; give another with --out")
-        manifest = read_json(path / MANIFEST)
+        manifest = read_manifest(path)
         given = (manifest.get("model"), manifest.get("board"))
         if given != (model, board):
             raise BuildError(
@@ -125,7 +117,8 @@ class BuildFolder:
             there = (path / MANIFEST).is_file()
         if not there:
             raise BuildError(f"'{path}' is no build folder: it has no {MANIFEST}; make one with 'nnhw build'")
-        manifest = read_json(path / MANIFEST)
+        check_folder(path)
+        manifest = read_manifest(path)
         if not _is_ours(manifest):
             raise BuildError(
                 f"build folder '{path}' was made by nnhw {manifest.get('nnhw')}, this is nnhw {nnhw.__version__}; "
@@ -155,8 +148,69 @@ class BuildFolder:
         )
 
     def is_current(self, stage: str, key: str) -> bool:
-        """Return whether a stage has run with this key and its files are as it left them."""
-        return self.manifest["stages"].get(stage, {}).get("key") == key and self.is_intact(stage)
+        """Return whether this user's nnhw has run a stage with this key, and its files are as it left them."""
+        same = self.manifest["stages"].get(stage, {}).get("key") == key
+        return same and self.is_intact(stage) and not self.is_foreign(stage)
+
+    def is_foreign(self, stage: str) -> bool:
+        """Return whether somebody else made a stage, or changed it since."""
+        entry = self.manifest["stages"].get(stage)
+        return entry is not None and not is_signed(stage, entry)
+
+    @contextlib.contextmanager
+    def reading(self, *stages: str) -> Iterator[None]:
+        """Turn whatever fails in a `with` statement into BuildError where somebody else made stages that it reads."""
+        try:
+            yield
+        except NnhwError:
+            raise
+        except Exception as error:  # files of this user's nnhw are right, or nnhw has a mistake: that one is shown
+            foreign = [stage for stage in stages if self.is_foreign(stage)]
+            if not foreign:
+                raise
+            raise BuildError(
+                f"build folder '{self.path}': nothing can be made of its stages {', '.join(foreign)}, which this "
+                f"user's nnhw did not make ({error!r}); delete the folder, and build the model yourself"
+            ) from error
+
+    def text_to_compile(self, stage: str, name: str, trust: bool = False) -> str:
+        """Return the text of a file that this user's nnhw made; see `nnhw.flow.trust`.
+
+        Parameters
+        ----------
+        trust: take it whoever made it.
+
+        Raises
+        ------
+        BuildError: the stage has not run, or its files have changed since; somebody else made it.
+        """
+        self.require(stage)
+        if not trust and self.is_foreign(stage):
+            raise refusal(self.path, self.model, self.board, stage)
+        content = (self.path / name).read_bytes()  # once: nobody changes it between the check and the compiler
+        if hashlib.sha256(content).hexdigest() != self.files(stage).get(name):
+            raise BuildError(f"build folder '{self.path}' has changed files of stage '{stage}'; run 'nnhw build' again")
+        return content.decode()
+
+    def trust(self) -> list[str]:
+        """Sign all stages as they are; return those that somebody else had made.
+
+        Raises
+        ------
+        BuildError: files of a stage have changed since it ran, the folder cannot be written, or no key can be kept.
+        """
+        require_key()
+        foreign = [stage for stage in self.manifest["stages"] if self.is_foreign(stage)]
+        for stage in foreign:
+            self.require(stage)
+            self.manifest["stages"][stage]["signature"] = sign(stage, self.manifest["stages"][stage])
+        try:
+            self._save()
+        except OSError as error:
+            raise BuildError(
+                f"build folder '{self.path}' cannot be written ({error.strerror}); copy it to a folder of your own"
+            ) from None
+        return foreign
 
     def require(self, stage: str) -> None:
         """Raise BuildError unless a stage has run and its files are as it left them."""
@@ -189,7 +243,8 @@ class BuildFolder:
         self.drop(stage)
         for name in hashes:
             os.replace(staged / name, self.path / name)
-        self.manifest["stages"][stage] = {"key": key, "files": hashes}
+        entry = {"key": key, "files": hashes}
+        self.manifest["stages"][stage] = {**entry, "signature": sign(stage, entry)}
         self._save()
 
     def drop(self, stage: str) -> None:

@@ -6,12 +6,12 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import BadZipFile
 
 import numpy as np
 
 from nnhw.errors import InputError
 from nnhw.flow.progress import Progress
+from nnhw.reading import load_npy
 
 if TYPE_CHECKING:
     from nnhw.frontend import Source
@@ -91,16 +91,13 @@ def load_labels(file: Path, count: int) -> np.ndarray:
 
 def _load(file: Path, what: str) -> np.ndarray:
     try:
-        array = np.load(file, allow_pickle=False)
+        return load_npy(file)
     except OSError as error:
         raise InputError(f"{what} '{file}' cannot be read: {error.strerror or error}; check the path") from None
-    except (ValueError, EOFError, BadZipFile) as error:
+    except ValueError as error:
         if "Object arrays" in str(error):
             raise InputError(
                 f"{what} '{file}' holds Python objects, not numbers; save an array of numbers, such as "
                 f"np.stack(images).astype(np.float32), with numpy.save"
             ) from None
         raise InputError(f"{what} '{file}' cannot be read as .npy: {error}; save it with numpy.save") from None
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{what} '{file}' is an archive of several arrays; save one array with numpy.save")
-    return array

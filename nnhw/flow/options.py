@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import InputError
+from nnhw.reading import parse_toml
 
 STYLES = ("auto", "streaming", "shared")
 
@@ -75,7 +75,7 @@ def load_overrides(path: Path) -> dict[str, dict[str, int]]:
     InputError: missing, not TOML, or something else in it.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"overrides file '{path}' cannot be read: {error}") from None
     for layer, table in document.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
-from nnhw.errors import InputError, ToolError
+from nnhw.errors import BuildError, InputError, ToolError
 from nnhw.flow.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.cache import Cache
 from nnhw.flow.calibrate import Calibration, quantize_source
@@ -61,7 +61,9 @@ class Build:
         BuildError: there is none, it is not complete, or another version made it.
         """
         folder = BuildFolder.open(Path(path))
-        return cls(folder.path, read_json(folder.path / REPORT))
+        report = read_json(folder.path / REPORT)
+        _check_shown(report, folder.path / REPORT)
+        return cls(folder.path, report)
 
     @property
     def accelerator(self) -> Accelerator:
@@ -216,9 +218,12 @@ def _advance(stage: Stage, job: Job) -> None:
     if stage.reads and folder.is_current(stage.name, key):
         job.progress.note(f"{stage.name}: unchanged")
         return
+    if folder.is_foreign(stage.name):
+        job.progress.note(f"{stage.name}: made again, as this user's nnhw did not make what is there")
     start = time.monotonic()
     with job.progress.stage(stage.name), folder.staging(stage.name) as staged:
-        stage.run(job, staged)
+        with folder.reading(*stage.reads):
+            stage.run(job, staged)
         if not stage.reads and folder.is_same(stage.name, staged):
             return
         # From here on nothing of the old build may be taken for the new one's.
@@ -239,9 +244,30 @@ def _record_seconds(folder: BuildFolder, stage: str, seconds: float) -> None:
 def _finish(job: Job) -> Build:
     """Write the report of what is there."""
     folder = job.folder
-    report = make_report(load_facts(folder), load_accelerator(folder), job.board)
+    facts, accelerator = load_facts(folder), load_accelerator(folder)
+    try:
+        report = make_report(facts, accelerator, job.board)
+    except Exception as error:  # what stages of somebody else say may be of any form
+        raise BuildError(
+            f"build folder '{folder.path}': no report can be made of what its stages found ({error!r}); "
+            "delete the folder and run 'nnhw build' again"
+        ) from error
     write_json(folder.path / REPORT, report)
     return Build(folder.path, report)
+
+
+def _check_shown(report: Mapping[str, Any], path: Path) -> None:
+    """Raise BuildError where a report has not the form that can be shown: nobody checks it when it is used."""
+    import io
+
+    from rich.console import Console
+
+    from nnhw.flow.terminal import render_report
+
+    try:
+        Console(file=io.StringIO()).print(render_report(report))
+    except Exception as error:  # a file that somebody changed may have any form
+        raise BuildError(f"'{path}' is no report of a build ({error!r}); run 'nnhw build' again") from error
 
 
 def build_file(

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nnhw.accelerator import Accelerator
+from nnhw.boards import Board, board_of
 from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
 from nnhw.driver.links.base import ByteLink
 from nnhw.errors import InputError, ToolError
 from nnhw.flow.accuracy import Score, score
-from nnhw.flow.build_folder import BuildFolder, read_json
+from nnhw.flow.build_folder import BuildFolder
 from nnhw.flow.calibrate import load_labels
+from nnhw.flow.manifest import read_fact
 from nnhw.flow.pipeline import Build
 from nnhw.flow.progress import Progress, SilentProgress
+from nnhw.reading import load_npy
 
 if TYPE_CHECKING:
     from nnhw.flow.measuring import ProgramCount
@@ -37,6 +40,7 @@ def open(
     max_retries: int = 3,
     notice: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda finished, total: None,
+    trust: bool = False,
 ) -> Device:
     """Open the device that runs a build; use it in a `with` statement and call it with images.
 
@@ -49,20 +53,22 @@ def open(
     max_retries: attempts in a row without progress, after the first.
     notice: told what is slow and why, and when the device had refused the program that it started with.
     progress: called with bytes of the build's program taken and bytes in all, where the device has to be given it.
+    trust: with `sim`, compile the folder's Verilog whoever made it; it may then run any code. See `trust_build`.
 
     Raises
     ------
-    BuildError: no build folder, an incomplete one, or one of another version. InputError: its program is damaged.
+    BuildError: no build folder, an incomplete one, or one of another version; with `sim`, somebody else's.
+    InputError: its program is damaged.
     LinkError: no such port, no answer, or a device with another model; the program was refused.
     """
     folder = _mapped(build)
-    board = read_json(folder.path / "map.json")["board"]
-    clock_hz = board["target_clock_hz"]
+    board = _board(folder)
+    clock_hz = board.target_clock_hz
     if link == "sim":
         from nnhw.driver.links.hardware import HardwareLink
 
-        link = HardwareLink(_virtual_board(folder, clock_hz, notice), clock_hz)
-    return open_link(folder.path, link, baud or board["uart"]["baud"], clock_hz, max_retries, progress, notice)
+        link = HardwareLink(_virtual_board(folder, clock_hz, notice, trust), clock_hz)
+    return open_link(folder.path, link, baud or board.uart.baud, clock_hz, max_retries, progress, notice)
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ def run_file(
     progress: Progress | None = None,
     measure: bool = False,
     labels: Path | None = None,
+    trust: bool = False,
 ) -> Run:
     """Run the images of a .npy file through a device.
 
@@ -101,6 +108,7 @@ def run_file(
     out: where results go, as .npy; when the link fails, those of the images that were finished.
     measure: let the device measure the cycles of each layer; see `measure_parts`.
     labels: .npy file of the images' labels [N], 0 for the first output: for the accuracy.
+    trust: see `open`.
 
     Raises
     ------
@@ -110,7 +118,7 @@ def run_file(
     images = load_images(file)
     known = None if labels is None else load_labels(labels, len(images))
     with progress.stage(f"open link '{link}'"):
-        device = open(build, link, notice=progress.note, progress=progress.advance)
+        device = open(build, link, notice=progress.note, progress=progress.advance, trust=trust)
     with device:
         measured = _measured(device, progress) if measure else None
         with progress.stage(f"{len(images)} images"):
@@ -164,7 +172,7 @@ def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) ->
     from nnhw.flow.stages import check_simulation
 
     folder = _mapped(build)
-    with progress.stage("simulate"):
+    with progress.stage("simulate"), folder.reading("capture", "lower", "map"):
         result = simulate(folder.path, frames=frames, stalls=stalls, progress=progress)
     check_simulation(result)
     return result
@@ -183,15 +191,31 @@ def program(build: Path, progress: Progress) -> None:
 
     folder = _mapped(build)
     folder.require("build")
-    board = read_json(folder.path / "map.json")["board"]
-    offset = (board.get("flash") or {}).get("offset")
+    board = _board(folder)
+    offset = board.flash.offset if board.flash else None
     with progress.stage("program"):
         load(
             folder.path,
-            board["openfpgaloader"],
+            board.openfpgaloader,
             find=lambda: list(find_tool("openFPGALoader").argv),
             flash_offset=offset,
         )
+
+
+def trust_build(build: Build | Path | str) -> list[str]:
+    """Sign a build that somebody else made, so that its virtual board is compiled like one of this user.
+
+    Its Verilog may run any code when it is compiled: whoever can change it can do what this user can.
+
+    Returns
+    -------
+    The stages that were not signed by this user before.
+
+    Raises
+    ------
+    BuildError: no build folder, one of another version, or one whose files have changed since its stages ran.
+    """
+    return BuildFolder.open(build.path if isinstance(build, Build) else Path(build)).trust()
 
 
 def load_images(file: Path) -> np.ndarray:
@@ -202,11 +226,9 @@ def load_images(file: Path) -> np.ndarray:
     InputError: missing, not a .npy file, not numbers, or empty.
     """
     try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = load_npy(file)
+    except (OSError, ValueError) as error:
         raise InputError(f"images file '{file}' cannot be read as .npy: {error}; save them with numpy.save") from None
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"images file '{file}' is an archive of several arrays; save the images alone with numpy.save")
     if array.dtype.kind not in "biuf" or array.ndim < 2 or not len(array):
         raise InputError(
             f"images file '{file}' needs numbers of shape [images, ...], at least one image, "
@@ -239,12 +261,18 @@ def _mapped(build: Build | Path | str) -> BuildFolder:
     return folder
 
 
-def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None]) -> Hardware:
+def _board(folder: BuildFolder) -> Board:
+    """Return the board that a build is for, checked like a board file."""
+    path = folder.path / "map.json"
+    return board_of(read_fact(path, dict, "board"), f"build file '{path}'")
+
+
+def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None], trust: bool) -> Hardware:
     """Return the compiled device of a build, or Amaranth's simulator where no compiler is."""
     from nnhw.flow.compiled import Compiler, compile_library, library_cache
     from nnhw.flow.virtual import CompiledHardware, SimulatedHardware
 
-    folder.require("elaborate")
+    verilog = folder.text_to_compile("elaborate", "device.v", trust)
     try:
         compiler = Compiler.find()
     except ToolError as error:
@@ -252,6 +280,5 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
-    verilog = (folder.path / "device.v").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as scratch:
         return CompiledHardware(compile_library(verilog, (), library_cache(Path(scratch)), compiler))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnhw.errors import BuildError
 from nnhw.ir import Graph
+from nnhw.reading import load_npz
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +36,24 @@ def make_samples(example: np.ndarray, count: int = RANDOM_SAMPLES) -> np.ndarray
     rng = np.random.default_rng(SEED)
     random = rng.uniform(example.min(), example.max(), (count, *example.shape[1:]))
     return np.concatenate([example, random.astype(example.dtype)])
+
+
+def load_samples(path: Path) -> dict[str, np.ndarray]:
+    """Return the samples that the stage `capture` saved: `inputs`, and PyTorch's answers by dtype.
+
+    Raises
+    ------
+    BuildError: missing or damaged.
+    """
+    try:
+        samples = load_npz(path)
+        if {array.dtype.kind for array in samples.values()} - set("biuf"):
+            raise ValueError("it holds something else than numbers")
+        if not samples.keys() >= {"inputs", "torch"} or not samples["inputs"].ndim:
+            raise ValueError("inputs or answers are missing")
+    except (OSError, ValueError) as error:
+        raise BuildError(f"build file '{path}' cannot be read ({error}); run 'nnhw build' again") from None
+    return samples
 
 
 def example_of(example: torch.Tensor | None, graph: Graph) -> np.ndarray:

@@ -22,6 +22,7 @@ from nnhw.flow.boundaries import Comparison, expected_beats
 from nnhw.flow.counters import Counted, program_rows
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.progress import Progress, SilentProgress
+from nnhw.flow.samples import load_samples
 from nnhw.flow.virtual import PATTERNS
 from nnhw.ir.files import pack_arrays
 
@@ -199,8 +200,7 @@ def boundary_values(body: ir.Graph, codes: np.ndarray) -> dict[str, np.ndarray]:
 def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> np.ndarray:
     """Return input codes [frames, *shape]: the build's samples through the float head, then random codes."""
     element, shape = accelerator.input_format.codes, accelerator.input_format.shape
-    with np.load(folder / "samples.npz", allow_pickle=False) as stored:
-        samples = stored["inputs"][:frames]
+    samples = load_samples(folder / "samples.npz")["inputs"][:frames]
     codes = ir.run(ir.load(folder / "head.ir"), samples)[0].reshape(-1, *shape)
     rng = np.random.default_rng(SEED)
     more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *shape))

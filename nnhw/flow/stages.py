@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.driver.image import PROGRAM_FILE
 from nnhw.errors import BuildError, InputError
 from nnhw.flow.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.manifest import read_fact
 from nnhw.flow.options import Options
 from nnhw.flow.progress import Progress
 from nnhw.flow.sources import code_hash
@@ -123,8 +122,9 @@ def lower(job: Job, out: Path) -> None:
     """Float-level graph --> float head, integer body, float tail; equality is checked around every pass."""
     from nnhw import ir
     from nnhw.flow.lowering import lower_graph
+    from nnhw.flow.samples import load_samples
 
-    precision = read_json(job.path("capture.json"))["precision"]
+    precision = read_fact(job.path("capture.json"), str, "precision")
     samples = load_samples(job.path("samples.npz"))
     parts, facts = lower_graph(ir.load(job.path("capture.ir")), samples, rounds=precision == "float32")
     for name, graph in (("head", parts.head), ("lower", parts.body), ("tail", parts.tail)):
@@ -183,7 +183,7 @@ def build(job: Job, out: Path) -> None:
     from nnhw.flow.device import make_uart_device
 
     accelerator, options = Accelerator.load(job.folder.path), job.options
-    planned = read_json(job.path("map.json"))["resources"]
+    planned = {name: read_fact(job.path("map.json"), int, "resources", name) for name in ("ebr", "spram", "dsp")}
     made = build_bitstream(
         lambda clock_hz: make_uart_device(accelerator, clock_hz, job.board.uart.baud, job.board.flash),
         job.board,
@@ -211,7 +211,8 @@ def netlist(job: Job, out: Path) -> None:
     """
     from nnhw.flow.netlist import run_netlist
 
-    clock_hz = read_json(job.path("build.json"))["clock_hz"]
+    job.folder.text_to_compile("build", "design.json")
+    clock_hz = read_fact(job.path("build.json"), int, "clock_hz")
     run = run_netlist(job.folder.path, job.board, clock_hz, job.options.netlist_frames, job.progress)
     if not run.equal:
         raise BuildError(
@@ -245,12 +246,6 @@ def check_simulation(result: SimulationResult) -> None:
         f"the RTL differs from the IR in {', '.join(wrong) or 'its handshakes'}, of {result.samples} frames "
         f"({result.broken_rules} broken stream rules); this is a mistake of nnhw, please report the model"
     )
-
-
-def load_samples(path: Path) -> dict[str, np.ndarray]:
-    """Return the samples that `capture` saved: `inputs`, and PyTorch's answers by dtype."""
-    with np.load(path, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
 
 
 def load_facts(folder: BuildFolder) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import zipfile
 from collections.abc import Callable, Iterator
@@ -22,9 +23,12 @@ from torch.export import ExportedProgram
 import nnhw.nn  # noqa: F401  # registers the operator nnhw::quantize, which programs refer to
 from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
 from nnhw.nn.tracing import quiet_torch
+from nnhw.reading import open_zip, parse_json
 
 _SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
-_BYTES_MAX = 4 << 30
+_INPUT_ELEMENTS_MAX = 1 << 28
+_REPEATED_ELEMENTS_MAX = 1 << 20
+"""Elements of all tensors together that no bytes in the archive stand for, such as those of an expanded constant."""
 
 _MODEL = "models/model.json"
 _WEIGHTS = "data/weights/model_weights_config.json"
@@ -64,6 +68,9 @@ def random_input(program: ExportedProgram) -> torch.Tensor:
     name = program.graph_signature.user_inputs[0]
     value = next(node.meta["val"] for node in program.graph.nodes if node.name == name)
     shape = [size if isinstance(size, int) else 2 for size in value.shape]
+    if math.prod(shape) > _INPUT_ELEMENTS_MAX:
+        most = f"at most {_INPUT_ELEMENTS_MAX} numbers are accepted"
+        raise InputError(f"the program takes inputs of shape {shape}; {most}; export it with a smaller batch")
     generator = torch.Generator().manual_seed(0)
     if value.dtype.is_floating_point:
         return torch.rand(shape, generator=generator).to(value.dtype)
@@ -73,12 +80,14 @@ def random_input(program: ExportedProgram) -> torch.Tensor:
 def _rewritten(path: Path) -> bytes:
     """Return an archive of the parts that were checked, and of no others."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            entries = _entries(archive, path)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        with open_zip(path) as archive:
+            # Without the folder that all of them are in.
+            entries = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a .pt2 archive: {error}; {_SAVE_AGAIN}") from error
     _check_names(entries, path)
     raise_all(list(_pickled(entries, path)))
+    _check_sizes(entries, path)
     entries[_MODEL] = json.dumps(_checked_model(_json(entries, _MODEL, path), path)).encode()
     entries[_SAMPLES] = b""
     buffer = io.BytesIO()
@@ -87,17 +96,6 @@ def _rewritten(path: Path) -> bytes:
             if not name.startswith("extra/"):
                 archive.writestr(f"model/{name}", content)
     return buffer.getvalue()
-
-
-def _entries(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
-    """Return the contents by name, without the folder that all of them are in."""
-    size = sum(info.file_size for info in archive.infolist())
-    if size > _BYTES_MAX:
-        raise InputError(f"{path} unpacks to {size} bytes; at most {_BYTES_MAX} are accepted")
-    names = [info.filename for info in archive.infolist()]
-    if len(set(names)) != len(names):
-        raise InputError(f"{path} holds two files of the same name; {_SAVE_AGAIN}")
-    return {name.partition("/")[2]: archive.read(name) for name in names}
 
 
 def _check_names(entries: dict[str, bytes], path: Path) -> None:
@@ -129,10 +127,32 @@ def _pickled(entries: dict[str, bytes], path: Path) -> Iterator[NnhwError]:
                 )
 
 
+def _check_sizes(entries: dict[str, bytes], path: Path) -> None:
+    """Raise InputError where tensors claim more elements than there are bytes: torch takes memory for the claim."""
+    claimed = 0
+    for config in (_WEIGHTS, _CONSTANTS):
+        table = _json(entries, config, path)["config"] if config in entries else {}
+        for entry in table.values():
+            content = entries[f"{config.rpartition('/')[0]}/{entry['path_name']}"]
+            sizes = [size for key, size in _pairs(_pick(entry, "tensor_meta", "sizes")) if key == "as_int"]
+            if not all(type(size) is int for size in sizes):
+                raise InputError(f"{path}: the sizes of a tensor are damaged; {_SAVE_AGAIN}")
+            claimed += max(0, math.prod(sizes) - len(content))
+    if claimed > _REPEATED_ELEMENTS_MAX:
+        raise InputError(f"{path} holds tensors that claim {claimed} elements more than it has bytes; {_SAVE_AGAIN}")
+
+
+def _pick(table: Any, *keys: str) -> Any:
+    """Return what is behind keys, one inside of the other; None where there is none."""
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
+
+
 def _json(entries: dict[str, bytes], name: str, path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(entries[name])
-    except (ValueError, RecursionError) as error:
+        content = parse_json(entries[name])
+    except ValueError as error:
         raise InputError(f"{path}: {name} is damaged: {error}; {_SAVE_AGAIN}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: {name} is damaged; {_SAVE_AGAIN}")
@@ -166,7 +186,7 @@ def _pairs(node: Any) -> Iterator[tuple[str, Any]]:
 def _is_plain_spec(spec: Any) -> bool:
     """Return whether a tree of arguments is made of tuples, lists and dicts; other types may import modules."""
     try:
-        parsed = json.loads(spec)
+        parsed = parse_json(spec)
     except (TypeError, ValueError):
         return False
     return all(value in _SPEC_TYPES for key, value in _pairs(parsed) if key == "type")

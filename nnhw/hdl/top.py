@@ -186,9 +186,8 @@ def load_platform(board: Board) -> Platform:
     ------
     BoardError: the module, the class, or a resource in it does not exist, or the oscillator is another.
     """
-    module, _, name = board.platform.partition(":")
     try:
-        platform = getattr(importlib.import_module(module), name)()
+        platform = _platform_class(board.platform)()
     except (ImportError, AttributeError) as error:
         raise BoardError(
             f"board '{board.name}' needs '{board.platform}' of amaranth-boards, which cannot be loaded: {error}; "
@@ -208,6 +207,23 @@ def load_platform(board: Board) -> Platform:
     else:
         platform.add_resources([_uart_pins(board)])
     return platform
+
+
+def _platform_class(text: str) -> Any:
+    """Return the class that `module:Class` names: a board file may import and call nothing else.
+
+    Raises
+    ------
+    ImportError, AttributeError: there is none.
+    """
+    module, _, name = text.partition(":")
+    package, _, rest = module.partition(".")
+    if package != "amaranth_boards" or not rest.isidentifier():
+        raise ImportError("it is no module of amaranth_boards")
+    found = getattr(importlib.import_module(module), name)
+    if not (isinstance(found, type) and issubclass(found, Platform) and found.__module__ == module):
+        raise AttributeError(f"'{name}' is no class of a board in it")
+    return found
 
 
 def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any:

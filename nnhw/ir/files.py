@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nnhw.errors import InputError
+from nnhw.errors import InputError, NnhwError
+from nnhw.reading import load_npz
 
 from .graph import Graph
 from .text import dumps, loads
@@ -41,11 +42,15 @@ def load(path: Path | str) -> Graph:
             raise InputError(f"graph file {file} does not exist; a graph is a text file and an .npz file beside it")
     try:
         text = text_path.read_text(encoding="utf-8")
-        with np.load(arrays_path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        arrays = load_npz(arrays_path)
+    except (OSError, ValueError) as error:
         raise InputError(f"graph file {text_path} (or its .npz) is damaged: {error}; build it again") from error
-    return verify(loads(text, {name: widen_integers(array) for name, array in arrays.items()}))
+    try:
+        return verify(loads(text, {name: widen_integers(array) for name, array in arrays.items()}))
+    except NnhwError:
+        raise
+    except Exception as error:  # a text that somebody changed may make any operator's type rule fail in any way
+        raise InputError(f"graph file {text_path} (or its .npz) is damaged: {error!r}; build it again") from error
 
 
 def graph_hash(graph: Graph) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,9 @@ from nnhw.errors import IrError, raise_all
 from .graph import Graph, Node, infer
 from .ops import OPS, Constant, Input
 from .types import BIT, IntType
+
+_ELEMENTS_MAX = 1 << 28
+"""Elements of a value for one image: more than any model here has, and what memory holds."""
 
 
 def verify(graph: Graph) -> Graph:
@@ -72,6 +76,11 @@ def _type_rule(graph: Graph, node: Node, known: set[str]) -> str:
     return "" if type == node.type else f"must have the type {type}, got {node.type}"
 
 
+def _size_rule(graph: Graph, node: Node, known: set[str]) -> str:
+    too_large = math.prod(node.type.shape) > _ELEMENTS_MAX
+    return f"has the shape {list(node.type.shape)}; at most {_ELEMENTS_MAX} elements are accepted" if too_large else ""
+
+
 def _constant_rule(graph: Graph, node: Node, known: set[str]) -> str:
     if not isinstance(node.op, Constant):
         return ""
@@ -91,4 +100,4 @@ def _constant_rule(graph: Graph, node: Node, known: set[str]) -> str:
 
 
 _Rule = Callable[[Graph, Node, set[str]], str]
-_RULES: tuple[_Rule, ...] = (_name_rule, _op_rule, _order_rule, _type_rule, _constant_rule)
+_RULES: tuple[_Rule, ...] = (_name_rule, _op_rule, _order_rule, _type_rule, _size_rule, _constant_rule)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nnhw.errors import InputError
+from nnhw.reading import load_npz
 
 from .layers import QuantLayer
 
@@ -49,11 +50,10 @@ def load_packed(model: nn.Module, path: str | Path) -> nn.Module:
     InputError if the file does not belong to a model of these layers and shapes, or holds pickled objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        arrays = load_npz(Path(path))
     except FileNotFoundError:
         raise InputError(f"checkpoint {path} does not exist; train the model to make it") from None
-    except (ValueError, EOFError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"checkpoint {path} must be an .npz file of save_packed: {error}") from error
     state = {name: _unpacked(name, tensor, arrays, path) for name, tensor in model.state_dict().items()}
     unknown = sorted({name.removesuffix(SIGNS_SUFFIX) for name in arrays} - set(state))

@@ -113,6 +113,33 @@ def test_program_rejects_board_that_the_tool_does_not_know(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.parametrize("option", ["--reset", "-b", "a b", "../x", "x\n"])
+def test_program_rejects_a_board_name_that_could_be_an_option(tmp_path: Path, option: str) -> None:
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        raise AssertionError(f"{command} was run")
+
+    with pytest.raises(ToolError) as caught:
+        program(make_build(tmp_path), option, lambda: ["loader"], run)
+    assert str(caught.value) == (
+        f"{option!r} cannot be the name of a board: openFPGALoader's names are words of letters, digits, '_', '-' and "
+        "'.'; correct the field 'openfpgaloader' of the board file, and build again"
+    )
+
+
+def test_program_gives_no_folder_that_could_be_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "-x").mkdir()
+    (tmp_path / "-x" / "design.bin").write_bytes(b"bits")
+    monkeypatch.chdir(tmp_path)
+    commands: list[list[str]] = []
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        commands.append(list(command))
+        return subprocess.CompletedProcess(command, 0, "Done", "")
+
+    program("-x", "ulx3s", lambda: ["loader"], run)
+    assert commands == [["loader", "--board", "ulx3s", str(tmp_path / "-x" / "design.bin")]]
+
+
 PROGRAM = ProgramImage.pack(1, bytes(100), 10)
 
 

@@ -398,6 +398,18 @@ def test_running_rejects_image_files(tmp_path: Path, content: np.ndarray, messag
     assert str(error.value) == f"images file '{tmp_path / 'x.npy'}' {message}"
 
 
+def test_running_rejects_images_that_claim_more_than_the_file_has(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((100, 8)))
+    path.write_bytes(path.read_bytes().replace(b"(100, 8), }" + 8 * b" ", b"(10000000000, 8), }"))
+    with pytest.raises(InputError) as error:
+        load_images(path)
+    assert str(error.value) == (
+        f"images file '{path}' cannot be read as .npy: its header claims float64 of shape [10000000000, 8], "
+        "640000000000 bytes, but only 6400 follow; it is cut or damaged; save them with numpy.save"
+    )
+
+
 def test_running_rejects_files_that_are_no_arrays(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_text("no", encoding="utf-8")
     np.savez(tmp_path / "y.npz", a=np.zeros(1))
@@ -405,5 +417,5 @@ def test_running_rejects_files_that_are_no_arrays(tmp_path: Path) -> None:
     for name in ("x.npy", "z.npy", "missing.npy"):
         with pytest.raises(InputError, match=r"cannot be read as \.npy: .*; save them with numpy\.save$"):
             load_images(tmp_path / name)
-    with pytest.raises(InputError, match=r"is an archive of several arrays; save the images alone with numpy\.save$"):
+    with pytest.raises(InputError, match=r"it is an archive of several arrays, not one; save them with"):
         load_images(tmp_path / "y.npz")

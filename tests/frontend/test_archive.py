@@ -25,6 +25,7 @@ from tests.frontend.models import binary_mlp, images, mixed_cnn
 SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
 MODEL = "net/models/model.json"
 WEIGHTS = "net/data/weights/model_weights_config.json"
+HUGE = '"sizes": [{"as_int": 1000000000}, {'
 SAMPLES = "net/data/sample_inputs/model.pt"
 
 
@@ -227,12 +228,21 @@ def test_load_archive_refuses_two_files_of_one_name(archive: bytes, tmp_path: Pa
     path.write_bytes(archive)
     with zipfile.ZipFile(path, "a") as target, pytest.warns(UserWarning, match="Duplicate name"):
         target.writestr(MODEL, b"{}")
-    assert message_of(path, mark) == f"{path} holds two files of the same name; {SAVE_AGAIN}"
+    assert message_of(path, mark) == f"{path} is not a .pt2 archive: it holds two files of the same name; {SAVE_AGAIN}"
 
 
-def test_load_archive_refuses_more_than_fits(archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnhw.frontend.archive._BYTES_MAX", 1000)
+def test_load_archive_refuses_entries_that_unpack_to_much_more(archive: bytes, tmp_path: Path, mark: Path) -> None:
     path = tmp_path / "net.pt2"
     path.write_bytes(archive)
-    with pytest.raises(InputError, match=r"unpacks to \d+ bytes; at most 1000 are accepted"):
-        load_archive(path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as target:
+        target.writestr("net/data/weights/weight_99", bytes(80 << 20))
+    assert path.stat().st_size < 1 << 20
+    assert message_of(path, mark) == (
+        f"{path} is not a .pt2 archive: its compressed entries unpack to {80 << 20} bytes; at most {64 << 20} are "
+        f"accepted: save it without compression; {SAVE_AGAIN}"
+    )
+
+
+def test_load_archive_refuses_tensors_that_claim_more_than_there_is(archive: bytes, tmp_path: Path, mark: Path) -> None:
+    path = changed(archive, tmp_path / "net.pt2", lambda entries: edit(entries, WEIGHTS, '"sizes": [{', HUGE))
+    assert message_of(path, mark).startswith(f"{path} holds tensors that claim ")

@@ -220,6 +220,18 @@ def test_start_reset_waits_for_the_lock_and_then_some(cycles: int) -> None:
     assert cycles <= second - 2 <= 2 * cycles
 
 
+@pytest.mark.parametrize("platform", ["os:system", "amaranth_boards.icebreaker:Resource", "evil_board:Platform"])
+def test_load_platform_imports_and_calls_nothing_but_boards(
+    platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil_board.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    board = dataclasses.replace(load_board("icebreaker"), platform=platform)
+    with pytest.raises(BoardError, match=rf"needs '{platform}' of amaranth-boards, which cannot be loaded: "):
+        load_platform(board)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_load_platform_rejects_unknown_class() -> None:
     board = dataclasses.replace(load_board("icebreaker"), platform="amaranth_boards.icebreaker:Nothing")
     with pytest.raises(BoardError) as caught:

@@ -1,0 +1,201 @@
+"""Reading files that may come from anybody: what they claim is checked before memory is taken for it.
+
+Every function raises `ValueError` that says what is wrong, or `OSError`; the caller says which file, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+import struct
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from nnhw.errors import BuildError
+
+PACKED_BYTES_MAX = 64 << 20
+"""Bytes that all compressed entries of an archive may have together once they are unpacked."""
+INTEGER_MAX = 1 << 63
+"""Integers of a JSON file are smaller, whatever their sign."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_DEPTH_MAX = 100
+_TOO_DEEP = f"it is nested too deeply: {_DEPTH_MAX} levels are accepted"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME_LENGTH_MAX = 200
+
+
+def is_plain_name(name: object) -> bool:
+    """Return whether something is a name that stays in its folder, and is no option on a command line.
+
+    Letters, digits, `_`, `.` and `-`, of which the last two do not come first; at most 200 of them.
+    """
+    return isinstance(name, str) and len(name) <= _NAME_LENGTH_MAX and bool(_PLAIN_NAME.fullmatch(name))
+
+
+def check_folder(folder: Path) -> None:
+    """Raise BuildError where a folder holds anything but plain files and folders: links may lead out of it."""
+    try:
+        with os.scandir(folder) as entries:
+            kinds = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
+    except OSError as error:
+        raise BuildError(
+            f"build folder '{folder}' cannot be read: {error.strerror}; give a folder of a build"
+        ) from None
+    for name, mode in kinds.items():
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            what = "a link, which may lead out of it" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+            raise BuildError(
+                f"build folder '{folder}' holds '{name}', which is {what}; a build has plain files only: "
+                "put the file itself in its place, or delete it"
+            )
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text says; numbers that are no JSON (NaN, Infinity), or beyond 64 bits, are refused."""
+    try:
+        return _shallow(json.loads(text, parse_constant=_no_number, parse_int=_integer))
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what a TOML text says."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    _shallow(table)
+    return table
+
+
+def load_npy(path: Path) -> np.ndarray:
+    """Return the array of a .npy file; its header may claim no more than the file has."""
+    with path.open("rb") as stream:
+        if stream.read(2) == b"PK":
+            raise ValueError("it is an archive of several arrays, not one")
+        stream.seek(0)
+        return _read_array(stream, os.fstat(stream.fileno()).st_size)
+
+
+def load_npz(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file by name; sizes are checked before anything is unpacked."""
+    with open_zip(path) as archive:
+        arrays = {}
+        for info in archive.infolist():
+            with archive.open(info) as stream:
+                arrays[info.filename.removesuffix(".npy")] = _read_array(stream, info.file_size)
+        return arrays
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive whose entries claim no more than it has, or little enough where they are compressed.
+
+    Whatever is wrong with it, also while it is read in the `with` statement, becomes a ValueError.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_zip(archive.infolist(), path.stat().st_size)
+            yield archive
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error) as error:
+        raise ValueError(str(error) or "it is cut") from None
+
+
+def _check_zip(entries: list[zipfile.ZipInfo], size: int) -> None:
+    """Raise ValueError unless the entries fit into the archive, each for itself and all together."""
+    names = [info.filename for info in entries]
+    if len(set(names)) != len(names):
+        raise ValueError("it holds two files of the same name")
+    kinds = {info.compress_type for info in entries}
+    if kinds - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ValueError("it is compressed in another way than 'deflate': save it without compression")
+    stored = [info for info in entries if info.compress_type == zipfile.ZIP_STORED]
+    wrong = [info for info in stored if info.file_size != info.compress_size]
+    if wrong or sum(info.compress_size for info in entries) > size:
+        claimed = sum(max(info.file_size, info.compress_size) for info in entries)
+        raise ValueError(f"its entries claim {claimed} bytes, but the file has {size}")
+    unpacked = sum(info.file_size for info in entries) - sum(info.file_size for info in stored)
+    if unpacked > PACKED_BYTES_MAX:
+        raise ValueError(
+            f"its compressed entries unpack to {unpacked} bytes; at most {PACKED_BYTES_MAX} are accepted: "
+            "save it without compression"
+        )
+
+
+def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
+    """Return the array of a stream in .npy format.
+
+    Parameters
+    ----------
+    size: bytes of the whole stream.
+    """
+    try:
+        shape, by_columns, dtype = _read_header(stream)
+    except ValueError:
+        raise
+    except Exception as error:  # NumPy reads the header as a literal of Python, which fails in many ways
+        raise ValueError(f"its header is damaged ({type(error).__name__})") from None
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded: it holds Python objects, not numbers")
+    needed, left = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    if min(shape, default=1) < 0 or not dtype.itemsize or needed > left:
+        raise ValueError(
+            f"its header claims {dtype} of shape {list(shape)}, {needed} bytes, but only {left} follow; it is cut or "
+            "damaged"
+        )
+    data = bytearray(needed)
+    if stream.readinto(data) != needed or stream.read(1):  # type: ignore[attr-defined]  # all streams here have it
+        raise ValueError(f"its header claims {needed} bytes of numbers, but there are others; it is cut or damaged")
+    array = np.frombuffer(data, dtype)
+    return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, whether columns come first, and dtype. Format 3 is for names of fields that are not ASCII."""
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(stream)
+    if version not in readers:
+        raise ValueError(f"it is of format {version[0]}.{version[1]}, but arrays of numbers are of 1.0 or 2.0")
+    shape, by_columns, dtype = readers[version](stream)
+    return shape, by_columns, dtype
+
+
+def _shallow(document: Any) -> Any:
+    """Return a document; ValueError where whoever walks it by recursion might come to the end of the stack.
+
+    Texts in it may reach a terminal, so characters that control one are refused, too.
+    """
+    level = [document]
+    for _ in range(_DEPTH_MAX):
+        if any(isinstance(node, str) and _CONTROL.search(node) for node in level):
+            raise ValueError("it holds characters that control a terminal")
+        level = [item for node in level if isinstance(node, dict | list) for item in _items(node)]
+        if not level:
+            return document
+    raise ValueError(_TOO_DEEP)
+
+
+def _items(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return chain.from_iterable(node.items()) if isinstance(node, dict) else node
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    if abs(number) >= INTEGER_MAX:
+        raise ValueError(f"the number {text[:24]}.. is beyond 64 bits")
+    return number
