@@ -6,7 +6,7 @@ Where they differ, only rounding may be the reason: a bound of what it can do de
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,9 +18,10 @@ from nnhw.ir import Graph, Node, run
 from nnhw.ir.noise import decided, rounding_noise
 from nnhw.ir.ops import ArgMax, Quantize
 
-from .evaluation import Evaluation, Evaluator, Signature
+from .evaluation import Evaluation, Evaluator, QuantizerCall, Signature
 
 _COMPARED = 16  # images at a time: the codes of all layers are kept for them
+_NUMBERS = 4  # images of which the numbers in front of quantizers are compared, too
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 
 
@@ -30,11 +31,13 @@ class TracedQuantizer:
 
     Parameters
     ----------
-    name: of the graph's node with its codes; None for weights.
+    name: of the graph's node with its codes; None for weights, and for what nobody reads.
+    weights: what it quantizes does not depend on the images.
     """
 
     signature: Signature
     name: str | None
+    weights: bool
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,43 @@ class OwnAnswers:
     ties: dict[str, int]
 
 
+@dataclass(frozen=True)
+class _Given:
+    """What PyTorch gave for some images.
+
+    Parameters
+    ----------
+    codes: by the graph's name of each quantizer.
+    numbers: what was quantized, likewise, where that is compared.
+    """
+
+    codes: Mapping[str, np.ndarray]
+    result: np.ndarray
+    precision: str
+    numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Half of the distance from 1 to the next number."""
+        return UNIT_ROUNDOFF[self.precision]
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """PyTorch's values of a node, the graph's, and where rounding allows PyTorch's.
+
+    Parameters
+    ----------
+    what: 'operand' or 'code' of a quantizer, or 'result'.
+    """
+
+    node: Node
+    what: str
+    theirs: np.ndarray
+    ours: np.ndarray
+    possible: np.ndarray
+
+
 def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: np.ndarray) -> OwnAnswers:
     """Let PyTorch evaluate a model in its own precision and in float64, and compare both with its graph.
 
@@ -75,21 +115,39 @@ def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: 
     ------
     ExactnessError: they differ by more than rounding explains.
     """
-    own = Evaluator(model)
-    parts = list(own.parts(images, _COMPARED))
-    given = [own(part) for part in parts]
-    precision = _precision(captured, given[0])
-    ties = {precision: _ties(captured, parts, given, precision)}
-    result = np.concatenate([evaluation.result for evaluation in given])
-    if precision == "float64":
-        return OwnAnswers(precision, result, result, ties)
+    evaluator = Evaluator(model)
+    precision, own, ties = _compared(captured, evaluator, images)
+    weights = _weights(captured.quantizers, evaluator(next(evaluator.parts(images, 1))))
+    double = None
+    counts = {precision: ties}
     try:
-        double = Evaluator(model, double=True)
-        given = [double(part) for part in parts]
+        evaluator = Evaluator(model, double=True, weights=weights)
+        _compare_numbers(captured, evaluator, images)
+        if precision == "float32":
+            _, double, counts["float64"] = _compared(captured, evaluator, images)
     except RuntimeError:  # an operator that torch has for float32 alone
-        return OwnAnswers(precision, result, None, ties)
-    ties["float64"] = _ties(captured, parts, given, "float64")
-    return OwnAnswers(precision, result, np.concatenate([evaluation.result for evaluation in given]), ties)
+        return OwnAnswers(precision, own, None, counts)
+    return OwnAnswers(precision, own, own if double is None else double, counts)
+
+
+def _compared(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple[str, np.ndarray, int]:
+    """Return the precision, the results, and on how many images rounding decides."""
+    precision, results, ties = "", [], 0
+    for part in evaluator.parts(images, _COMPARED):
+        evaluation = evaluator(part)
+        precision = precision or _precision(captured, evaluation)
+        ties += int(compare(captured, part, evaluation, precision).sum())
+        results.append(evaluation.result)
+    return precision, np.concatenate(results), ties
+
+
+def _compare_numbers(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> None:
+    """Compare the numbers in front of quantizers, too: of few images, as a mistake that changes one changes most."""
+    part = next(evaluator.parts(images, _NUMBERS))
+    evaluation = evaluator(part, numbers=True)
+    calls = _matched(captured.quantizers, evaluation)
+    numbers = {name: call.numbers for name, call in calls.items() if call.numbers is not None}
+    _explain(captured.graph, part, _Given(_codes(calls), evaluation.result, "float64", numbers))
 
 
 def _precision(captured: Captured, evaluation: Evaluation) -> str:
@@ -97,11 +155,6 @@ def _precision(captured: Captured, evaluation: Evaluation) -> str:
     calls = zip(captured.quantizers, evaluation.calls, strict=False)
     dtypes = {call.dtype for traced, call in calls if traced.name is not None}
     return "float64" if dtypes == {torch.float64} else "float32"
-
-
-def _ties(captured: Captured, parts: Sequence[np.ndarray], given: Sequence[Evaluation], precision: str) -> int:
-    pairs = zip(parts, given, strict=True)
-    return sum(int(compare(captured, images, evaluation, precision).sum()) for images, evaluation in pairs)
 
 
 def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, precision: str) -> np.ndarray:
@@ -122,32 +175,51 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
     ------
     ExactnessError: PyTorch has another code, or result, than rounding explains: the graph is not the model.
     """
-    graph, codes = captured.graph, _matched(captured.quantizers, evaluation)
+    graph, codes = captured.graph, _codes(_matched(captured.quantizers, evaluation))
     differs = _differences(graph, images, codes, evaluation.result)
     ties = np.zeros(len(images), dtype=bool)
     if differs:
         rows = np.flatnonzero(np.any(list(differs.values()), axis=0))
         part = {name: array[rows] for name, array in codes.items()}
-        _explain(graph, images[rows], part, evaluation.result[rows], precision)
+        _explain(graph, images[rows], _Given(part, evaluation.result[rows], precision))
         for name in differs.keys() & codes.keys():
             np.logical_or(ties, differs[name], out=ties)
     return ties
 
 
-def _matched(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> dict[str, np.ndarray]:
-    """Return PyTorch's codes by the graph's names. What is never read is in no trace, but PyTorch computes it."""
-    codes: dict[str, np.ndarray] = {}
-    calls = iter(evaluation.calls)
+def _codes(calls: Mapping[str, QuantizerCall]) -> dict[str, np.ndarray]:
+    return {name: call.codes.astype(np.int64) for name, call in calls.items()}
+
+
+def _matched(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> dict[str, QuantizerCall]:
+    """Return PyTorch's calls by the graph's names."""
+    pairs = zip(traced, _places(traced, evaluation), strict=True)
+    matched: dict[str, QuantizerCall] = {}
+    for quantizer, place in pairs:
+        if quantizer.name is not None:
+            matched.setdefault(quantizer.name, evaluation.calls[place])
+    return matched
+
+
+def _weights(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> dict[int, np.ndarray]:
+    """Return the codes of weights by the number of the call."""
+    pairs = zip(traced, _places(traced, evaluation), strict=True)
+    return {place: evaluation.calls[place].codes for quantizer, place in pairs if quantizer.weights}
+
+
+def _places(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> list[int]:
+    """Return the number of each traced call among PyTorch's. What is never read is in no trace, but is computed."""
+    places: list[int] = []
+    calls = enumerate(evaluation.calls)
     for expected in traced:
-        found = next((call for call in calls if call.signature == expected.signature), None)
-        if found is None:
+        place = next((number for number, call in calls if call.signature == expected.signature), None)
+        if place is None:
             raise ExactnessError(
                 f"PyTorch calls other quantizers than the trace of the model has, from '{expected.name}' on; branches "
                 f"and loops must not depend on how or how often the model is called"
             )
-        if expected.name is not None:
-            codes.setdefault(expected.name, found.codes.astype(np.int64))
-    return codes
+        places.append(place)
+    return places
 
 
 def _differences(
@@ -186,50 +258,48 @@ def _rows(differs: np.ndarray) -> np.ndarray:
     return np.any(differs.reshape(len(differs), -1), axis=1, keepdims=False)
 
 
-def _explain(
-    graph: Graph, images: np.ndarray, codes: Mapping[str, np.ndarray], result: np.ndarray, precision: str
-) -> None:
+def _explain(graph: Graph, images: np.ndarray, given: _Given) -> None:
     """Raise ExactnessError unless rounding explains each difference."""
     values: dict[str, np.ndarray] = {}
     computed: dict[str, np.ndarray] = {}
 
     def observe(name: str, array: np.ndarray) -> None:
         computed[name] = array
-        values[name] = codes.get(name, array)
+        values[name] = given.codes.get(name, array)
 
-    run(graph, images, observe, codes)
-    unit = UNIT_ROUNDOFF[precision]
-    noise = rounding_noise(graph, values, unit)
-    for node, theirs, ours, possible in _judged(graph, values, computed, noise, codes, result, unit):
-        wrong = (theirs != ours) & ~possible & ~_both_nan(theirs, ours)
+    run(graph, images, observe, given.codes)
+    noise = rounding_noise(graph, values, given.unit_roundoff)
+    for judged in _judged(graph, computed, noise, given):
+        wrong = (judged.theirs != judged.ours) & ~judged.possible & ~_both_nan(judged.theirs, judged.ours)
         if wrong.any():
-            raise ExactnessError(_message(node, theirs, ours, wrong, precision))
+            raise ExactnessError(_message(judged, wrong, given.precision))
 
 
 def _judged(
-    graph: Graph,
-    values: Mapping[str, np.ndarray],
-    computed: Mapping[str, np.ndarray],
-    noise: Mapping[str, np.ndarray],
-    codes: Mapping[str, np.ndarray],
-    result: np.ndarray,
-    unit: float,
-) -> Iterator[tuple[Node, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield each quantizer, then the result: PyTorch's values, the graph's, and where rounding allows PyTorch's."""
+    graph: Graph, computed: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray], given: _Given
+) -> Iterator[_Judged]:
+    """Yield what each quantizer reads and gives, then the result."""
     for node in graph.nodes:
-        if isinstance(node.op, Quantize) and node.name in codes:
-            x, scale = node.inputs
-            low, high = decided(node, [values[x], graph.constants[scale]], noise[x], unit)
-            theirs = codes[node.name]
-            yield node, theirs, computed[node.name], (low <= theirs) & (theirs <= high)
-    last = graph.output_nodes[0]
+        if not isinstance(node.op, Quantize) or node.name not in given.codes:
+            continue
+        x, scale = (computed.get(name, graph.constants.get(name)) for name in node.inputs)
+        assert x is not None
+        assert scale is not None
+        error = noise[node.inputs[0]]
+        if node.name in given.numbers:
+            theirs = given.numbers[node.name]
+            yield _Judged(node, "operand", theirs, x, np.abs(theirs - x) <= error)
+        low, high = decided(node, [x, scale], error, given.unit_roundoff)
+        codes = given.codes[node.name]
+        yield _Judged(node, "code", codes, computed[node.name], (low <= codes) & (codes <= high))
+    last, result = graph.output_nodes[0], given.result
     ours = computed[last.name]
     if isinstance(last.op, ArgMax):
-        yield last, result, ours, _may_be_greatest(last.op, values[last.inputs[0]], noise[last.inputs[0]], result)
-    elif last.type.is_int:
-        yield last, result, ours, np.zeros(ours.shape, dtype=bool)
+        x = computed[last.inputs[0]]
+        possible = _may_be_greatest(last.op, x, noise[last.inputs[0]], result)
     else:
-        yield last, result, ours.astype(result.dtype), np.abs(result - ours) <= noise[last.name]
+        possible = np.abs(result - ours) <= (0 if last.type.is_int else noise[last.name])
+    yield _Judged(last, "result", result, ours.astype(result.dtype), possible)
 
 
 def _may_be_greatest(op: ArgMax, x: np.ndarray, error: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -241,12 +311,12 @@ def _may_be_greatest(op: ArgMax, x: np.ndarray, error: np.ndarray, index: np.nda
     return possible if op.keepdim else possible.squeeze(axis)
 
 
-def _message(node: Node, theirs: np.ndarray, ours: np.ndarray, wrong: np.ndarray, precision: str) -> str:
+def _message(judged: _Judged, wrong: np.ndarray, precision: str) -> str:
     place = tuple(np.argwhere(wrong)[0])
-    what = "code" if isinstance(node.op, Quantize) else "result"
     return (
-        f"{node} is the first whose {what} differs between PyTorch's own {precision} and the graph that was captured, "
-        f"in {int(_rows(wrong).sum())} of the images in which they were compared: {theirs[place]} and {ours[place]} at "
-        f"{list(map(int, place[1:]))} of one of them, which is more than rounding explains; so the graph is not the "
-        f"model: look for what depends on the batch, the call or the dtype in front of it, else please report the model"
+        f"{judged.node} is the first whose {judged.what} differs between PyTorch's own {precision} and the graph that "
+        f"was captured, in {int(_rows(wrong).sum())} of the images in which they were compared: "
+        f"{judged.theirs[place]} and {judged.ours[place]} at {list(map(int, place[1:]))} of one of them, which is more "
+        f"than rounding explains; so the graph is not the model: look for what depends on the batch, the call or the "
+        f"dtype in front of it, else please report the model"
     )

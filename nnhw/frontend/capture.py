@@ -22,6 +22,7 @@ from .export import checked_example, export
 from .locations import Lines, location_of
 from .translator import QUANTIZE, Handler, Translator, Unquantized
 from .trials import check_calls, check_guards
+from .values import Codes, Constant
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -96,7 +97,12 @@ def capture_quantizers(
         check_guards(program)
         check_calls(model, example_input)
     calls = [node for node in nodes if str(node.target) == QUANTIZE]
-    return Captured(graph, tuple(TracedQuantizer(signature_of(node), translator.codes_of(node)) for node in calls))
+    return Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls))
+
+
+def _traced(node: fx.Node, value: object) -> TracedQuantizer:
+    name = value.name if isinstance(value, Codes) else None
+    return TracedQuantizer(signature_of(node), name, isinstance(value, Constant))
 
 
 def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines) -> ExportedProgram:

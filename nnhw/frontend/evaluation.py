@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,13 @@ class QuantizerCall:
     ----------
     codes: distances from the zero point, int16 of the shape of what was quantized; NaN has the least one.
     dtype: that it was computed in.
+    numbers: what was quantized, where that was asked for.
     """
 
     signature: Signature
     codes: np.ndarray
     dtype: torch.dtype
+    numbers: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -56,20 +59,33 @@ class Evaluator:
     ----------
     model: a module, which is copied, or an exported program.
     double: compute in float64 all that the model computes in float32, also where its own code says `.float()`.
+    weights: the codes that weights have in the model's own precision, by the number of the quantizer's call: in float64
+        those at ties would be other ones, and so would the model.
     """
 
-    def __init__(self, model: nn.Module | ExportedProgram, *, double: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module | ExportedProgram,
+        *,
+        double: bool = False,
+        weights: Mapping[int, np.ndarray] = MappingProxyType({}),
+    ) -> None:
         self.model: nn.Module = model.module() if isinstance(model, ExportedProgram) else copied(model)
-        self._double, self._batch_size = double, _fixed_batch(model)
+        self._double, self._weights, self._batch_size = double, weights, _fixed_batch(model)
         if double:
             self.model.double()
 
-    def __call__(self, images: np.ndarray) -> Evaluation:
-        """Evaluate images [N, *shape]."""
+    def __call__(self, images: np.ndarray, *, numbers: bool = False) -> Evaluation:
+        """Evaluate images [N, *shape].
+
+        Parameters
+        ----------
+        numbers: keep what is quantized, too.
+        """
         batch = torch.from_numpy(images)
         if self._double and batch.is_floating_point():
             batch = batch.double()
-        with torch.no_grad(), _default_dtype(self._double), _Recorder(self._double) as recorder:
+        with torch.no_grad(), _default_dtype(self._double), _Recorder(self._double, self._weights, numbers) as recorder:
             result: Tensor = self.model(batch)
         return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls))
 
@@ -90,10 +106,10 @@ def signature_of(node: fx.Node) -> Signature:
 class _Recorder(TorchDispatchMode):
     """While active, keep the codes of quantizers, and let float32 be float64 where that is asked for."""
 
-    def __init__(self, double: bool) -> None:
+    def __init__(self, double: bool, weights: Mapping[int, np.ndarray], numbers: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own
         self.calls: list[QuantizerCall] = []
-        self._double = double
+        self._double, self._weights, self._numbers = double, weights, numbers
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -103,7 +119,10 @@ class _Recorder(TorchDispatchMode):
             given["dtype"] = torch.float64
         result = func(*args, **given)
         if func is torch.ops.nnhw.quantize.default:
-            self.calls.append(_call_of(result, *args))
+            if len(self.calls) in self._weights:
+                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(args[1], args[0], args[5])
+            call = _call_of(result, *args)
+            self.calls.append(replace(call, numbers=args[0].cpu().numpy().copy()) if self._numbers else call)
         return result
 
 

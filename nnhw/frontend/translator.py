@@ -92,10 +92,9 @@ class Translator:
             )
             self._values[node] = Unknown()
 
-    def codes_of(self, node: fx.Node) -> str | None:
-        """Return the graph's node with the codes of a traced value, or None if it has none: those of a constant."""
-        value = self._values.get(node)
-        return value.name if isinstance(value, Codes) else None
+    def value_of(self, node: fx.Node) -> Any:
+        """Return what a traced node has become; None if nothing needs it."""
+        return self._values.get(node)
 
     def finish(self, output: fx.Node) -> Graph:
         """Return the graph whose result is the argument of the traced output node."""

@@ -61,7 +61,8 @@ def constant_of(captured: Captured, op: str, position: int) -> str:
         ("linear", 1, lambda codes: np.where(codes == codes.max(), codes - 1, codes), "quantize '4'"),
         ("quantize", 1, lambda scale: scale * (1 + 2.0**-7), "quantize '0'"),
         ("batch_norm", 3, lambda mean: mean + 2.0**-7, "quantize '4'"),
-        ("dequantize", 1, lambda scale: scale * (1 + 2.0**-10), "quantize '4'"),
+        ("dequantize", 1, lambda scale: scale * (1 + 2.0**-40), "quantize '4'"),
+        ("batch_norm", 2, lambda bias: bias + 2.0**-40, "quantize '4'"),
     ],
 )
 def test_agreement_names_the_first_layer_of_a_graph_that_is_not_the_model(
@@ -70,7 +71,9 @@ def test_agreement_names_the_first_layer_of_a_graph_that_is_not_the_model(
     model = decimal_model()
     captured = capture_quantizers(model, EXAMPLE)
     wrong = changed(captured, constant_of(captured, op, position), change)
-    with pytest.raises(ExactnessError, match=f"^{layer} is the first whose code differs between PyTorch's own float32"):
+    with pytest.raises(
+        ExactnessError, match=f"^{layer} is the first whose (code|operand) differs between PyTorch's own float"
+    ):
         own_answers(model, wrong, EXAMPLE.numpy())
 
 
@@ -145,3 +148,14 @@ def test_agreement_compares_the_codes_of_each_quantizer() -> None:
     captured = capture_quantizers(model, EXAMPLE)
     names = [quantizer.name for quantizer in captured.quantizers if quantizer.name]
     assert names == [node.name for node in captured.graph.nodes if isinstance(node.op, Quantize)]
+
+
+def test_weights_at_ties_have_their_own_precisions_codes_in_float64() -> None:
+    scale = torch.tensor(0.0074).item()
+    layer = QuantLinear(12, 2, bias=False, weight_quant=Int(8, 0.0074))
+    layer.weight.data = ((torch.arange(24) + 0.5) * scale).reshape(2, 12)
+    quotients = layer.weight.data / torch.tensor(0.0074), layer.weight.data.double() / float(torch.tensor(0.0074))
+    assert (quotients[0].round() != quotients[1].round()).any()
+    model = nn.Sequential(Int(8, 0.25), layer).eval()
+    answers = own_answers(model, capture_quantizers(model, EXAMPLE), EXAMPLE.numpy())
+    assert answers.ties == {"float32": 0, "float64": 0}
