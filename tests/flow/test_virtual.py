@@ -131,7 +131,8 @@ def test_check_equality_finds_nothing_in_the_engine_and_the_wrong_row_in_the_ir(
     good = check_equality(accelerator, body, codes)
     assert [equality.equal for equality in good] == [True, True, True]
     assert good[0].run.latency_cycles == accelerator.schedule.latency_cycles
-    assert good[0].run.interval_cycles == accelerator.schedule.interval_cycles
+    assert good[0].interval_cycles == accelerator.schedule.interval
+    assert good[0].run.ends == accelerator.schedule.ends(len(good[0].run.ends))
     weights = {name: array.copy() for name, array in body.constants.items()}
     weights["fc3.weight"][2] *= -1
     other = Graph(body.name, body.nodes, body.outputs, weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnhw import ir
-from nnhw.engines.timing import interval_of, run_pipeline
+from nnhw.engines.timing import run_pipeline
 from nnhw.hdl.engine import Engine
 from nnhw.ir import Graph
 from nnhw.mapping.schedule import FRAMES
@@ -30,7 +30,7 @@ def run(body: Graph, pattern: tuple[str, str]) -> None:
         predicted = run_pipeline(models, accelerator.input_format.frame_beats, o_bytes, FRAMES, limit_cycles=50_000)
         assert (result.first, last) == predicted
         assert last[0] - result.first + 1 == accelerator.schedule.latency_cycles
-        assert interval_of(last) == accelerator.schedule.interval_cycles
+        assert [cycle - result.first for cycle in last] == accelerator.schedule.ends(FRAMES)
 
 
 @pytest.mark.parametrize("pattern", [("none", "none"), ("random", "random"), ("none", "rare")], ids="-".join)

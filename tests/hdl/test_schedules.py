@@ -10,7 +10,6 @@ import pytest
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.engines.fifo import FifoConfig
-from nnhw.engines.timing import interval_of
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.engine import Engine
 from nnhw.mapping.budget import Budget
@@ -44,7 +43,7 @@ def check_cycles(accelerator: Accelerator, result: Result) -> None:
     beats = accelerator.output_format.frame_bytes
     last = result.cycles[beats - 1 :: beats]
     assert last[0] - result.first + 1 == accelerator.schedule.latency_cycles
-    assert interval_of(last) == accelerator.schedule.interval_cycles
+    assert [cycle - result.first for cycle in last] == accelerator.schedule.ends(FRAMES)
 
 
 @pytest.mark.parametrize("pattern", [("none", "none"), ("random", "bursts")], ids="-".join)
