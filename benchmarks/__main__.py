@@ -9,7 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import cmsis, estimates, lanes, mnist, partitions, peak, random_networks, second_network, speed, whole
+from benchmarks import (
+    cmsis,
+    estimates,
+    lanes,
+    mnist,
+    partitions,
+    peak,
+    random_networks,
+    recheck,
+    second_network,
+    speed,
+    whole,
+)
 from benchmarks.networks import NETWORKS
 from nnhw.errors import NnhwError
 
@@ -54,6 +66,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         for name, cases in whole.SHARED_GROUPS.items()
     },
     **{name: Benchmark("on a shared engine", whole.network(name), whole.show, None) for name in whole.SHARED},
+    "recheck": Benchmark("cycles of the zoo as predicted now, beside the results", recheck.run, recheck.show, None),
     "shared": Benchmark("all networks on shared engines", whole.network(*whole.SHARED), whole.show_table, None),
     "partitions": Benchmark(
         "two shared engines against one, by the cycle model", partitions.run, partitions.show, None

@@ -104,7 +104,7 @@ def check_equality(
     """
     taps, programs = accelerator.boundaries, accelerator.programs
     expected, outputs = expected_streams(accelerator, body, codes)
-    frames = accelerator.input_format.pack(codes)
+    frames = accelerator.input_format.pack_beats(codes).reshape(len(codes), -1)
     bits = [*(tap.bits for tap in taps), *[32 * COUNTER_WORDS] * len(programs)]
     beats = (*(tap.beats for tap in taps), *(len(program.records) for program in programs))
     results = []

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from nnhw.errors import BuildError
 from nnhw.ir.files import pack_arrays, widen_integers
 from nnhw.ir.types import IntType
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,11 @@ class Accelerator:
         """Hash of what the hardware is, hex: the model's, or, with shared engines, of all but their programs."""
         if not self.programs:
             return self.model_hash
-        bare = [stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages]
+        bare: list[Any] = [
+            stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages
+        ]
+        if self.input_format.unpacking:
+            bare.append(self.input_format.unpacking)
         arrays: dict[str, np.ndarray] = {}
         document = json.dumps(dump(tuple(bare), arrays)).encode() + pack_arrays(arrays)
         return hashlib.sha256(document).hexdigest()

@@ -266,7 +266,7 @@ def _write_plan(
         beats = {f"tap_{index}": beats for index, beats in enumerate(expected_beats(accelerator, values))}
         output = values[accelerator.output_node]
         packed = {
-            "input": accelerator.input_format.pack(codes).reshape(-1, accelerator.input_format.beat_bytes),
+            "input": accelerator.input_format.pack_beats(codes),
             "output": accelerator.output_format.pack(output).reshape(-1),
         }
         arrays.write_bytes(pack_arrays(packed | beats))

@@ -33,7 +33,7 @@ def run(accelerator: Accelerator, name: str, pattern: tuple[str, str], limit: in
     codes = random_codes(NETWORKS[name](), FRAMES)
     (values,) = ir.run(NETWORKS[name](), codes)
     expected = accelerator.output_format.pack(values).reshape(-1).tolist()
-    rows = accelerator.input_format.pack(codes).reshape(-1, accelerator.input_format.beat_bytes)
+    rows = accelerator.input_format.pack_beats(codes)
     i_beats = [int.from_bytes(row.tobytes(), "little") for row in rows]
     return run_stream(Engine(accelerator), i_beats, len(expected), pattern, limit_cycles=limit), expected
 
