@@ -19,6 +19,7 @@ from benchmarks import (
     peak,
     planted,
     random_networks,
+    recheck,
     second_network,
     speed,
     whole,
@@ -69,6 +70,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         for name, cases in whole.SHARED_GROUPS.items()
     },
     **{name: Benchmark("on a shared engine", whole.network(name), whole.show, None) for name in whole.SHARED},
+    "recheck": Benchmark("cycles of the zoo as predicted now, beside the results", recheck.run, recheck.show, None),
     "shared": Benchmark("all networks on shared engines", whole.network(*whole.SHARED), whole.show_table, None),
     "partitions": Benchmark(
         "two shared engines against one, by the cycle model", partitions.run, partitions.show, None

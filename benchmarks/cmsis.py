@@ -23,6 +23,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator, stream_order
 from nnhw.boards import load_board
 from nnhw.engines.requantize import DoubleScaler, Requantizer
+from nnhw.engines.timing import as_number
 from nnhw.errors import InputError
 from nnhw.flow.progress import make_progress
 from nnhw.ir import Graph, GraphBuilder, IntType, Location, TensorType
@@ -205,14 +206,14 @@ def rtl_row(vector: Vector, body: Graph, accelerator: Accelerator) -> dict[str, 
     codes = np.concatenate([given, more])
     results = check_equality(accelerator, body, codes, PATTERNS)
     outputs = [accelerator.output_format.unpack(result.run.outputs)[: len(given)] for result in results]
-    schedule, free = accelerator.schedule, results[0].run
+    schedule, free = accelerator.schedule, results[0]
     return {
         "datapath": datapath(accelerator),
         "mismatches": max(_differing(output, vector) for output in outputs),
         "equals_ir": all(result.equal for result in results),
         "frames": len(codes) * len(PATTERNS),
-        "predicted_cycles": [schedule.latency_cycles, schedule.interval_cycles],
-        "simulated_cycles": [free.latency_cycles, free.interval_cycles],
+        "predicted_cycles": [schedule.latency_cycles, as_number(schedule.interval)],
+        "simulated_cycles": [free.run.latency_cycles, free.interval_cycles],
     }
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.timing import Schedule
 from nnhw.errors import NnhwError
 from nnhw.flow import budget, lowering
 from nnhw.frontend import linear, quantizers
@@ -152,12 +153,15 @@ def first_engine(accelerator: Accelerator, change: Callable[[MatmulConfig], Matm
     return replace(accelerator, stages=tuple(stages))
 
 
-def later(accelerator: Accelerator, **cycles: int) -> Accelerator:
+def rescheduled(accelerator: Accelerator, change: Callable[[Schedule], Schedule]) -> Accelerator:
     """Return an accelerator whose predicted cycles are other ones."""
-    schedule = accelerator.schedule
-    return replace(
-        accelerator, schedule=replace(schedule, **{name: getattr(schedule, name) + n for name, n in cycles.items()})
-    )
+    return replace(accelerator, schedule=change(accelerator.schedule))
+
+
+def hurried(schedule: Schedule) -> Schedule:
+    """Return a schedule whose frames follow a cycle earlier."""
+    lead, period = (tuple(cycles - 1 for cycles in part) for part in (schedule.lead, schedule.period))
+    return replace(schedule, interval_cycles=schedule.interval_cycles - 1, lead=lead, period=period)
 
 
 def reached_too_late(unit: ThresholdUnit, raw: Any, word: Any) -> Any:
@@ -200,10 +204,10 @@ FAULTS = (
         lowering, "split", spoiled_parts)),
     Planted("mapping", "weights of two cells are exchanged", mapped(lambda accelerator: first_engine(
         accelerator, lambda config: replace(config, weights=np.roll(config.weights, 1, axis=0))))),
-    Planted("mapping", "the interval is predicted a cycle too short", mapped(lambda accelerator: later(
-        accelerator, interval_cycles=-1))),
-    Planted("mapping", "the latency is predicted a cycle too long", mapped(lambda accelerator: later(
-        accelerator, latency_cycles=1))),
+    Planted("mapping", "the interval is predicted a cycle too short", mapped(lambda accelerator: rescheduled(
+        accelerator, hurried))),
+    Planted("mapping", "the latency is predicted a cycle too long", mapped(lambda accelerator: rescheduled(
+        accelerator, lambda schedule: replace(schedule, latency_cycles=schedule.latency_cycles + 1)))),
     Planted("engine", "thresholds are passed instead of reached", lambda: mock.patch.object(
         ThresholdUnit, "_reached", reached_too_late)),
     Planted("engine", "max pooling takes the last of a window", lambda: mock.patch.object(

@@ -14,10 +14,11 @@ import numpy as np
 from nnhw import ir
 from nnhw.accelerator import Accelerator, Boundary
 from nnhw.engines.shared.counters import COUNTER_BITS, COUNTER_WORDS
+from nnhw.engines.timing import Schedule, as_number
 from nnhw.flow.boundaries import Comparison, compare, expected_beats
 from nnhw.flow.compiled import library_cache
 from nnhw.flow.counters import Counted
-from nnhw.flow.simulate import cycle_limit
+from nnhw.flow.simulate import cycle_limit, rest_cycles
 from nnhw.flow.virtual import CompiledHardware, StreamPlan, StreamRun, compile_component
 from nnhw.hdl.engine import Engine
 
@@ -38,6 +39,7 @@ class Equality:
     run: what the hardware did.
     seconds: that it took.
     counted: what the records of each program took.
+    schedule: predicted; None where there are stalls.
     """
 
     pattern: tuple[str, str]
@@ -45,12 +47,27 @@ class Equality:
     run: StreamRun
     seconds: float
     counted: tuple[Counted, ...] = ()
+    schedule: Schedule | None = None
+
+    @property
+    def interval_cycles(self) -> int | float | None:
+        """The mean over whole periods; None: too few frames ran, or with stalls."""
+        interval = self.schedule.interval_in(self.run.ends) if self.schedule else None
+        return None if interval is None else as_number(interval)
+
+    @property
+    def as_predicted(self) -> bool:
+        """Whether each frame ended in the cycle predicted; with stalls, none is."""
+        if self.schedule is None:
+            return True
+        predicted = self.schedule.ends(len(self.run.ends))
+        return self.run.ends[: len(predicted)] == predicted
 
     @property
     def equal(self) -> bool:
         """Whether everything arrived everywhere, equal, by the rules, in the cycles predicted, and nothing else did."""
         clean = self.run.i_left == 0 and self.run.broken_rules == 0 and not self.miscounted
-        return clean and all(stream.equal for stream in self.streams)
+        return clean and self.as_predicted and all(stream.equal for stream in self.streams)
 
     @property
     def miscounted(self) -> int:
@@ -69,7 +86,7 @@ class Equality:
             "cycles": self.run.cycles,
             "cycles_per_second": round(self.run.cycles / self.seconds),
             "latency_cycles": self.run.latency_cycles,
-            "interval_cycles": self.run.interval_cycles,
+            "interval_cycles": self.interval_cycles,
             "miscounted": self.miscounted,
             "equal": self.equal,
         }
@@ -88,7 +105,7 @@ def check_equality(
     """
     taps, programs = accelerator.boundaries, accelerator.programs
     expected, outputs = expected_streams(accelerator, body, codes)
-    frames = accelerator.input_format.pack(codes)
+    frames = accelerator.input_format.pack_beats(codes).reshape(len(codes), -1)
     bits = [*(tap.bits for tap in taps), *[COUNTER_BITS * COUNTER_WORDS] * len(programs)]
     beats = (*(tap.beats for tap in taps), *(len(program.records) for program in programs))
     results = []
@@ -103,6 +120,7 @@ def check_equality(
                 limit_cycles=cycle_limit(accelerator, len(codes)),
                 i_pattern=pattern[0],
                 o_pattern=pattern[1],
+                rest_cycles=rest_cycles(accelerator),
             )
             start = time.monotonic()
             run = hardware.stream(frames, plan)
@@ -113,7 +131,8 @@ def check_equality(
                 Counted(program, len(codes), run.taps[number], run.tap_beats[number])
                 for number, program in enumerate(programs, len(taps))
             )
-            results.append(Equality(pattern, streams, run, seconds, counted))
+            schedule = accelerator.schedule if pattern == ("none", "none") else None
+            results.append(Equality(pattern, streams, run, seconds, counted, schedule))
     return results
 
 

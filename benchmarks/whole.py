@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -174,13 +175,13 @@ def compare_rtl(build: Build, case: Case, progress: Progress) -> list[Equality]:
 
 def with_equality(report: Mapping[str, Any], equalities: list[Equality]) -> Row:
     """Return a report with what the frames in RTL found: mismatches, and cycles without stalls."""
-    cycles, run, counted = report["cycles"], equalities[0].run, equalities[0].counted
+    cycles, free, counted = report["cycles"], equalities[0], equalities[0].counted
     return {
         **report,
         "exactness": {**report["exactness"], **join(equalities)},
         "cycles": {
-            "interval": {**cycles["interval"], "simulated": run.interval_cycles},
-            "latency": {**cycles["latency"], "simulated": run.latency_cycles},
+            "interval": {**cycles["interval"], "simulated": free.interval_cycles},
+            "latency": {**cycles["latency"], "simulated": free.run.latency_cycles},
         },
         "program": program_rows(counted) or None,
     }
@@ -208,7 +209,7 @@ def slowest_engine(accelerator: Accelerator) -> Row:
     return {
         "layer": layer,
         "cycles": cycles,
-        "busy": cycles / accelerator.schedule.interval_cycles,
+        "busy": float(cycles / accelerator.schedule.interval),
         "utilization": products / (lanes * cycles),
     }
 
@@ -216,7 +217,7 @@ def slowest_engine(accelerator: Accelerator) -> Row:
 def ideal_cycles(accelerator: Accelerator) -> int:
     """Return the cycles of a frame in which every lane of every array would make a product that is needed."""
     products = sum(work.products for work in works(accelerator))
-    return -(-products * accelerator.schedule.interval_cycles // peak(accelerator))
+    return math.ceil(products * accelerator.schedule.interval / peak(accelerator))
 
 
 def is_clean(row: Mapping[str, Any]) -> bool:

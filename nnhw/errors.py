@@ -52,6 +52,10 @@ class StuckError(NnhwError):
     """
 
 
+class UnsettledError(NnhwError):
+    """A network of engines that did not repeat itself within the frames that were stepped."""
+
+
 class BoardError(NnhwError):
     """An unknown board, or a board file with a mistake."""
 

@@ -7,6 +7,7 @@ Environment: NNHW_PLAN, path of a JSON document with
     counted: taps behind these, each for the cycles of the records of a program
     frames: how many
     stalls: patterns of source and sink
+    rest_cycles: before the first beat, until everything rests
     limit_cycles: where to give up
     result: path of the JSON document to write
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from cocotb.triggers import RisingEdge
 
 from .harness import Log, Monitor, Scoreboard, Sink, Source, Stream, Tap, start, wait_for
 from .stalls import stalls
@@ -34,6 +36,8 @@ async def accelerator_equals_ir(dut: Any) -> None:
     dut.i__valid.value = 0
     dut.o__ready.value = 0
     cycles = await start(dut)
+    for _ in range(plan["rest_cycles"]):
+        await RisingEdge(dut.clk)
     i, o, frames = Stream(dut, "i"), Stream(dut, "o"), plan["frames"]
     i_beats = [int.from_bytes(row.tobytes(), "little") for row in arrays["input"]]
     taken = Scoreboard("i", i_beats, frames)

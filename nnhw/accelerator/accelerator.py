@@ -24,7 +24,7 @@ from nnhw.ir.files import pack_arrays, widen_integers
 from nnhw.ir.types import IntType
 from nnhw.reading import load_npz, parse_json
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 _HASH = re.compile(r"[0-9a-fA-F]{16,64}")
 
 
@@ -82,7 +82,11 @@ class Accelerator:
         """Hash of what the hardware is, hex: the model's, or, with shared engines, of all but their programs."""
         if not self.programs:
             return self.model_hash
-        bare = [stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages]
+        bare: list[Any] = [
+            stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages
+        ]
+        if self.input_format.unpacking:
+            bare.append(self.input_format.unpacking)
         arrays: dict[str, np.ndarray] = {}
         document = json.dumps(dump(tuple(bare), arrays)).encode() + pack_arrays(arrays)
         return hashlib.sha256(document).hexdigest()

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnhw.accelerator.streams import Stream, stream_order, tensor_order
 from nnhw.engines.encoding import decode, encode
+from nnhw.engines.unpack import UnpackConfig
 from nnhw.ir.types import IntType
 
 ELEMENTS_MAX = 1 << 28
@@ -26,6 +27,9 @@ class InputFormat:
     per_byte: elements in one byte, the first in the lowest bits; divides the elements of a frame.
     beat_bytes: bytes that the engine takes at once, the first in the lowest bits; divides the bytes of a frame.
     offset: code = element + offset.
+    lanes: 0, or the elements that the engine takes at once where they do not go well with bytes. Then the bits of
+        elements follow one another, across bytes, up to the end of the frame; `per_byte` is 0, and `beat_bytes` are as
+        wide as a beat at the engine.
     """
 
     shape: tuple[int, ...]
@@ -33,6 +37,7 @@ class InputFormat:
     per_byte: int
     beat_bytes: int = 1
     offset: int = 0
+    lanes: int = 0
 
     def check(self) -> None:
         """Raise ValueError for parameters that cannot be: a file may say anything."""
@@ -56,30 +61,57 @@ class InputFormat:
     @property
     def frame_bytes(self) -> int:
         """Bytes of one frame."""
-        return self.elements // self.per_byte
+        return -(-self.elements * self.element.bits // 8) if self.lanes else self.elements // self.per_byte
 
     @property
     def frame_beats(self) -> int:
         """Beats of one frame at the engine."""
-        return self.frame_bytes // self.beat_bytes
+        return self.elements // self.stream.lanes
+
+    @property
+    def unpacking(self) -> UnpackConfig | None:
+        """What makes beats of bytes in front of the engine where `lanes` says so."""
+        return UnpackConfig(self.lanes * self.element.bits, self.frame_beats) if self.lanes else None
 
     @property
     def stream(self) -> Stream:
         """What the elements are in the engine."""
         offsets = np.array([self.offset]) if self.offset else None
-        return Stream(self.per_byte * self.beat_bytes, self.elements, self.element, offsets=offsets)
+        return Stream(self.lanes or self.per_byte * self.beat_bytes, self.elements, self.element, offsets=offsets)
 
     def pack(self, codes: np.ndarray) -> np.ndarray:
         """Return uint8 [N, frame_bytes] of int codes [N, *shape]."""
-        patterns = encode(stream_order(codes) - self.offset, self.element).reshape(len(codes), -1, self.per_byte)
+        patterns = self._patterns(codes)
+        if self.lanes:
+            return np.packbits(self._bits(patterns).reshape(len(codes), -1), axis=1, bitorder="little")
         weights = 1 << (np.arange(self.per_byte) * self.element.bits)
-        return (patterns * weights).sum(axis=2).astype(np.uint8)
+        return (patterns.reshape(len(codes), -1, self.per_byte) * weights).sum(axis=2).astype(np.uint8)
+
+    def pack_beats(self, codes: np.ndarray) -> np.ndarray:
+        """Return uint8 [N * frame_beats, bytes] of int codes [N, *shape]: what the engine takes at once."""
+        if not self.lanes:
+            return self.pack(codes).reshape(-1, self.beat_bytes)
+        bits = self._bits(self._patterns(codes)).reshape(-1, self.lanes * self.element.bits)
+        return np.packbits(bits, axis=1, bitorder="little")
 
     def unpack(self, frames: np.ndarray) -> np.ndarray:
         """Return int64 codes [N, *shape] of uint8 [N, frame_bytes]."""
         shifts = np.arange(self.per_byte) * self.element.bits
-        patterns = (frames.astype(np.int64)[:, :, None] >> shifts) & ((1 << self.element.bits) - 1)
+        if self.lanes:
+            bits = np.unpackbits(frames, axis=1, count=self.elements * self.element.bits, bitorder="little")
+            places = 1 << np.arange(self.element.bits)
+            patterns = (bits.reshape(len(frames), self.elements, -1) * places).sum(axis=2)
+        else:
+            patterns = (frames.astype(np.int64)[:, :, None] >> shifts) & ((1 << self.element.bits) - 1)
         return tensor_order(decode(patterns, self.element).reshape(len(frames), -1) + self.offset, self.shape)
+
+    def _patterns(self, codes: np.ndarray) -> np.ndarray:
+        """Return the bit patterns [N, elements] of codes."""
+        return encode(stream_order(codes) - self.offset, self.element)
+
+    def _bits(self, patterns: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, elements, bits], the lowest first."""
+        return ((patterns[:, :, None] >> np.arange(self.element.bits)) & 1).astype(np.uint8)
 
 
 @dataclass(frozen=True)

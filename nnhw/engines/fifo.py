@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,6 +99,7 @@ class FifoModel:
     Members
     -------
     high_water: the depth that would not have delayed anything so far.
+    was_full: whether it has ever been full, so that it may have delayed something.
     unbounded: whether it has no bounds.
     """
 
@@ -108,6 +110,7 @@ class FifoModel:
         self.words = depth - 1 if depth else 1 << 62
         self.level = 0  # words in the memory
         self.high_water = 3
+        self.was_full = False
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
@@ -122,6 +125,8 @@ class FifoModel:
         write = i_valid and level < self.words
         if write:
             self.high_water = max(self.high_water, level + 2)
+        elif i_valid:
+            self.was_full = True
         if o_ready or not before:
             self.o_valid = level > 0
             self.level = level + write - self.o_valid
@@ -139,3 +144,7 @@ class FifoModel:
         self.pause = read or not move
         self.level += write - read
         return write or read or before != (self.o_valid, self.pause)
+
+    def state(self) -> Hashable:
+        """Return its level, whether a word waits in its register, and whether the port pauses."""
+        return self.level, self.o_valid, self.pause

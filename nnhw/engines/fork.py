@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,3 +67,7 @@ class ForkModel:
         changed = after != self.o_valids or pending != self.o_valids
         self.o_valids = after
         return changed
+
+    def state(self) -> Hashable:
+        """Return which copies are still there."""
+        return tuple(self.o_valids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,6 +128,10 @@ class JoinedPipelineModel:
         self.o_valids = [self.pipeline.o_valid]
         return changed
 
+    def state(self) -> Hashable:
+        """Return the state of its pipeline."""
+        return self.pipeline.state()
+
 
 @dataclass(frozen=True)
 class ConcatConfig:
@@ -191,3 +195,7 @@ class ConcatModel:
         self.o_valids = [taken]
         self.beat = (self.beat + taken) % len(self.turns)
         return before or taken
+
+    def state(self) -> Hashable:
+        """Return its beat, and whether the register is full."""
+        return self.beat, self.o_valids[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,3 +109,7 @@ class PadModel:
         if self.o_valid:
             self.beat = (self.beat + 1) % len(self.inside)
         return before or self.o_valid
+
+    def state(self) -> Hashable:
+        """Return its beat, and whether the register is full."""
+        return self.beat, self.o_valid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,3 +71,7 @@ class PoolModel:
         if i_valid:
             self.beat = (self.beat + 1) % self.period
         return before or i_valid
+
+    def state(self) -> Hashable:
+        """Return its beat, and whether the register is full."""
+        return self.beat, self.o_valid

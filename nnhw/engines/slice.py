@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,3 +78,7 @@ class SliceModel:
         if taken:
             self.beat = (self.beat + 1) % self.period
         return taken or (before and o_ready)
+
+    def state(self) -> Hashable:
+        """Return its beat, and whether the register is full."""
+        return self.beat, self.o_valid

@@ -6,9 +6,12 @@ model makes the same decisions in the same cycle as the hardware that is made fr
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -29,28 +32,97 @@ class CycleModel(Protocol):
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Pass one clock edge; return False only if nothing changed: no beat passed, and nothing is on its way."""
 
+    def state(self) -> Hashable:
+        """Return all that decides what it does from this cycle on."""
+
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a pipeline does with frames that come back to back.
+    """What a pipeline does with frames that come back to back, from rest on, for ever.
 
     Parameters
     ----------
     latency_cycles: from the cycle in which the first beat of a frame is taken to the cycle in which its last
-        result is handed over, both counted, in an empty pipeline.
-    interval_cycles: between the last results of two frames, in the steady state; see `interval_of`.
+        result is handed over, both counted, in a pipeline at rest.
+    interval_cycles: between the last results of two frames, on average in the long run, rounded up; `interval` has
+        no rounding.
+    lead: distances of the last results of the first frames, before they repeat.
+    period: the distances of the long run, again and again; none: each is `interval_cycles`.
+    joined: the period follows on the lead. Otherwise some frames lie between them: where engines in front of the
+        slowest one are a little faster, what is between them fills up slowly.
     """
 
     latency_cycles: int
     interval_cycles: int
+    lead: tuple[int, ...] = ()
+    period: tuple[int, ...] = ()
+    joined: bool = True
+
+    def __post_init__(self) -> None:
+        if self.interval_cycles != math.ceil(self.interval):
+            raise ValueError(f"the interval of {self.period} is {self.interval}, given {self.interval_cycles}")
+
+    @property
+    def interval(self) -> Fraction:
+        """Cycles between the last results of two frames, on average in the long run."""
+        return Fraction(sum(self.period), len(self.period)) if self.period else Fraction(self.interval_cycles)
+
+    @property
+    def frames(self) -> int | None:
+        """Frames up to the end of the first period: a run of as many shows the interval. None: it is not known."""
+        return 1 + len(self.lead) + max(1, len(self.period)) if self.joined else None
+
+    def ends(self, frames: int) -> list[int]:
+        """Return the cycle of the last result of each of so many frames; in cycle 0 the first beat is taken.
+
+        Where the period does not follow on the lead, of those of the lead only.
+        """
+        repeated = itertools.cycle(self.period or (self.interval_cycles,)) if self.joined else ()
+        distances = itertools.islice(itertools.chain(self.lead, repeated), max(0, frames - 1))
+        return list(itertools.accumulate(distances, initial=self.latency_cycles - 1))[:frames]
+
+    def interval_in(self, ends: Sequence[int]) -> Fraction | None:
+        """Return the interval in the ends of frames that ran: the mean over the last whole period.
+
+        None where too few ran; see `frames`.
+        """
+        if self.frames is None or len(ends) < self.frames:
+            return None
+        period = max(1, len(self.period))
+        return Fraction(ends[-1] - ends[-1 - period], period)
 
 
-def interval_of(ends: Sequence[int]) -> int | None:
-    """Return the longer of the last two distances between the ends of frames; None for a single frame.
+def schedule_of(run: Run, settled: Run | None = None) -> Schedule:
+    """Return the schedule of a run from rest.
 
-    Distances may take turns where the FIFO of a branch holds no whole number of frames.
+    Parameters
+    ----------
+    settled: one that repeats itself, where the first one does not yet.
     """
-    return max((later - sooner for sooner, later in pairwise(ends[-3:])), default=None)
+    last = run if settled is None else settled
+    period = _shortest(last.distances[len(last.distances) - last.period :])
+    lead = run.distances[: len(run.distances) - run.period]
+    while settled is None and lead and lead[-1] == period[-1]:
+        lead, period = lead[:-1], (period[-1], *period[:-1])
+    interval = math.ceil(Fraction(sum(period), len(period)))
+    return Schedule(run.ends[0] - run.first + 1, interval, lead, period, joined=settled is None)
+
+
+def _shortest(period: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shortest part of a period that, repeated, gives all of it."""
+    sizes = [size for size in range(1, len(period) + 1) if len(period) % size == 0]
+    return next(period[:size] for size in sizes if period[:size] * (len(period) // size) == period)
+
+
+def as_number(cycles: Fraction) -> int | float:
+    """Return an average of cycles as JSON has it."""
+    return cycles.numerator if cycles.denominator == 1 else float(cycles)
+
+
+def estimated(run: Run) -> Schedule:
+    """Return what the schedule of a run seems to be that does not repeat itself yet."""
+    interval = math.ceil(_pace(run.ends))
+    return Schedule(run.ends[0] - run.first + 1, interval, run.distances, joined=False)
 
 
 class NetworkModel(Protocol):
@@ -66,6 +138,9 @@ class NetworkModel(Protocol):
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
         """Pass one clock edge; return False only if nothing changed: no beat passed, and nothing is on its way."""
+
+    def state(self) -> Hashable:
+        """Return all that decides what it does from this cycle on."""
 
 
 Source = int | tuple[int, int]
@@ -138,9 +213,147 @@ def run_network(
         still = network.is_still
         if still and not (patient and left and not offered):
             break
-    raise StuckError(
-        f"the pipeline did not finish {frames} frames in {limit_cycles} cycles: its configuration is stuck; "
-        "this is a mistake of nnhw, please report the model"
+    raise StuckError(_stuck(f"finish {frames} frames in {limit_cycles} cycles"))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a network did from rest on.
+
+    Parameters
+    ----------
+    first: cycle in which the first beat was taken.
+    ends: cycle of the last result of each frame.
+    period: the last so many frames come again and again; 0: none did yet.
+    model_ends: of each model, the cycle of its last result of each frame.
+    """
+
+    first: int
+    ends: tuple[int, ...]
+    period: int
+    model_ends: tuple[tuple[int, ...], ...]
+
+    @property
+    def distances(self) -> tuple[int, ...]:
+        """Cycles between the last results of two frames."""
+        return tuple(later - sooner for sooner, later in pairwise(self.ends))
+
+    @property
+    def slowest(self) -> int:
+        """The first model that takes about as long for a frame as any: those in front of it are faster, if any is."""
+        paces = [_pace(ends) for ends in self.model_ends]
+        return next(index for index, pace in enumerate(paces) if pace > max(paces) - SAME_CYCLES)
+
+
+SAME_CYCLES = 0.75
+"""Cycles of a frame that two models differ by, at most, and count as equally fast: distances may take turns."""
+
+
+def _pace(ends: Sequence[int]) -> float:
+    """Return the cycles of a frame in the later half of a run; 0 where it has none."""
+    half = ends[len(ends) // 2 :]
+    return (half[-1] - half[0]) / (len(half) - 1) if len(half) > 1 else 0.0
+
+
+def run_until_periodic(
+    models: Sequence[CycleModel | NetworkModel],
+    sources: Sequence[Sequence[Source]],
+    o_beats: Sequence[int],
+    frame_cycles: int,
+    most: tuple[int, int],
+    held: int | None = None,
+) -> Run:
+    """Step a network at rest, with an input that never pauses and an output that never blocks, until it repeats itself.
+
+    What it does from a cycle on depends on nothing but the state of its models. So where that is the same at the ends
+    of two frames, everything between them comes again, for ever.
+
+    Parameters
+    ----------
+    models, sources: see `run_network`.
+    o_beats: beats of one frame at each output of each model.
+    frame_cycles: a bound on the cycles of a frame; passing it means that the network is stuck.
+    most: stop behind so many frames and so many cycles.
+    held: this model gives nothing until everything in front of it is full.
+
+    Raises
+    ------
+    StuckError: the network is stuck.
+    """
+    models = list(models)
+    if held is not None:
+        models[held] = _Held(models[held])
+    network = _Network(models, sources, o_beats)
+    network.rest(frame_cycles)
+    if held is not None:
+        network.fill(held, MOST_FILLED * frame_cycles)
+    seen: dict[Hashable, int] = {}
+    first, quiet, ends = -1, 0, network.frame_ends[-1]
+    while quiet <= frame_cycles and not (quiet and network.is_still):
+        frames = len(ends)
+        cycle, quiet = network.cycle, quiet + 1
+        if network.step(True) and first < 0:
+            first = cycle
+        if len(ends) > frames:
+            quiet = 0
+            period = frames - seen.setdefault(network.state(), frames)
+            if period or (len(ends) >= most[0] and cycle >= most[1]):
+                return Run(first, tuple(ends), period, network.model_ends)
+    raise StuckError(_stuck(f"end frame {len(ends)} in {frame_cycles} cycles"))
+
+
+MOST_FILLED = 100
+"""Bounds of a frame in which everything in front of a model is full."""
+
+
+class _Held:
+    """A model whose outputs are held back until it is released."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._held = True
+        if hasattr(model, "o_valids"):
+            self.o_valids = [False] * len(model.o_valids)
+        else:
+            self.o_valid = False
+
+    def release(self) -> None:
+        """Let go what it holds."""
+        self._held = False
+        self._show()
+
+    def ready(self, o_ready: Any, *i_valids: Any) -> Any:
+        """Return what the model says to its inputs."""
+        return self._model.ready(self._seen(o_ready), *i_valids)
+
+    def step(self, i_valid: Any, o_ready: Any) -> bool:
+        """Pass one clock edge."""
+        changed = self._model.step(i_valid, self._seen(o_ready))
+        self._show()
+        return bool(changed)
+
+    def state(self) -> Hashable:
+        """Return the state of the model."""
+        state: Hashable = self._model.state()
+        return state
+
+    def _seen(self, o_ready: Any) -> Any:
+        if not self._held:
+            return o_ready
+        return [False] * len(o_ready) if isinstance(o_ready, list) else False
+
+    def _show(self) -> None:
+        if self._held:
+            return
+        if hasattr(self, "o_valids"):
+            self.o_valids = self._model.o_valids
+        else:
+            self.o_valid = self._model.o_valid
+
+
+def _stuck(missed: str) -> str:
+    return (
+        f"the pipeline did not {missed}: its configuration is stuck; this is a mistake of nnhw, please report the model"
     )
 
 
@@ -150,12 +363,25 @@ class _Network:
     A model is stepped only if it changed in the cycle before, or if a valid or a ready that it sees did.
     """
 
-    def __init__(self, models: Sequence[CycleModel | NetworkModel], sources: Sequence[Sequence[Source]]) -> None:
+    def __init__(
+        self,
+        models: Sequence[CycleModel | NetworkModel],
+        sources: Sequence[Sequence[Source]],
+        o_beats: Sequence[int] | None = None,
+    ) -> None:
+        self._models = models
+        self.cycle = 0
         self._inputs, self._outputs = _wire(models, sources)
         count = self._outputs[-1][0] + 1
         self._valids, self._readies = [False] * count, [True] * count
         self._readers = self._sides(self._inputs, count)
         self._writers = self._sides(self._outputs, count)
+        self._beats = [0] * count
+        for wires, beats in zip(self._outputs, o_beats or [1 << 62] * len(models), strict=True):
+            for wire in wires:
+                self._beats[wire] = beats
+        self._left = list(self._beats)
+        self.frame_ends: list[list[int]] = [[] for _ in range(count)]
         self._awake = [True] * len(models) + [True]  # the last one stands for both ends of the network
         self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
             (index, model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
@@ -168,6 +394,18 @@ class _Network:
         return [sides.get(wire, len(rows)) for wire in range(count)]
 
     @property
+    def model_ends(self) -> tuple[tuple[int, ...], ...]:
+        """The cycles in which the last results of frames left each model."""
+        return tuple(tuple(self.frame_ends[wires[0]]) for wires in self._outputs)
+
+    def _passed(self, wire: int) -> None:
+        """Count a beat that passes."""
+        self._left[wire] -= 1
+        if not self._left[wire]:
+            self._left[wire] = self._beats[wire]
+            self.frame_ends[wire].append(self.cycle)
+
+    @property
     def o_valid(self) -> bool:
         """Whether a beat leaves the network."""
         return self._valids[-1]
@@ -177,6 +415,39 @@ class _Network:
         """Whether nothing will ever change again."""
         self._awake[-1] = False
         return True not in self._awake
+
+    def state(self) -> Hashable:
+        """Return all that decides what happens from this cycle on, where neither end ever waits."""
+        return tuple(model.state() for model in self._models)
+
+    def rest(self, limit_cycles: int) -> None:
+        """Step without input until nothing changes any more. Raises: StuckError in more cycles than the limit."""
+        for _ in range(limit_cycles):
+            self.step(False)
+            if self.is_still:
+                return
+        raise StuckError(_stuck(f"come to rest in {limit_cycles} cycles"))
+
+    def fill(self, held: int, limit_cycles: int) -> None:
+        """Step with an input that never pauses until nothing moves in front of a held model, and release that one.
+
+        Raises
+        ------
+        StuckError: it still moves after so many cycles.
+        """
+        for _ in range(limit_cycles):
+            self.step(True)
+            if self.is_still:
+                break
+        else:
+            raise StuckError(_stuck(f"fill up in {limit_cycles} cycles"))
+        model: Any = self._models[held]
+        model.release()
+        shown = model.o_valids if hasattr(model, "o_valids") else [model.o_valid]
+        for wire, valid in zip(self._outputs[held], shown, strict=True):
+            self._valids[wire] = valid
+            self._awake[self._readers[wire]] = True
+        self._awake[held] = True
 
     def step(self, i_valid: bool) -> bool:
         """Pass one clock edge; return whether a beat came in.
@@ -195,6 +466,8 @@ class _Network:
                 self._step_several(index, model)
                 continue
             o_ready = readies[o_wire]
+            if o_ready and valids[o_wire]:
+                self._passed(o_wire)
             ready = model.ready(o_ready)
             awake[index] = model.step(valids[i_wire], o_ready)
             if ready is not readies[i_wire]:
@@ -203,6 +476,7 @@ class _Network:
             if model.o_valid is not valids[o_wire]:
                 valids[o_wire] = model.o_valid
                 awake[reader] = True
+        self.cycle += 1
         return i_valid and readies[0]
 
     def _step_several(self, index: int, model: NetworkModel) -> None:
@@ -210,6 +484,9 @@ class _Network:
         valids, readies, awake = self._valids, self._readies, self._awake
         ins, outs = self._inputs[index], self._outputs[index]
         i_valids, o_readies = [valids[wire] for wire in ins], [readies[wire] for wire in outs]
+        for wire in outs:
+            if readies[wire] and valids[wire]:
+                self._passed(wire)
         i_readies = model.ready(o_readies, i_valids)
         awake[index] = model.step(i_valids, o_readies)
         for wire, ready in zip(ins, i_readies, strict=True):
@@ -291,6 +568,10 @@ class PipelineModel:
         self.o_valid = self.buffered > 0
         return changed
 
+    def state(self) -> Hashable:
+        """Return its beat, the moves until each result, and what is buffered."""
+        return self.beat, tuple(due - self.move for due in self.due), self.buffered
+
 
 class RegisterModel:
     """A pipeline register that takes `take` beats for each `give` beats: FIFO of one beat, width converters."""
@@ -315,3 +596,7 @@ class RegisterModel:
                 self.taken, self.left = 0, self.give
         self.o_valid = self.left > 0
         return take or give
+
+    def state(self) -> Hashable:
+        """Return beats taken and left."""
+        return self.taken, self.left

@@ -6,7 +6,7 @@ one frame come in while the other is read, once for each output fold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -305,6 +305,12 @@ class WindowModel:
         self.surplus += self.completed - freed
         self.completed, self.freed = completed, freed
         return bool(write or read or told or before != self.o_valid or paused != self.pause)
+
+    def state(self) -> Hashable:
+        """Return where writer and reader are, what each has yet to hear of, and what the port does."""
+        port = (self.pause, self.since)
+        reader = (self.surplus, self.block_row, self.beat, self.o_valid)
+        return self.room, self.word, self.completed, self.freed, *reader, *port
 
     def _pause(self, read: bool, move: bool) -> None:
         """Decide whether the port pauses in the next cycle: after some words, and while nothing leaves."""

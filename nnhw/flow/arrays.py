@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from nnhw.accelerator import Accelerator, Stage
 from nnhw.engines.channelwise import ChannelwiseConfig
@@ -50,13 +51,13 @@ def works(accelerator: Accelerator) -> tuple[Work, ...]:
     return tuple(work for stage in accelerator.stages for work in works_of(stage))
 
 
-def peak(accelerator: Accelerator) -> int:
-    """Return the products that all arrays could do between two frames."""
+def peak(accelerator: Accelerator) -> Fraction:
+    """Return the products that all arrays could do between two frames, on average."""
     lanes = 0
     for stage in accelerator.stages:
         found = works_of(stage)
         lanes += found[0].lanes if found else 0
-    return lanes * accelerator.schedule.interval_cycles
+    return lanes * accelerator.schedule.interval
 
 
 def works_of(stage: Stage) -> tuple[Work, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
+from nnhw.engines.timing import as_number
 from nnhw.flow.arrays import peak, works
 from nnhw.flow.counters import program_rows
 from nnhw.protocol import BITS_PER_UART_BYTE, PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
@@ -115,7 +116,7 @@ def _cycles(facts: Facts, accelerator: Accelerator | None) -> dict[str, Any]:
     schedule = accelerator.schedule if accelerator else None
     return {
         "interval": {
-            "predicted": schedule.interval_cycles if schedule else None,
+            "predicted": as_number(schedule.interval) if schedule else None,
             "simulated": _get(facts, "simulate", "interval_cycles"),
         },
         "latency": {
@@ -145,7 +146,7 @@ def _seeds(facts: Facts) -> dict[str, float] | None:
 def _rates(accelerator: Accelerator | None, clock_hz: float | None, baud: int) -> dict[str, Any]:
     """Return the rate of the engine, the rate of the link, and which of them holds the other up."""
     link = link_rate(accelerator, baud) if accelerator else None
-    engine = clock_hz / accelerator.schedule.interval_cycles if accelerator and clock_hz else None
+    engine = clock_hz / float(accelerator.schedule.interval) if accelerator and clock_hz else None
     return {
         "inferences_per_second": engine,
         "link": {"kind": "uart", "baud": baud, "inferences_per_second": link},
@@ -157,7 +158,7 @@ def _layers(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any
     if accelerator is None:
         return []
     accumulators = _get(facts, "lower", "accumulators") or {}
-    interval = accelerator.schedule.interval_cycles
+    interval = float(accelerator.schedule.interval)
     return [
         {
             "name": work.layer,
@@ -188,4 +189,4 @@ def _utilization(accelerator: Accelerator | None) -> float | None:
     """Return products of a frame / products that all arrays could do in an interval."""
     if accelerator is None:
         return None
-    return sum(work.products for work in works(accelerator)) / peak(accelerator)
+    return float(sum(work.products for work in works(accelerator)) / peak(accelerator))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import COUNTER_WORDS
-from nnhw.engines.timing import interval_of
+from nnhw.engines.shared.model import rest_cycles as program_rest_cycles
+from nnhw.engines.timing import Schedule, as_number
 from nnhw.errors import InputError
 from nnhw.flow.benches import Simulator, find_simulator, run_bench
 from nnhw.flow.boundaries import Comparison, expected_beats
@@ -40,8 +43,8 @@ class SimulationResult:
     samples: frames.
     streams: each boundary in stream order, then the output; the worst over all stall patterns.
     broken_rules: cycles in which a stream broke a rule.
-    latency_cycles, interval_cycles: measured without stalls; the interval needs two frames, or three where distances
-        take turns, see `interval_of`.
+    schedule: predicted.
+    ends: cycle of the last byte of each frame without stalls; in cycle 0 the first one was taken.
     counted: what the records of each program took, under each pair of stall patterns.
     """
 
@@ -49,9 +52,26 @@ class SimulationResult:
     samples: int
     streams: tuple[Comparison, ...]
     broken_rules: int
-    latency_cycles: int | None
-    interval_cycles: int | None
+    schedule: Schedule
+    ends: tuple[int, ...]
     counted: tuple[tuple[Counted, ...], ...] = ()
+
+    @property
+    def latency_cycles(self) -> int | None:
+        """From the first byte taken to the last byte of the first frame, both counted; None: it never came."""
+        return self.ends[0] + 1 if self.ends else None
+
+    @property
+    def interval(self) -> Fraction | None:
+        """Cycles between the last bytes of two frames, the mean over whole periods; None: too few frames ran."""
+        return self.schedule.interval_in(self.ends)
+
+    @property
+    def mistimed(self) -> int | None:
+        """The first frame that did not end in the cycle predicted; None: all did of which the cycle is known."""
+        predicted = self.schedule.ends(self.samples)
+        pairs = enumerate(itertools.zip_longest(self.ends[: len(predicted)], predicted))
+        return next((frame for frame, (end, expected) in pairs if end != expected), None)
 
     @property
     def miscounted(self) -> int:
@@ -60,10 +80,11 @@ class SimulationResult:
 
     @property
     def equal(self) -> bool:
-        """Whether everything arrived everywhere, equal, in the cycles predicted, and nothing else did."""
+        """Whether everything arrived everywhere, equal, each frame in the cycle predicted, and nothing else did."""
         return (
             not self.broken_rules
             and not self.miscounted
+            and self.mistimed is None
             and bool(self.streams)
             and all(stream.equal for stream in self.streams)
         )
@@ -78,7 +99,7 @@ class SimulationResult:
             "extra": sum(stream.extra for stream in self.streams),
             "broken_rules": self.broken_rules,
             "latency_cycles": self.latency_cycles,
-            "interval_cycles": self.interval_cycles,
+            "interval_cycles": None if self.interval is None else as_number(self.interval),
             "miscounted": self.miscounted,
             "program": program_rows(self.counted[0]) if self.counted and self.counted[0] else None,
         }
@@ -92,6 +113,7 @@ def simulate(
     Parameters
     ----------
     folder: a build folder, mapped.
+    frames: at least; more where that shows a whole period of the schedule, see `enough_frames`.
     stalls: one of `STALLS`.
 
     Raises
@@ -103,6 +125,7 @@ def simulate(
     progress = progress or SilentProgress()
     accelerator = Accelerator.load(folder)
     body = ir.load(folder / "lower.ir")
+    frames = enough_frames(accelerator.schedule, frames)
     codes = sample_codes(folder, accelerator, frames)
     patterns = list(dict.fromkeys((("none", "none"), (stalls, stalls))))
     with tempfile.TemporaryDirectory() as name:
@@ -137,7 +160,7 @@ def simulate_accelerator(
         if not all(result.exists() for _, result in plans):
             raise
     found = [json.loads(result.read_text(encoding="utf-8")) for _, result in plans]
-    return _collect(found, simulator, len(codes), accelerator.programs)
+    return _collect(found, simulator, len(codes), accelerator)
 
 
 def simulate_uart_pins(
@@ -209,6 +232,21 @@ def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> np.ndar
     return np.concatenate([codes, more])
 
 
+MOST_MORE_FRAMES = 4
+"""Multiple of the frames asked for that are simulated, at most, to see a whole period of the schedule."""
+
+
+def enough_frames(schedule: Schedule, frames: int) -> int:
+    """Return the frames to simulate: so many as were asked for, or as many as show the interval, if that is not far."""
+    needed = schedule.frames or 0
+    return needed if frames < needed <= MOST_MORE_FRAMES * frames else frames
+
+
+def rest_cycles(accelerator: Accelerator) -> int:
+    """Return the cycles behind a reset in which everything has come to rest: programs wait for their input."""
+    return max(map(program_rest_cycles, accelerator.programs), default=0)
+
+
 def cycle_limit(accelerator: Accelerator, frames: int) -> int:
     """Return cycles that suffice for frames under any of the stall patterns, with much to spare."""
     schedule = accelerator.schedule
@@ -230,7 +268,7 @@ def _write_plan(
         beats = {f"tap_{index}": beats for index, beats in enumerate(expected_beats(accelerator, values))}
         output = values[accelerator.output_node]
         packed = {
-            "input": accelerator.input_format.pack(codes).reshape(-1, accelerator.input_format.beat_bytes),
+            "input": accelerator.input_format.pack_beats(codes),
             "output": accelerator.output_format.pack(output).reshape(-1),
         }
         arrays.write_bytes(pack_arrays(packed | beats))
@@ -241,6 +279,7 @@ def _write_plan(
         "counted": len(accelerator.programs),
         "frames": len(codes),
         "stalls": pattern,
+        "rest_cycles": rest_cycles(accelerator),
         "limit_cycles": cycle_limit(accelerator, len(codes)),
         "result": str(result),
     }
@@ -249,7 +288,7 @@ def _write_plan(
 
 
 def _collect(
-    found: Sequence[dict[str, Any]], simulator: Simulator, frames: int, programs: Sequence[SharedConfig]
+    found: Sequence[dict[str, Any]], simulator: Simulator, frames: int, accelerator: Accelerator
 ) -> SimulationResult:
     """Join the results of all patterns; cycles come from the first."""
     streams = tuple(
@@ -267,10 +306,13 @@ def _collect(
         samples=frames,
         streams=streams,
         broken_rules=sum(result["broken_rules"] for result in found),
-        latency_cycles=None if first is None or not ends else ends[0] - first + 1,
-        interval_cycles=interval_of(ends),
+        schedule=accelerator.schedule,
+        ends=tuple(end - first for end in ends),
         counted=tuple(
-            tuple(_counted(program, frames, beats) for program, beats in zip(programs, result["records"], strict=True))
+            tuple(
+                _counted(program, frames, beats)
+                for program, beats in zip(accelerator.programs, result["records"], strict=True)
+            )
             for result in found
         ),
     )

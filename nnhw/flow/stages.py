@@ -167,7 +167,7 @@ def simulate(job: Job, out: Path) -> None:
 
     Raises
     ------
-    BuildError: they differ.
+    BuildError: they differ, or a frame does not end in the cycle predicted.
     """
     from nnhw.flow.simulate import simulate as run_simulation
 
@@ -236,16 +236,32 @@ STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
 def check_simulation(result: SimulationResult) -> None:
-    """Raise BuildError unless everything that left the RTL is what the IR says, and nothing is missing or too much."""
+    """Raise BuildError unless all that left the RTL is what the IR says, when it was predicted, and nothing else."""
     if result.equal:
         return
     wrong = [f"{stream.name} ({stream.mismatches})" for stream in result.streams if not stream.equal]
     if result.miscounted:
         wrong.append(f"the cycles of its records ({result.miscounted})")
+    if result.mistimed is not None and not wrong and not result.broken_rules:
+        raise BuildError(
+            f"the RTL equals the IR, but {_times(result, result.mistimed)}, so latency and rate would not be those "
+            "that are stated; this is a mistake of nnhw, please report the model"
+        )
     raise BuildError(
         f"the RTL differs from the IR in {', '.join(wrong) or 'its handshakes'}, of {result.samples} frames "
         f"({result.broken_rules} broken stream rules); this is a mistake of nnhw, please report the model"
     )
+
+
+def _times(result: SimulationResult, frame: int) -> str:
+    """Return how the cycles of a simulation differ from the schedule, in its first frame that does."""
+    predicted = result.schedule.ends(frame + 1)
+    if frame >= len(result.ends):
+        return f"its frame {frame} never ended"
+    if not frame:
+        return f"its latency is {result.ends[0] + 1} cycles, and {predicted[0] + 1} were predicted"
+    took, expected = result.ends[frame] - result.ends[frame - 1], predicted[frame] - predicted[frame - 1]
+    return f"its frame {frame} ends {took} cycles after the one before, and {expected} were predicted"
 
 
 def load_facts(folder: BuildFolder) -> dict[str, dict[str, Any]]:

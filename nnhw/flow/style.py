@@ -8,6 +8,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.errors import MappingError, MappingProblems, ProblemList, first_of
 from nnhw.flow.options import Options
+from nnhw.flow.report import link_rate
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
@@ -67,7 +68,7 @@ def map_in_style(
         mapped = _streaming(body, board, budget, family, options, interval, "")
     except MappingError as error:
         return _instead(body, board, budget, family, error)
-    return _faster(mapped, body, board, budget, family, interval)
+    return _faster(mapped, body, board, budget, family, options, interval)
 
 
 def _streaming(
@@ -113,20 +114,43 @@ def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: 
 
 
 def _faster(
-    streaming: Mapped, body: Graph, board: Board, budget: Budget, family: Family, interval: int | None
+    streaming: Mapped,
+    body: Graph,
+    board: Board,
+    budget: Budget,
+    family: Family,
+    options: Options,
+    interval: int | None,
 ) -> Mapped:
-    """Return the faster style, or the one with an engine for each layer where that suffices."""
+    """Return the style that is faster for the host, or the one with an engine for each layer where that suffices.
+
+    What the host sees is the slower of the engine and the link. A shared engine takes a byte for each code, engines for
+    each layer no more than the bits of the codes. So where the link is slower than the latter, no other is faster.
+    """
     cycles = f"an engine for each layer takes {streaming.interval:,} cycles a frame"
     products = sum(stage.products for stage in streaming.accelerator.stages)
     least = least_cycles(products, budget, family)
     enough = interval is not None and streaming.interval <= interval
-    if enough or streaming.interval <= least:
+    clock_hz = options.clock_hz or board.target_clock_hz
+    link = link_rate(streaming.accelerator, board.uart.baud)
+    if enough or streaming.interval <= least or link <= clock_hz / streaming.interval:
         than = "as many as were asked for" if enough else f"a shared one could not take fewer than {least:,}"
+        if not enough and streaming.interval > least:
+            than = (
+                f"at {clock_hz / 1e6:g} MHz that is faster than the link at {board.uart.baud:,} baud, which brings "
+                f"{link:,.0f} images a second, so with another engine the host would see no more"
+            )
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; {than}")
     try:
         shared = _shared(body, board, budget, family, "", streaming.interval)
     except MappingError as error:
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {first_of(error)}")
-    best = min(streaming, shared, key=lambda mapped: mapped.interval)
     why = f"{cycles}; with a shared one, {shared.why}"
+    seen = [min(clock_hz / each.interval, link_rate(each.accelerator, board.uart.baud)) for each in (streaming, shared)]
+    best = streaming if (seen[0], -streaming.interval) >= (seen[1], -shared.interval) else shared
+    if (best is shared) != (shared.interval < streaming.interval):
+        why += (
+            f"; but the host sees {seen[0]:,.0f} images a second with the one and {seen[1]:,.0f} with the other, "
+            f"through the link at {board.uart.baud:,} baud"
+        )
     return Mapped(best.accelerator, best.style, why, best.compiled)

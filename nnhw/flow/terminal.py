@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nnhw.boards import Board
+from nnhw.engines.timing import as_number
 
 if TYPE_CHECKING:
     from nnhw.flow.doctor import Check
@@ -73,11 +74,23 @@ def render_simulation(result: SimulationResult, stalls: str) -> RenderableType:
     table = _table("RTL and IR: frames that differ", "behind", "frames", "differ")
     for stream in result.streams:
         table.add_row(stream.name, _count(stream.frames), _mismatch(stream.mismatches))
-    cycles = f"interval {_count(result.interval_cycles)} cycles, latency {_count(result.latency_cycles)}"
+    cycles = f"interval {_interval(result)} cycles, latency {_count(result.latency_cycles)}"
     text = (
         f"{result.samples} frames equal, without stalls and with '{stalls}' on both sides; {cycles}; {result.simulator}"
     )
     return Group(table, Text(text))
+
+
+def _cycles(cycles: float | None) -> str:
+    """Return cycles, which may be an average."""
+    return _count(cycles) if cycles is None or isinstance(cycles, int) else f"{cycles:,.2f}"
+
+
+def _interval(result: SimulationResult) -> str:
+    """Return the interval that was simulated, or the one that was predicted where too few frames show it."""
+    if result.interval is None:
+        return f"{_cycles(as_number(result.schedule.interval))} (predicted)"
+    return _cycles(as_number(result.interval))
 
 
 def render_run(run: Run, link: str, out: Path | None) -> RenderableType:
@@ -215,7 +228,7 @@ def _speed(report: Report) -> Table:
     table = _table("Speed", "", "predicted", "simulated")
     for name in ("interval", "latency"):
         row = report["cycles"][name]
-        table.add_row(f"{name}, cycles", _count(row["predicted"]), _count(row["simulated"]))
+        table.add_row(f"{name}, cycles", _cycles(row["predicted"]), _cycles(row["simulated"]))
     table.add_section()
     table.add_row("clock / Fmax, MHz", _mega(report["clock_hz"]), _mega(report["fmax_hz"]))
     table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")

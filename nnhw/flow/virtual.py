@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nnhw.engines.timing import interval_of
 from nnhw.errors import ToolError
 from nnhw.flow.compiled import Compiler, compile_library
 from nnhw.flow.storage import reported
@@ -105,6 +104,7 @@ class CompiledHardware:
         ----------
         frames: uint8 [N, bytes].
         """
+        self.transfer(b"", plan.rest_cycles)
         frames = np.ascontiguousarray(frames, dtype=np.uint8)
         count = len(frames)
         outputs = np.zeros((count, plan.o_bytes), np.uint8)
@@ -165,6 +165,7 @@ class StreamPlan:
     seed: of the random patterns.
     idle_cycles: to go on after the last byte, for bytes that nobody expects.
     i_beat_bytes: bytes that come in at once.
+    rest_cycles: before the first frame, until everything rests; see `nnhw.flow.simulate.rest_cycles`.
     """
 
     o_bytes: int
@@ -175,6 +176,7 @@ class StreamPlan:
     seed: int = 1
     idle_cycles: int = 1000
     i_beat_bytes: int = 1
+    rest_cycles: int = 0
 
 
 @dataclass(frozen=True)
@@ -210,9 +212,9 @@ class StreamRun:
         return int(self.frame_cycles[0]) - self.first_cycle + 1
 
     @property
-    def interval_cycles(self) -> int | None:
-        """Between frames, see `interval_of`; None for a single one."""
-        return interval_of(self.frame_cycles.tolist())
+    def ends(self) -> list[int]:
+        """The cycle of the last byte of each frame; in cycle 0 the first one was taken."""
+        return [int(cycle) - self.first_cycle for cycle in self.frame_cycles]
 
 
 class SimulatedHardware:

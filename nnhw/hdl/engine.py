@@ -35,6 +35,7 @@ from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.chain import ProgramChain
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.slice import Slicing
+from nnhw.hdl.unpack import Unpacker
 from nnhw.hdl.window import SlidingWindow
 from nnhw.ir.types import IntType
 
@@ -68,7 +69,7 @@ class Engine(wiring.Component):
 
     Members
     -------
-    i: stream of bytes, `input_format.beat_bytes` at once, the first in the lowest bits; frames back to back.
+    i: stream of beats of `input_format`, the first bytes or elements in the lowest bits; frames back to back.
     o: stream of bytes, `output_format.frame_bytes` a frame.
     load: with shared engines, the stream of bytes that brings their programs; `program`: their state.
     tap_<k>_valid, tap_<k>_payload: with `taps`, for boundary k of `accelerator.boundaries`: a beat passes in this
@@ -162,7 +163,10 @@ class Engine(wiring.Component):
         if source == INPUT:
             form = self.accelerator.input_format
             used = form.per_byte * form.element.bits
-            payload = Cat(*(payload[8 * byte : 8 * byte + used] for byte in range(form.beat_bytes)))
+            if form.lanes:
+                payload = payload[: form.lanes * form.element.bits]
+            else:
+                payload = Cat(*(payload[8 * byte : 8 * byte + used] for byte in range(form.beat_bytes)))
             payload = _widened(payload, form.stream, len(target), numbers)
         else:
             output = self.accelerator.stages[source[0]].output
@@ -192,7 +196,12 @@ class ByteEngine(wiring.Component):
         m.submodules.engine = engine = Engine(self.accelerator)
         form = self.accelerator.input_format
         source: Any = self.i
-        if form.beat_bytes > 1:
+        if form.unpacking:
+            m.submodules.bytes = unpacker = Unpacker(form.unpacking)
+            m.d.comb += [unpacker.i.payload.eq(self.i.payload), unpacker.i.valid.eq(self.i.valid)]
+            m.d.comb += self.i.ready.eq(unpacker.i.ready)
+            source = unpacker.o
+        elif form.beat_bytes > 1:
             m.submodules.bytes = wide = Converter(ConvertConfig(1, form.beat_bytes, 8, form.frame_bytes))
             m.d.comb += [wide.i.payload.eq(self.i.payload), wide.i.valid.eq(self.i.valid)]
             m.d.comb += self.i.ready.eq(wide.i.ready)

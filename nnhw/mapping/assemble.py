@@ -235,7 +235,10 @@ def least_interval(body: Graph) -> int:
 
 
 def input_format(codes: IntType, lanes: int, shape: tuple[int, ...], slowest: int) -> InputFormat:
-    """Return how codes travel in bytes: as many in a byte as fit, divide a frame, and go well with `lanes`.
+    """Return how codes travel in bytes: as few as there can be.
+
+    Where whole elements fill bytes, and those go well with `lanes`, the engine takes bytes; else it takes elements, of
+    which the bits follow one another in bytes.
 
     Parameters
     ----------
@@ -247,16 +250,17 @@ def input_format(codes: IntType, lanes: int, shape: tuple[int, ...], slowest: in
             f"the model's input has {element.bits} bits; the link carries at most {LINK_BITS} bits an element; "
             "quantize the input to 8 bits or fewer"
         )
-    elements = int(np.prod(shape))
-    choices = [
-        count
-        for count in range(1, LINK_BITS // element.bits + 1)
-        if elements % count == 0 and (lanes % count == 0 or count % lanes == 0)
-    ]
-    form = InputFormat(shape, element, max(choices), offset=offset)
-    wider = [count for count in range(1, BEAT_BYTES + 1) if form.frame_bytes % count == 0]
-    enough = [count for count in wider if form.frame_bytes // count <= slowest]
-    return replace(form, beat_bytes=min(enough, default=wider[-1]))
+    elements, count = int(np.prod(shape)), LINK_BITS // element.bits
+    if count * element.bits == LINK_BITS and elements % count == 0 and (lanes % count == 0 or count % lanes == 0):
+        form = InputFormat(shape, element, count, offset=offset)
+        wider = [bytes_ for bytes_ in range(1, BEAT_BYTES + 1) if form.frame_bytes % bytes_ == 0]
+        enough = [bytes_ for bytes_ in wider if form.frame_bytes // bytes_ <= slowest]
+        return replace(form, beat_bytes=min(enough, default=wider[-1]))
+    most = LINK_BITS * BEAT_BYTES // element.bits
+    wider = [beat for beat in range(1, max(1, min(lanes, most)) + 1) if elements % beat == 0 and lanes % beat == 0]
+    enough = [beat for beat in wider if elements // beat <= slowest]
+    beat = min(enough, default=wider[-1])
+    return InputFormat(shape, element, 0, -(-beat * element.bits // LINK_BITS), offset, beat)
 
 
 def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, ...]) -> OutputFormat:

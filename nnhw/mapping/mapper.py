@@ -19,7 +19,7 @@ from nnhw.mapping.folding import Folding
 from nnhw.mapping.placement import Placement
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
-from nnhw.mapping.schedule import into_large_ram
+from nnhw.mapping.schedule import into_large_ram, with_schedule
 from nnhw.mapping.waits import waits, without_waits
 
 MOST_ROUNDS = 5
@@ -57,8 +57,20 @@ def map_body(
     MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
         an override that names no layer or that the engine does not accept.
     """
+    return with_schedule(_found(body, board_name, budget, family, target_interval, overrides or {}))
+
+
+def _found(
+    body: Graph,
+    board_name: str,
+    budget: Budget,
+    family: Family,
+    target_interval: int | None,
+    overrides: Mapping[str, Mapping[str, int]],
+) -> Accelerator:
+    """Return the accelerator that `map_body` chooses; its schedule may be an estimate."""
     space = DesignSpace(body, read_layers(body), family)
-    mapper = Mapper(space, space.frontiers(overrides or {}), board_name)
+    mapper = Mapper(space, space.frontiers(overrides), board_name)
     intervals = mapper.intervals(budget, target_interval)
     found = mapper.first_that_fits(budget, intervals)
     interval = found.schedule.interval_cycles

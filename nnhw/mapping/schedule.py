@@ -11,14 +11,28 @@ from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.cycles import program_cycles
 from nnhw.engines.shared.model import SharedModel, lone_schedule
-from nnhw.engines.timing import CycleModel, NetworkModel, Schedule, interval_of, run_network
-from nnhw.errors import StuckError
+from nnhw.engines.timing import (
+    CycleModel,
+    NetworkModel,
+    Run,
+    Schedule,
+    estimated,
+    run_network,
+    run_until_periodic,
+    schedule_of,
+)
+from nnhw.errors import StuckError, UnsettledError
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40, Family
+from nnhw.mapping.plans import cycle_share
 
 FIFO_MIN_DEPTH = 3
 FRAMES = 5
-"""Frames that are stepped to find the interval; the steady state is reached after the first two or three."""
+"""Frames that are stepped to see how full FIFOs without bounds become."""
+MOST_FRAMES, MOST_STEPS = 6, 1_000_000
+"""A network is stepped from rest on for so many frames and steps of engines, unless it repeats itself before."""
+MOST_SETTLED = 64, 200_000
+"""Frames and cycles in which it has to repeat itself from full buffers on."""
 PATIENT_FRAMES = 2
 """Frames that are stepped beat by beat: behind the first one, every engine is where it began."""
 MOST_TRIAL_CYCLES = 400_000
@@ -54,19 +68,66 @@ class Network:
         return replace(self, stages=tuple(stages))
 
     def schedule(self) -> Schedule:
-        """Return latency and interval. Raises: StuckError where engines wait for each other for ever."""
-        if len(self.stages) == 1 and isinstance(self.stages[0].config, SharedConfig):
-            return lone_schedule(self.stages[0].config)
-        return self.run([model_of(stage.config) for stage in self.stages])
+        """Return latency and interval.
 
-    def run(self, models: Sequence[CycleModel | NetworkModel]) -> Schedule:
-        """Step models of the stages; see `schedule`."""
-        bounds = sum(cycle_bound(stage.config) for stage in self.stages)
-        limit = (FRAMES + 1) * (bounds + self.i_beats + self.o_beats) + 1000
-        start, ends = run_network(models, self._sources, self.i_beats, self.o_beats, FRAMES, limit)
-        interval = interval_of(ends)
-        assert interval is not None
-        return Schedule(latency_cycles=ends[0] - start + 1, interval_cycles=interval)
+        Where engines in front of the slowest one are a little faster than it, the buffers between them fill up within
+        thousands of frames, and only then the network repeats itself. So it is stepped again, from full buffers on.
+
+        Raises
+        ------
+        StuckError: engines wait for each other for ever. UnsettledError: it never repeats itself.
+        """
+        if self._is_lone:
+            return self.estimate()
+        run = self._run([model_of(stage.config) for stage in self.stages])
+        if run.period:
+            return schedule_of(run)
+        again = [model_of(stage.config) for stage in self.stages]
+        settled = run_until_periodic(again, self._sources, self._beats, self._frame_cycles, MOST_SETTLED, run.slowest)
+        if not settled.period:
+            raise UnsettledError(
+                f"the pipeline did not repeat itself within {len(settled.ends)} frames, so its interval is not known; "
+                "this is a mistake of nnhw, please report the model"
+            )
+        return schedule_of(run, settled)
+
+    def estimate(self) -> Schedule:
+        """Return latency and interval; the interval is that of the last frames where nothing repeats itself soon."""
+        if self._is_lone:
+            config = self.stages[0].config
+            assert isinstance(config, SharedConfig)
+            return lone_schedule(config)
+        return self.follow([model_of(stage.config) for stage in self.stages])
+
+    def follow(self, models: Sequence[CycleModel | NetworkModel]) -> Schedule:
+        """Step models of the stages; see `estimate`."""
+        run = self._run(models)
+        return schedule_of(run) if run.period else estimated(run)
+
+    @property
+    def _is_lone(self) -> bool:
+        """Whether it is a shared engine alone, which may take too many cycles to be stepped."""
+        return len(self.stages) == 1 and isinstance(self.stages[0].config, SharedConfig)
+
+    @property
+    def _beats(self) -> list[int]:
+        """Beats of a frame at each output of each stage."""
+        return [*(stage.config.o_beats for stage in self.stages[:-1]), self.o_beats]
+
+    def _run(self, models: Sequence[CycleModel | NetworkModel]) -> Run:
+        """Step models of the stages from rest on, until they repeat themselves or for some frames."""
+        most = MOST_FRAMES, MOST_STEPS // len(self.stages)
+        return run_until_periodic(models, self._sources, self._beats, self._frame_cycles, most)
+
+    def run(self, models: Sequence[CycleModel | NetworkModel]) -> None:
+        """Step models of the stages for some frames."""
+        limit = (FRAMES + 1) * self._frame_cycles
+        run_network(models, self._sources, self.i_beats, self.o_beats, FRAMES, limit)
+
+    @property
+    def _frame_cycles(self) -> int:
+        """Cycles in which a frame surely ends."""
+        return sum(cycle_bound(stage.config) for stage in self.stages) + self.i_beats + self.o_beats + 1000
 
     def can_hang(self) -> bool:
         """Return whether there are stalls under which engines wait for each other for ever.
@@ -95,29 +156,62 @@ class Network:
 def schedule_stages(
     stages: Sequence[Stage], i_beats: int, o_beats: int, family: Family = ICE40
 ) -> tuple[tuple[Stage, ...], Schedule]:
-    """Find latency, interval, and depths at which no FIFO of a join delays anything.
+    """Find latency, interval, and depths at which no FIFO of a join delays anything in the long run.
 
     Each is first as deep as one without bounds was full, with an input that never pauses and with one that always does:
     a join waits for its longer branch, whose engines need a fixed number of input beats for each output beat, and the
-    FIFO of the shorter one has held as many. Then each becomes shallower where that saves a block RAM or logic, as
-    long as neither latency nor interval change and the network cannot hang (`Network.can_hang`). Depths of the same
-    cost are not told apart, and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need
-    not stall.
+    FIFO of the shorter one has held as many. What frames leave behind may add up, so that one that was deep enough for
+    some frames is not for all: those that are full at times become deeper as long as that shortens the interval
+    (`_deeper`). Then each becomes shallower where that saves a block RAM or logic, as long as neither latency nor
+    interval change and the network cannot hang (`Network.can_hang`). Depths of the same cost are not told apart, and a
+    large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall.
 
     Returns
     -------
-    The stages with their FIFOs as deep as they have to be, and the schedule of these.
+    The stages with their FIFOs as deep as they have to be, and the schedule of these, see `Network.estimate`.
     """
     network = Network(tuple(stages), i_beats, o_beats)
     joining = network.joining
+    if not joining:
+        return network.stages, network.estimate()
     models, patient = _endless(network), _endless(network)
-    schedule = network.run(models)
-    if joining:
-        network.run_patiently(patient)
+    network.run(models)
+    network.run_patiently(patient)
     for index in joining:
         depth = max(model.high_water for model in (models[index], patient[index]) if isinstance(model, FifoModel))
         network = network.with_fifo(index, replace(_fifo(network, index), depth=depth))
-    return _shallower(network, schedule, family).stages, schedule
+    deep, schedule = _deeper(network)
+    shallow = _shallower(deep, schedule, family)
+    return shallow.stages, schedule if shallow is deep else shallow.estimate()
+
+
+def _deeper(network: Network) -> tuple[Network, Schedule]:
+    """Return the network with FIFOs of joins so deep that no depth gives a shorter interval, and its schedule.
+
+    What bounds the interval is a circle of engines that wait for each other. If it goes through a FIFO, that one is
+    full at times, and a deeper one shortens the interval. So once twice the depth of all that are full shortens
+    nothing, no FIFO bounds it.
+    """
+    schedule, full = _settled(network)
+    slowest = max(cycle_share(stage.config) for stage in network.stages)
+    while full and schedule.interval > slowest:
+        deeper = network
+        for index in full:
+            config = _fifo(network, index)
+            deeper = deeper.with_fifo(index, replace(config, depth=2 * config.depth))
+        shorter, full = _settled(deeper)
+        if shorter.interval >= schedule.interval:
+            break
+        network, schedule = deeper, shorter
+    return network, schedule
+
+
+def _settled(network: Network) -> tuple[Schedule, list[int]]:
+    """Return the schedule of a network, and the FIFOs of joins that are full at times."""
+    models = [model_of(stage.config) for stage in network.stages]
+    schedule = network.follow(models)
+    joining = [(index, models[index]) for index in network.joining]
+    return schedule, [index for index, model in joining if isinstance(model, FifoModel) and model.was_full]
 
 
 def _endless(network: Network) -> list[CycleModel | NetworkModel]:
@@ -137,7 +231,7 @@ def _fifo(network: Network, index: int) -> FifoConfig:
 
 def _shallower(network: Network, schedule: Schedule, family: Family) -> Network:
     """Return the network with the shallowest FIFOs of joins that keep its schedule; see `schedule_stages`."""
-    trial = 2 * (schedule.latency_cycles + FRAMES * schedule.interval_cycles)
+    trial = 2 * (schedule.latency_cycles + (schedule.frames or MOST_FRAMES) * schedule.interval_cycles)
     trials = MOST_TRIAL_CYCLES // trial
 
     def weight(index: int) -> float:
@@ -157,11 +251,13 @@ def _shallower(network: Network, schedule: Schedule, family: Family) -> Network:
 
 
 def _keeps(network: Network, schedule: Schedule) -> bool:
-    """Return whether a network has a schedule, and never hangs."""
+    """Return whether a network has the latency and the interval of a schedule, and never hangs."""
     try:
-        return network.schedule() == schedule and not network.can_hang()
+        found = network.estimate()
     except StuckError:
         return False
+    same = (found.latency_cycles, found.interval) == (schedule.latency_cycles, schedule.interval)
+    return same and not network.can_hang()
 
 
 def cheaper_depths(config: FifoConfig, family: Family) -> list[int]:
@@ -205,7 +301,15 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
             ebr, spram = ebr - cost(config, family).ebr, spram - columns
     if network.stages == accelerator.stages:
         return accelerator
-    return replace(accelerator, stages=network.stages, schedule=network.schedule())
+    return replace(accelerator, stages=network.stages, schedule=network.estimate())
+
+
+def with_schedule(accelerator: Accelerator) -> Accelerator:
+    """Return an accelerator with its schedule in place of an estimate. Raises: see `Network.schedule`."""
+    if accelerator.schedule.joined:
+        return accelerator
+    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_bytes
+    return replace(accelerator, schedule=Network(accelerator.stages, *formats).schedule())
 
 
 def model_of(config: EngineConfig) -> CycleModel | NetworkModel:

@@ -15,7 +15,7 @@ from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
-from nnhw.engines.timing import CycleModel, PipelineModel, interval_of, run_network, run_pipeline
+from nnhw.engines.timing import CycleModel, PipelineModel, run_network, run_pipeline
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
 from nnhw.ir.types import IntType
@@ -55,13 +55,6 @@ def chain() -> list[Any]:
         MatmulConfig(2, 2, 1, 1, weights, UINT4, IntType(0, 1), None, 36),
         ChannelwiseConfig(4, 4, 1, "sum", IntType(0, 270), 9),
     ]
-
-
-@pytest.mark.parametrize(
-    ("ends", "interval"), [([9], None), ([9, 20], 11), ([9, 30, 40, 52], 12), ([9, 19, 31, 41], 12)]
-)
-def test_interval_is_the_longer_of_the_last_two_distances(ends: list[int], interval: int | None) -> None:
-    assert interval_of(ends) == interval
 
 
 def test_chain_takes_the_cycles_of_the_plain_way() -> None:

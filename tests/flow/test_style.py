@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nnhw.accelerator import Accelerator
+from nnhw.accelerator import Accelerator, InputFormat
 from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.model import lone_schedule
+from nnhw.engines.timing import Schedule
 from nnhw.errors import InputError, MappingError, StuckError, first_of
 from nnhw.flow import style
 from nnhw.flow.boundaries import compare, expected_beats
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options, load_array
-from nnhw.flow.simulate import boundary_values
+from nnhw.flow.simulate import boundary_values, rest_cycles
 from nnhw.flow.virtual import CompiledHardware, StreamPlan, compile_component
 from nnhw.hdl.engine import Engine
 from nnhw.ir import BIPOLAR, Graph, IntType, run
@@ -27,7 +29,7 @@ from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.partition import partitions
 from tests.flow.test_orders import ORDERS, Net
 from tests.flow.test_rows import lowered
-from tests.mapping.bodies import codes_of
+from tests.mapping.bodies import LayerSpec, codes_of, make_body
 from tests.mapping.shared.networks import I4, NETWORKS, U4, decoder
 from tests.mapping.shared.programs import array_of
 
@@ -54,6 +56,7 @@ def check_hardware(accelerator: Accelerator, body: Graph, cache: Path, pattern: 
     values = boundary_values(body, codes)
     taps = accelerator.boundaries
     library = compile_component(Engine(accelerator, taps=True, preloaded=True), [tap.bits for tap in taps], cache)
+    beats = accelerator.input_format.pack_beats(codes).reshape(FRAMES, -1)
     plan = StreamPlan(
         o_bytes=accelerator.output_format.frame_bytes,
         i_beat_bytes=accelerator.input_format.beat_bytes,
@@ -61,16 +64,16 @@ def check_hardware(accelerator: Accelerator, body: Graph, cache: Path, pattern: 
         limit_cycles=100 * accelerator.schedule.interval_cycles + 10_000,
         i_pattern=pattern,
         o_pattern=pattern,
+        rest_cycles=rest_cycles(accelerator),
     )
-    ran = CompiledHardware(library, [tap.bits for tap in taps]).stream(accelerator.input_format.pack(codes), plan)
+    ran = CompiledHardware(library, [tap.bits for tap in taps]).stream(beats, plan)
     expected = expected_beats(accelerator, values)
     for tap, seen, wanted, came in zip(taps, ran.taps, expected, ran.tap_beats, strict=True):
         assert compare(tap.name, seen, wanted, FRAMES, came).equal, tap.name
     assert (ran.outputs == accelerator.output_format.pack(values[accelerator.output_node])).all()
     assert ran.broken_rules == 0
     if pattern == "none":
-        schedule = accelerator.schedule
-        assert (ran.latency_cycles, ran.interval_cycles) == (schedule.latency_cycles, schedule.interval_cycles)
+        assert ran.ends == accelerator.schedule.ends(FRAMES)
 
 
 @pytest.mark.parametrize(("name", "in_front"), [("residual", False), ("depthwise", True)])
@@ -167,6 +170,7 @@ def test_auto_takes_streaming_where_no_shared_engine_could_be_faster() -> None:
 
 def test_auto_tries_other_ways_where_several_layers_run_on_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(style, "least_cycles", lambda *_: 0)
+    monkeypatch.setattr(style, "link_rate", lambda *_: inf)
     function, shape = ORDERS["pixel_shuffle"]
     accelerator, facts = mapped(lowered(Net(function), shape).body, "auto")
     assert not accelerator.programs
@@ -180,6 +184,49 @@ def test_problems_of_a_style_are_part_of_a_sentence() -> None:
     assert str(caught.value).startswith("2 problems:")
     assert first_of(caught.value).endswith("(and 1 more)")
     assert first_of(MappingError("one")) == "one"
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, intervals: tuple[int, int], shared_bytes: int) -> tuple[str, str]:
+    """Return the style of a network, and why, whose two ways take these cycles, and the shared one these bytes."""
+    body = make_body((8,), U4, [LayerSpec(2, steps=0)])
+    accelerator, _ = mapped(body, "streaming")
+    form = InputFormat((shared_bytes,), IntType(0, 255), 1)
+    ways = [
+        style.Mapped(replace(accelerator, schedule=Schedule(9, intervals[0])), "streaming", ""),
+        style.Mapped(
+            replace(accelerator, schedule=Schedule(9, intervals[1]), input_format=form), "shared", "all layers"
+        ),
+    ]
+    monkeypatch.setattr(style, "_streaming", lambda *_: ways[0])
+    monkeypatch.setattr(style, "_shared", lambda *_: ways[1])
+    monkeypatch.setattr(style, "least_cycles", lambda *_: 0)
+    _, facts = mapped(body, "auto")
+    return str(facts["name"]), str(facts["why"])
+
+
+def test_auto_takes_the_style_that_is_faster_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert BOARD.uart.baud == 3_000_000
+    assert BOARD.target_clock_hz == 48e6
+    name, why = chosen(monkeypatch, (200_000, 100_000), 100)
+    assert (name, why) == (
+        "shared",
+        "an engine for each layer takes 200,000 cycles a frame; with a shared one, all layers",
+    )
+    name, why = chosen(monkeypatch, (200_000, 100_000), 5000)
+    assert name == "streaming"
+    assert why == (
+        "an engine for each layer takes 200,000 cycles a frame; with a shared one, all layers; but the host sees "
+        "240 images a second with the one and 58 with the other, through the link at 3,000,000 baud"
+    )
+
+
+def test_auto_seeks_no_other_style_where_the_link_is_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, why = chosen(monkeypatch, (1000, 10), 1)
+    assert name == "streaming"
+    assert why == (
+        "an engine for each layer takes 1,000 cycles a frame; at 48 MHz that is faster than the link at 3,000,000 "
+        "baud, which brings 29,605 images a second, so with another engine the host would see no more"
+    )
 
 
 def test_auto_takes_a_shared_engine_where_the_layers_do_not_fit() -> None:

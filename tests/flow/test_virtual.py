@@ -87,7 +87,7 @@ def test_patterns_are_those_of_the_benches() -> None:
 @pytest.mark.parametrize("pattern", [(name, name) for name in PATTERNS], ids="-".join)
 def test_compiled_engine_equals_amaranth_in_every_cycle(engine: Path, body: Graph, pattern: tuple[str, str]) -> None:
     accelerator = accelerator_of(body, SMALL)
-    frames = accelerator.input_format.pack(random_codes(body, FRAMES))
+    frames = accelerator.input_format.pack_beats(random_codes(body, FRAMES)).reshape(FRAMES, -1)
     o_bytes = accelerator.output_format.frame_bytes
     hardware, beat_bytes = CompiledHardware(engine), accelerator.input_format.beat_bytes
     run = hardware.stream(frames, StreamPlan(o_bytes, (), 100_000, *pattern, i_beat_bytes=beat_bytes))
@@ -114,7 +114,7 @@ def test_stream_of_wide_beats_counts_the_bytes_that_were_not_taken(cache: Path) 
     accelerator = map_body(wide_input(), "test", Budget(100_000, 1000), target_interval=10)
     form, o_bytes = accelerator.input_format, accelerator.output_format.frame_bytes
     assert form.beat_bytes == 3
-    frames = form.pack(random_codes(wide_input(), FRAMES))
+    frames = form.pack_beats(random_codes(wide_input(), FRAMES)).reshape(FRAMES, -1)
     hardware = CompiledHardware(compile_component(Engine(accelerator), (), cache))
     run = hardware.stream(frames, StreamPlan(o_bytes, (), 100_000, i_beat_bytes=3))
     assert (run.i_left, run.o_count) == (0, FRAMES * o_bytes)
@@ -131,7 +131,8 @@ def test_check_equality_finds_nothing_in_the_engine_and_the_wrong_row_in_the_ir(
     good = check_equality(accelerator, body, codes)
     assert [equality.equal for equality in good] == [True, True, True]
     assert good[0].run.latency_cycles == accelerator.schedule.latency_cycles
-    assert good[0].run.interval_cycles == accelerator.schedule.interval_cycles
+    assert good[0].interval_cycles == accelerator.schedule.interval
+    assert good[0].run.ends == accelerator.schedule.ends(len(good[0].run.ends))
     weights = {name: array.copy() for name, array in body.constants.items()}
     weights["fc3.weight"][2] *= -1
     other = Graph(body.name, body.nodes, body.outputs, weights)

@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 
 from nnhw import ir
-from nnhw.engines.timing import interval_of, run_pipeline
-from nnhw.hdl.engine import Engine
-from nnhw.ir import Graph
+from nnhw.engines.timing import run_pipeline
+from nnhw.hdl.engine import ByteEngine, Engine
+from nnhw.ir import Graph, IntType
 from nnhw.mapping.schedule import FRAMES
 from tests.hdl.streams import check, run_stream
-from tests.sim.networks import NETWORKS, SMALL, accelerator_of, random_body, random_codes
+from tests.sim.networks import (
+    INT4,
+    NETWORKS,
+    ROOMY,
+    SMALL,
+    UINT2,
+    Chain,
+    accelerator_of,
+    random_body,
+    random_codes,
+)
 
 
 def run(body: Graph, pattern: tuple[str, str]) -> None:
@@ -19,7 +29,7 @@ def run(body: Graph, pattern: tuple[str, str]) -> None:
     codes = random_codes(body, FRAMES)
     (values,) = ir.run(body, codes)
     expected = accelerator.output_format.pack(values).reshape(-1).tolist()
-    rows = accelerator.input_format.pack(codes).reshape(-1, accelerator.input_format.beat_bytes)
+    rows = accelerator.input_format.pack_beats(codes)
     i_beats = [int.from_bytes(row.tobytes(), "little") for row in rows]
     result = run_stream(Engine(accelerator), i_beats, len(expected), pattern)
     check(result, expected)
@@ -30,13 +40,29 @@ def run(body: Graph, pattern: tuple[str, str]) -> None:
         predicted = run_pipeline(models, accelerator.input_format.frame_beats, o_bytes, FRAMES, limit_cycles=50_000)
         assert (result.first, last) == predicted
         assert last[0] - result.first + 1 == accelerator.schedule.latency_cycles
-        assert interval_of(last) == accelerator.schedule.interval_cycles
+        assert [cycle - result.first for cycle in last] == accelerator.schedule.ends(FRAMES)
 
 
 @pytest.mark.parametrize("pattern", [("none", "none"), ("random", "random"), ("none", "rare")], ids="-".join)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_engine_equals_ir_and_prediction(name: str, pattern: tuple[str, str]) -> None:
     run(NETWORKS[name](), pattern)
+
+
+@pytest.mark.parametrize(("inputs", "dtype", "outputs"), [(49, UINT2, 7), (21, IntType(-4, 3), 3), (13, INT4, 4)])
+@pytest.mark.parametrize("pattern", [("none", "none"), ("random", "bursts")], ids="-".join)
+def test_byte_engine_equals_ir_where_elements_fill_no_bytes(
+    inputs: int, dtype: IntType, outputs: int, pattern: tuple[str, str]
+) -> None:
+    body = Chain("net", (inputs,), dtype).linear(outputs, INT4).linear(3, INT4, None).body()
+    accelerator = accelerator_of(body, ROOMY)
+    assert accelerator.input_format.lanes
+    assert accelerator.input_format.frame_bytes == -(-inputs * dtype.bits // 8)
+    codes = random_codes(body, FRAMES)
+    (values,) = ir.run(body, codes)
+    expected = accelerator.output_format.pack(values).reshape(-1).tolist()
+    i_bytes = accelerator.input_format.pack(codes).reshape(-1).tolist()
+    check(run_stream(ByteEngine(accelerator), i_bytes, len(expected), pattern), expected)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 5, 6, 7, 56])

@@ -10,7 +10,6 @@ import pytest
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.engines.fifo import FifoConfig
-from nnhw.engines.timing import interval_of
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.engine import Engine
 from nnhw.mapping.budget import Budget
@@ -34,7 +33,7 @@ def run(accelerator: Accelerator, name: str, pattern: tuple[str, str], limit: in
     codes = random_codes(NETWORKS[name](), FRAMES)
     (values,) = ir.run(NETWORKS[name](), codes)
     expected = accelerator.output_format.pack(values).reshape(-1).tolist()
-    rows = accelerator.input_format.pack(codes).reshape(-1, accelerator.input_format.beat_bytes)
+    rows = accelerator.input_format.pack_beats(codes)
     i_beats = [int.from_bytes(row.tobytes(), "little") for row in rows]
     return run_stream(Engine(accelerator), i_beats, len(expected), pattern, limit_cycles=limit), expected
 
@@ -44,7 +43,7 @@ def check_cycles(accelerator: Accelerator, result: Result) -> None:
     beats = accelerator.output_format.frame_bytes
     last = result.cycles[beats - 1 :: beats]
     assert last[0] - result.first + 1 == accelerator.schedule.latency_cycles
-    assert interval_of(last) == accelerator.schedule.interval_cycles
+    assert [cycle - result.first for cycle in last] == accelerator.schedule.ends(FRAMES)
 
 
 @pytest.mark.parametrize("pattern", [("none", "none"), ("random", "bursts")], ids="-".join)

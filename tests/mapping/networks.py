@@ -170,6 +170,13 @@ def residual_of_sums() -> Graph:
     return net.body(net.add(WeightedSum((1, 3)), c, net.conv(c, 6, (1, 1), BIPOLAR)))
 
 
+def residual_vectors() -> Graph:
+    net = Network((8,), U2)
+    a = net.code(net.linear(net.input, 8), U2)
+    b = net.code(net.linear(net.code(net.linear(a, 8), U2), 8), U2)
+    return net.body(net.linear(net.code(net.add(WeightedSum((1, 1)), a, b), U2), 4))
+
+
 def concatenated() -> Graph:
     net = Network((4, 6, 6), U2)
     a = net.code(net.conv(net.input, 4, (1, 1)), I4)

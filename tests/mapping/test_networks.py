@@ -55,7 +55,8 @@ def test_large_ram_holds_what_block_ram_has_no_room_for() -> None:
 def test_input_is_as_wide_as_the_fastest_engines_need() -> None:
     body = wide_input()
     fast, slow = (map_body(body, "test", LARGE, target_interval=interval) for interval in (10, 1000))
-    assert fast.input_format.frame_bytes == slow.input_format.frame_bytes == 30
+    assert fast.input_format.frame_bytes == slow.input_format.frame_bytes == 23
+    assert (fast.input_format.lanes, slow.input_format.lanes) == (6, 1)
     assert (fast.input_format.beat_bytes, slow.input_format.beat_bytes) == (3, 1)
     assert fast.schedule.interval_cycles == 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -11,14 +12,23 @@ import numpy as np
 import pytest
 
 from nnhw.accelerator import Accelerator
-from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.timing import run_network
 from nnhw.errors import StuckError
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.schedule import Network, cheaper_depths, cycle_bound, into_large_ram, model_of, schedule_stages
-from tests.mapping.networks import NETWORKS
+from nnhw.mapping.plans import cycle_share
+from nnhw.mapping.schedule import (
+    Network,
+    _endless,
+    cheaper_depths,
+    cycle_bound,
+    into_large_ram,
+    model_of,
+    schedule_stages,
+)
+from tests.mapping.networks import NETWORKS, residual_vectors
 from tests.mapping.test_mapper import LARGE
 
 JOINED = ("concatenated", "rescaled", "residual", "residual_of_sums")
@@ -98,7 +108,8 @@ def test_depths_keep_the_schedule_and_are_not_above_the_high_water(name: str, in
     endless = network
     for index in network.joining:
         endless = with_depth(endless, index, 10_000)
-    assert endless.schedule() == accelerator.schedule
+    found, schedule = endless.schedule(), accelerator.schedule
+    assert (found.latency_cycles, found.interval) == (schedule.latency_cycles, schedule.interval)
 
 
 @pytest.mark.parametrize(("name", "interval"), [("residual_of_sums", None), ("concatenated", None), ("residual", 2000)])
@@ -111,6 +122,45 @@ def test_one_less_stalls(name: str, interval: int | None) -> None:
     assert shallow.interval_cycles > accelerator.schedule.interval_cycles or (
         shallow.latency_cycles > accelerator.schedule.latency_cycles
     )
+
+
+def test_depths_suffice_for_more_frames_than_are_stepped_to_find_them() -> None:
+    # The line buffer behind the fork delays each frame a little less, until the shortcut is full in every fifth one.
+    network = network_of(map_body(residual_vectors(), "test", LARGE))
+    index, depth = deepest(network)
+    few = _endless(network)
+    network.run(few)
+    model = few[index]
+    assert isinstance(model, FifoModel)
+    shallow = with_depth(network, index, model.high_water)
+    assert shallow.schedule().interval == Fraction(31, 5)
+    assert shallow.schedule().period.count(4) == 4
+    assert depth > model.high_water
+    assert network.schedule().interval == max(cycle_share(stage.config) for stage in network.stages) == 4
+
+
+def test_schedule_says_when_every_frame_ends() -> None:
+    network = network_of(map_body(residual_vectors(), "test", LARGE))
+    for one in (network, with_depth(network, deepest(network)[0], 20)):
+        models = [model_of(stage.config) for stage in one.stages]
+        sources = [stage.sources for stage in one.stages]
+        start, ends = run_network(models, sources, one.i_beats, one.o_beats, 400, 10_000)
+        schedule = one.schedule()
+        assert [end - start for end in ends] == schedule.ends(400)
+        assert schedule.interval_in(schedule.ends(400)) == schedule.interval
+
+
+def test_schedule_of_a_network_that_settles_late_is_that_of_full_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = with_depth(network_of(map_body(residual_vectors(), "test", LARGE)), 10, 20)
+    exact = network.schedule()
+    monkeypatch.setattr("nnhw.mapping.schedule.MOST_FRAMES", 6)
+    monkeypatch.setattr("nnhw.mapping.schedule.MOST_STEPS", 0)
+    estimate, settled = network.estimate(), network.schedule()
+    assert not estimate.joined
+    assert not settled.joined
+    assert settled.interval == exact.interval == Fraction(31, 5)
+    assert settled.ends(100) == exact.ends(6)
+    assert settled.interval_in(exact.ends(400)) is None
 
 
 def test_much_less_hangs() -> None:

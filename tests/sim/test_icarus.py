@@ -25,4 +25,5 @@ def test_icarus_equals_ir_and_prediction(tmp_path: Path) -> None:
     assert result.equal
     assert result.simulator == "Icarus Verilog"
     assert result.latency_cycles == accelerator.schedule.latency_cycles
-    assert result.interval_cycles == accelerator.schedule.interval_cycles
+    assert result.interval == accelerator.schedule.interval
+    assert result.mistimed is None

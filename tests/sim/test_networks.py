@@ -35,4 +35,5 @@ def test_network_in_rtl_equals_ir_and_prediction(name: str, tmp_path: Path) -> N
     assert set(facts["layers"].values()) == {0}
     assert result.equal
     schedule = accelerator.schedule
-    assert (result.latency_cycles, result.interval_cycles) == (schedule.latency_cycles, schedule.interval_cycles)
+    assert (result.latency_cycles, result.interval) == (schedule.latency_cycles, schedule.interval)
+    assert list(result.ends) == schedule.ends(result.samples)

@@ -11,8 +11,9 @@ import pytest
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.engines.matmul import MatmulConfig, Thresholds
+from nnhw.engines.timing import Schedule
 from nnhw.errors import BuildError, InputError
-from nnhw.flow.boundaries import compare
+from nnhw.flow.boundaries import Comparison, compare
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.counters import program_rows
 from nnhw.flow.options import Options
@@ -20,14 +21,16 @@ from nnhw.flow.progress import SilentProgress
 from nnhw.flow.simulate import (
     SimulationResult,
     boundary_values,
+    enough_frames,
     simulate,
     simulate_accelerator,
     simulate_uart_pins,
 )
 from nnhw.flow.stages import check_simulation
+from nnhw.ir import IntType
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
-from tests.sim.networks import NETWORKS, SMALL, accelerator_of, mlp, random_codes
+from tests.sim.networks import INT4, NETWORKS, SMALL, Chain, accelerator_of, mlp, random_codes
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 PATTERNS = [("none", "none"), ("random", "rare")]
@@ -60,7 +63,8 @@ def test_simulate_accelerator_equals_ir_and_prediction(name: str, tmp_path: Path
     assert result.equal
     assert result.facts()["mismatches"] == 0
     assert set(result.facts()["layers"].values()) == {0}
-    assert (result.latency_cycles, result.interval_cycles) == (schedule.latency_cycles, schedule.interval_cycles)
+    assert (result.latency_cycles, result.interval) == (schedule.latency_cycles, schedule.interval)
+    assert list(result.ends) == schedule.ends(result.samples)
 
 
 @needs_simulator
@@ -74,7 +78,7 @@ def test_simulate_accelerator_counts_the_cycles_of_a_program(tmp_path: Path) -> 
     assert result.equal
     free, stalled = (program_rows(counted) for counted in result.counted)
     assert all(row["cycles"]["simulated"] == row["cycles"]["predicted"] for row in free)
-    assert sum(row["cycles"]["simulated"] for row in free) == result.interval_cycles
+    assert sum(row["cycles"]["simulated"] for row in free) == result.interval
     waits = [(row["input_wait"] > 0, row["output_wait"] > 0) for row in stalled]
     assert waits == [(True, False), *[(False, False)] * (len(waits) - 2), (False, True)]
     assert (result.facts()["program"], result.facts()["miscounted"]) == (free, 0)
@@ -105,6 +109,60 @@ def test_simulate_accelerator_catches_thresholds_off_by_one(tmp_path: Path) -> N
     result = run("mlp", tmp_path, {"fc1.matmul": replace(config, thresholds=late)})
     assert result.facts()["layers"]["fc1.code"] > 0
     assert not result.equal
+
+
+def result_of(ends: tuple[int, ...], frames: int = 4) -> SimulationResult:
+    """Return the result of a simulation in which nothing differs, with these ends of frames."""
+    schedule = Schedule(latency_cycles=44, interval_cycles=11, lead=(12,), period=(8, 13))
+    return SimulationResult("none", frames, (Comparison("output", frames, 0, 0),), 0, schedule, ends)
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((44, 56, 64, 77), "its latency is 45 cycles, and 44 were predicted"),
+        ((43, 55, 63, 77), "its frame 3 ends 14 cycles after the one before, and 13 were predicted"),
+        ((43, 55, 63), "its frame 3 never ended"),
+        ((), "its frame 0 never ended"),
+    ],
+)
+def test_simulation_stops_the_build_where_a_frame_ends_in_another_cycle(ends: tuple[int, ...], said: str) -> None:
+    result = result_of(ends)
+    assert not result.equal
+    with pytest.raises(BuildError) as caught:
+        check_simulation(result)
+    assert str(caught.value) == (
+        f"the RTL equals the IR, but {said}, so latency and rate would not be those that are stated; "
+        "this is a mistake of nnhw, please report the model"
+    )
+
+
+def test_simulated_interval_is_the_mean_over_whole_periods() -> None:
+    check_simulation(result_of((43, 55, 63, 76)))
+    assert result_of((43, 55, 63, 76)).facts()["interval_cycles"] == 10.5
+    assert result_of((43, 55, 63), 3).facts()["interval_cycles"] is None
+
+
+@pytest.mark.parametrize(("asked", "frames"), [(1, 4), (3, 4), (4, 4), (8, 8)])
+def test_simulate_runs_a_whole_period(asked: int, frames: int) -> None:
+    assert enough_frames(result_of(()).schedule, asked) == frames
+
+
+def test_simulate_runs_no_more_frames_than_a_multiple() -> None:
+    assert enough_frames(Schedule(44, 10, (10,) * 8, (9, 11)), 2) == 2
+
+
+@needs_simulator
+def test_latency_of_a_shared_engine_is_that_from_rest(tmp_path: Path) -> None:
+    # Its first layer is so short that a program that has just been started would not yet wait for input.
+    body = Chain("net", (1,), IntType(-128, 127)).linear(1, INT4).linear(1, INT4, None).body()
+    accelerator = map_on_board(body, load_board("ulx3s_25f"), Options(style="shared"))[0].accelerator
+    assert len(accelerator.stages) > 1
+    codes = random_codes(body, 4)
+    values = boundary_values(body, codes)
+    result = simulate_accelerator(accelerator, codes, values, PATTERNS, tmp_path, SilentProgress())
+    assert list(result.ends) == accelerator.schedule.ends(4)
+    check_simulation(result)
 
 
 def test_simulate_rejects_an_unknown_stall_pattern(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from nnhw.engines.shared.array import ArrayConfig
@@ -18,6 +19,8 @@ from nnhw.engines.shared.program import SharedConfig
 from nnhw.engines.shared.records import Compute, Emit, Fill, Record
 from nnhw.engines.timing import Schedule
 
+START_CYCLES = 16
+"""Cycles from reset in which an engine has surely begun with its program: one or two."""
 BUFFERED = 2
 """Bytes of output that are taken ahead of whoever reads them."""
 
@@ -85,6 +88,12 @@ def lone_schedule(config: SharedConfig) -> Schedule:
     return Schedule(latency_cycles=last - (first or 0) + 1, interval_cycles=cycle)
 
 
+def rest_cycles(config: SharedConfig) -> int:
+    """Return the cycles from its start in which an engine has surely come to the first beat of its input."""
+    before = itertools.takewhile(lambda action: action.kind != "take", actions(config))
+    return START_CYCLES + sum(action.cycles for action in before)
+
+
 class SharedModel:
     """Cycle model of a shared engine; see `nnhw.engines.timing.CycleModel`."""
 
@@ -117,3 +126,7 @@ class SharedModel:
                 self._index = (self._index + 1) % len(self._actions)
                 self._left = self._actions[self._index].cycles
         return moves or leaves
+
+    def state(self) -> Hashable:
+        """Return the action, its cycles left, and the bytes that are buffered."""
+        return self._index, self._left, self._buffered

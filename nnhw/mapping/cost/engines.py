@@ -16,11 +16,12 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
-from nnhw.mapping.cost.streams import convert_cost, pad_cost, pool_cost, slice_cost
+from nnhw.mapping.cost.streams import convert_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.resources import Cost
@@ -36,6 +37,7 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     PoolConfig: pool_cost,
     SliceConfig: slice_cost,
     SumConfig: sum_cost,
+    UnpackConfig: unpack_cost,
     WindowConfig: window_cost,
 }
 
@@ -46,7 +48,7 @@ Rounded from least squares of 70 random networks on an ECP5, whose seeds `benchm
 """
 
 
-def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
+def cost(config: EngineConfig | UnpackConfig, family: Family = ICE40) -> Cost:
     """Return the cost of any engine."""
     found = _COSTS[type(config)](config, family)
     left = 1.0 if family.wide_luts == 1 else _BETWEEN.get(type(config), 1.0)
@@ -54,5 +56,11 @@ def cost(config: EngineConfig, family: Family = ICE40) -> Cost:
 
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:
-    """Return the cost of all engines."""
-    return sum((cost(stage.config, family) for stage in accelerator.stages), Cost())
+    """Return the cost of all engines, and of what unpacks their input."""
+    return sum((cost(stage.config, family) for stage in accelerator.stages), unpacking_cost(accelerator, family))
+
+
+def unpacking_cost(accelerator: Accelerator, family: Family) -> Cost:
+    """Return the cost of what makes beats of the bytes of an accelerator's input."""
+    config = accelerator.input_format.unpacking
+    return Cost() if config is None else cost(config, family)

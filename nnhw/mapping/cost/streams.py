@@ -6,6 +6,7 @@ from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.unpack import UnpackConfig
 from nnhw.mapping.cost.flip_flops import (
     convert_flip_flops,
     pad_flip_flops,
@@ -25,6 +26,17 @@ def convert_cost(config: ConvertConfig, family: Family) -> Cost:
     else:
         lc = count + 3 if config.o_lanes > config.i_lanes else bits + 4
     return Cost(lc, ff=convert_flip_flops(config))
+
+
+def unpack_cost(config: UnpackConfig, family: Family) -> Cost:
+    """Return the cost of making beats of bytes: a word, the choice of where a beat begins in it, two counters."""
+    word, places = config.steps * config.step, config.i_steps
+    inputs = 4 if family.wide_luts == 1 else 6
+    choice = config.o_bits * -(-(places + counter_bits(places) - 1) // (inputs - 1)) if places > 1 else 0
+    counters = 4 * counter_bits(config.steps + 1) + (counter_lc(config.o_beats, family) if config.pads else 0)
+    kept = word if family.flip_flop_packs else 0
+    ff = word + counter_bits(config.steps + 1) + (counter_bits(config.o_beats) if config.pads else 0)
+    return Cost(lc=kept + choice + counters + 4, ff=ff)
 
 
 def pool_cost(config: PoolConfig, family: Family) -> Cost:

@@ -10,7 +10,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.cost import cost
+from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.family import Family
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.resources import Cost
@@ -69,7 +69,7 @@ class Fronts:
 
     def cost(self, front: Accelerator) -> Cost:
         """Return what a mapping takes."""
-        return sum((cost(stage.config, self.family) for stage in front.stages), Cost())
+        return accelerator_cost(front, self.family)
 
     def _at(self, step: int, dsp: int, ebr: int) -> Accelerator | None:
         """Return the smallest mapping that takes no more than `GRID**step` cycles, with so many DSP blocks and RAMs."""
