@@ -35,7 +35,8 @@ def lower_graph(graph: Graph, samples: Mapping[str, np.ndarray]) -> tuple[Parts,
         passes[name] = differing_rows(before, after)
         before, known = after, after_pass
 
-    parts = split(lower(graph, observe=compare))
+    proofs: dict[str, str] = {}
+    parts = split(lower(graph, observe=compare, proofs=proofs))
     passes["split"] = differing_rows(before, run_parts(parts, inputs))
     facts = {
         "hash": graph_hash(parts.body),
@@ -46,6 +47,7 @@ def lower_graph(graph: Graph, samples: Mapping[str, np.ndarray]) -> tuple[Parts,
         "torch_float64_ir": _differing(samples, "torch_float64", reference),
         "torch_float64_gap": _gap(samples, "torch_float64", reference),
         "passes": passes,
+        "proofs": proofs,
         "near_ties": [str(note) for note in find_rounding_notes(graph)],
     }
     return parts, facts

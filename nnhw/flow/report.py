@@ -88,6 +88,7 @@ def _exactness(facts: Facts) -> dict[str, Any]:
         "torch_float64_ir": _get(facts, "lower", "torch_float64_ir"),
         "torch_float64_gap": _get(facts, "lower", "torch_float64_gap"),
         "passes": _get(facts, "lower", "passes"),
+        "proofs": _get(facts, "lower", "proofs"),
         "near_ties": _count(_get(facts, "lower", "near_ties")),
         "rtl_samples": _get(facts, "simulate", "samples"),
         "ir_rtl": _get(facts, "simulate", "mismatches"),
