@@ -25,7 +25,7 @@ BISECTED = "each step bisected; no operation falls where it rises, in any last b
 SEPARATED = "each step bisected, the sums around it evaluated; no last bit reaches another code elsewhere"
 
 
-def find_steps(region: Region, margins: Margins | None = None, part: bool = False) -> Steps:
+def find_steps(region: Region, margins: Margins | None = None) -> Steps:
     """Find the steps of a region with one source, in all channels.
 
     Small ranges are evaluated whole. Else the region is bisected on the pieces on which its ops say that it is
@@ -36,8 +36,6 @@ def find_steps(region: Region, margins: Margins | None = None, part: bool = Fals
     Parameters
     ----------
     margins: of the region's places, if they are not its own.
-    part: whether other sources, here constant, take part in the codes: then a limit meets a step where one of them is
-        at a tie, which is a note (`rounding`) unless the sign decides.
 
     Raises: LoweringError for steps at a limit of a function, and for those that cannot be found.
     """
@@ -49,8 +47,7 @@ def find_steps(region: Region, margins: Margins | None = None, part: bool = Fals
         if size > SCANNED_AT_MOST:
             raise LoweringError(_too_wide(region, size))
         steps = _scanned(region)
-    if not part or region.codes.bipolar:
-        margins.check_around(np.concatenate([steps.starts.T, _ends_of_pieces(region)]), sums)
+    margins.check_around(np.concatenate([steps.starts.T, _ends_of_pieces(region)]), sums)
     return steps.channel_rows(region.classes[1])
 
 

@@ -96,9 +96,9 @@ def _evaluated(region: Region, join: Node, ranges: list[IntType]) -> Table:
 
 
 def _check_margins(region: Region, table: Table, ranges: list[IntType]) -> None:
-    """Check that last bits decide on no sign at several values of a source in a row. Raises: LoweringError."""
+    """Check that last bits decide at no limit of a function. Raises: LoweringError."""
     margins = Margins(region)
-    if margins.library and region.codes.bipolar:
+    if margins.library:
         torn = margins.undecided(*table.values)
         margins.check_rows(torn.reshape(*(codes.high - codes.low + 1 for codes in ranges), -1), *range(len(ranges)))
 

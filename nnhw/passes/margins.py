@@ -72,7 +72,7 @@ class Margins:
         return result
 
     def check_around(self, places: np.ndarray, sums: IntType) -> None:
-        """Check that around no place [N, columns] of a source last bits decide at several sums in a row.
+        """Do as `check_rows` with the sums of a source around places [N, columns].
 
         Raises: LoweringError that names the functions.
         """
@@ -84,11 +84,14 @@ class Margins:
         self.check_rows(torn.reshape(around.shape) & inside, 0)
 
     def check_rows(self, torn: np.ndarray, *axes: int) -> None:
-        """Check that of sums that follow one another along these axes no three are torn. Raises: LoweringError."""
-        for axis in axes:
-            rows = np.moveaxis(torn, axis, 0)
-            if (rows[:-2] & rows[1:-1] & rows[2:]).any():
-                raise LoweringError(_undecided(self._region, self.library))
+        """Check that of sums that follow one another along these axes no three are torn, and of signs none at all.
+
+        Raises: LoweringError that names the functions.
+        """
+        rows = [np.moveaxis(torn, axis, 0) for axis in axes]
+        flat = any((row[:-2] & row[1:-1] & row[2:]).any() for row in rows)
+        if flat or (self._region.codes.bipolar and torn.any()):
+            raise LoweringError(_undecided(self._region, self.library))
 
     def _codes(self, values: Sequence[np.ndarray], library: bool) -> Interval:
         found: dict[str, Interval] = {}
@@ -149,8 +152,7 @@ def _undecided(region: Region, nodes: Sequence[Node]) -> str:
         remedy = "leave the function out, or put a quantizer of two or more bits, or ReLU or hardtanh, in its place"
     sources, functions = (" and ".join(map(str, some)) for some in (region.sources, nodes))
     return (
-        f"{region.quantizer} takes its code from the last bits of {functions} for several values in a row of "
-        f"{sources}: "
+        f"{region.quantizer} takes its code from the last bits of {functions} for some values of {sources}: "
         f"they lie closer to the step between two codes than PyTorch is exact, whose last bits depend on the machine. "
         f"Either the function tends to a limit that lies on the step, or the scale is too fine; {remedy}"
     )

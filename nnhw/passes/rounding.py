@@ -78,7 +78,7 @@ def _notes_of(region: Region) -> Iterator[RoundingNote]:
     lead = int(np.argmax([kind.high - kind.low for kind in ranges]))
     others = _combinations(region, lead)
     classes = len(region.classes[0])
-    steps = find_steps(fixed_at(region, lead, *others), part=True) if others else find_steps(region)
+    steps = find_steps(fixed_at(region, lead, *others) if others else region)
     channels = slice(None) if others else region.classes[0]
     starts, codes = steps.starts[channels], steps.codes[channels]
     ends = np.full((1, len(starts)), ranges[lead].high)

@@ -124,12 +124,7 @@ def _thresholds(region: Region, lead: int, code: np.ndarray) -> tuple[np.ndarray
     _check_ends(region)
     kind, shape = region.sources[lead].type.int_dtype, (len(code), len(region.classes[0]))
     fixed = fixed_at(region, lead, code)
-    margins = _CodeMargins(region, lead, code, fixed)
-    steps = find_steps(fixed, margins, part=True)
-    if margins.library and region.codes.bipolar:
-        beside = np.concatenate([steps.starts.T - 1, steps.starts.T])[:, fixed.classes[0]]
-        torn = np.any(margins.undecided(beside.clip(kind.low, kind.high)), axis=0)
-        margins.check_rows(np.asarray(torn)[fixed.classes[1]].reshape(shape), 0)
+    steps = find_steps(fixed, _CodeMargins(region, lead, code, fixed))
     directions = steps.directions.reshape(shape)
     falls, rises = (directions < 0).any(axis=0), (directions > 0).any(axis=0)
     if (directions == 2).any() or (falls & rises).any():

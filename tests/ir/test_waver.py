@@ -64,6 +64,10 @@ def _softplus(x: Decimal) -> Decimal:
     return (1 + x.exp()).ln() if x > -200 else x.exp()
 
 
+def _expm1(x: Decimal) -> Decimal:
+    return x.exp() - 1 if abs(x) > Decimal("1e-30") else x
+
+
 def _tanh(x: Decimal) -> Decimal:
     return 1 - 2 / ((2 * x).exp() + 1) if abs(x) > Decimal("1e-30") else x
 
@@ -72,8 +76,8 @@ FUNCTIONS: list[tuple[Op, Callable[[Decimal], Decimal]]] = [
     (Exp(), lambda x: x.exp()),
     (Sigmoid(), lambda x: 1 / (1 + (-x).exp())),
     (Tanh(), _tanh),
-    (Elu(), lambda x: x if x > 0 else x.exp() - 1),
-    (Elu(0.5, 2.0, 3.0), lambda x: x * 2 if x > 0 else (Decimal(float(x) * 3.0).exp() - 1)),
+    (Elu(), lambda x: x if x > 0 else _expm1(x)),
+    (Elu(0.5, 2.0, 3.0), lambda x: x * 2 if x > 0 else _expm1(Decimal(float(x) * 3.0))),
     (Silu(), lambda x: x / (1 + (-x).exp())),
     (Mish(), lambda x: x * _tanh(_softplus(x))),
     (Softplus(), lambda x: x if x > 20 else _softplus(x)),

@@ -33,8 +33,8 @@ _UNDERFLOW = 2.0**-1010  # a power that overflows, or comes out as 0, is less th
 _POWER_END = 746.0  # e**-x is 0, e**x infinite
 _SIGMOID_END = 40.0  # 1 + e**-x is 1, e**-x - 1 is -1
 _TANH_END = 24.0
-_GELU_END = 8.5  # 1 + erf is 0 or 2
-_GELU_TAIL = -3.0  # below, erf and tanh are within a unit in the last place
+_GELU_END, _GELU_TANH_END = 8.5, 7.5  # 1 + erf, or 1 + tanh, is 0 or 2
+_GELU_TAIL, _TAIL_BITS = -3.0, 2.0**-53  # below, erf and tanh are within a unit in the last place
 _NEIGHBOURS = 4  # x that a quotient rounds away from the greatest one with a product
 
 
@@ -300,8 +300,9 @@ class Gelu(Valley):
 
     def waver(self, x: Array, result: Array) -> Array:
         """Those of 1 + erf, which has the last bits of 1, and those of the sum alone far below 0; none for 0 and 2."""
-        bits = np.where(x < _GELU_TAIL, 2.0**-52, _LAST_BITS)
-        return np.where(np.abs(x) >= _GELU_END, 0.0, bits * np.abs(x))
+        size, end = np.abs(x), _GELU_TANH_END if self.tanh_form else _GELU_END
+        bits = np.where(x < _GELU_TAIL, _TAIL_BITS, _LAST_BITS)
+        return np.where(size >= end, 0.0, bits * size)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ _EXP_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(14)]  # remai
 _EXPM1_REACH = 0.5
 _EXPM1_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(1, 18)]
 _ATANH_TERMS = [float(Fraction(1, 2 * k + 1)) for k in range(18)]  # remainder at 1 / 3 below 2**-57
+_TANH_REACH = 2.0
 _ERF_REACH = 2.0
 _ERF_TERMS = 48
 _ERFC_LEVELS = 48
@@ -40,9 +41,13 @@ def exp(x: Array) -> Array:
 
 def expm1(x: Array) -> Array:
     """Return e**x - 1: the Taylor series with 17 terms for |x| < 0.5, else `exp` minus 1."""
+    return _expm1_of(x, exp(x))
+
+
+def _expm1_of(x: Array, power: Array) -> Array:
     near = np.abs(x) < _EXPM1_REACH
     small = np.where(near, x, 0.0)
-    return np.where(near, small * _polynomial(_EXPM1_TERMS, small), exp(x) - 1.0)
+    return np.where(near, small * _polynomial(_EXPM1_TERMS, small), power - 1.0)
 
 
 def log1p_unit(x: Array) -> Array:
@@ -59,9 +64,11 @@ def sigmoid(x: Array) -> Array:
 
 
 def tanh(x: Array) -> Array:
-    """Return -m / (2 + m) with m = e**(-2 |x|) - 1, and the sign of x."""
-    m = expm1(-2.0 * np.abs(x))
-    result: Array = np.copysign(-m / (2.0 + m), x)
+    """Return -m / (2 + m) with m = e**(-2 |x|) - 1, from |x| = 2 on 1 - 2 p / (1 + p) with p = m + 1; the sign of x."""
+    size = np.abs(x)
+    power = exp(-2.0 * size)
+    m = _expm1_of(-2.0 * size, power)
+    result: Array = np.copysign(np.where(size < _TANH_REACH, -m / (2.0 + m), 1.0 - 2.0 * power / (1.0 + power)), x)
     return result
 
 
