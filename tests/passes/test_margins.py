@@ -144,10 +144,12 @@ def test_sum_of_branches_at_the_limit_of_a_function_is_rejected(always: int, mon
 
 
 def test_one_value_whose_last_bits_decide_is_a_note() -> None:
-    graph = chain(IntType(-25, 20), 1.0, Tanh(), 0.5, to=Quantize(-8, 7))
     graph = chain(IntType(-9, 18), 1.0, Tanh(), 0.5, to=Quantize(-8, 7))
     collapse_chains(graph)
-    assert [str(note) for note in find_rounding_notes(graph)] == ["?"]
+    notes = [str(note) for note in find_rounding_notes(graph)]
+    assert any(
+        "for the sums 18 the last bits of tanh decide, which PyTorch's float64 may round" in note for note in notes
+    )
 
 
 def test_margins_hold_the_value_and_are_exact_for_ieee_operations() -> None:
