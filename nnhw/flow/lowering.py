@@ -47,7 +47,8 @@ def lower_graph(
         before, known = after, after_pass
         passes[name] = 0
 
-    parts = split(lower(graph, observe=compare))
+    proofs: dict[str, str] = {}
+    parts = split(lower(graph, observe=compare, proofs=proofs))
     halves = [parts.head, parts.body, parts.tail]
     after = run_parts(parts, inputs)
     check_equal("split", before, after, lambda rows: _first_difference([known], halves, inputs[rows]))
@@ -64,7 +65,8 @@ def lower_graph(
         "torch_float64_gap": _gap(samples, "torch_float64", reference),
         "torch_float64_argmax": _same_argmax(samples, "torch_float64", reference),
         "passes": passes,
-        "near_ties": [str(note) for note in find_rounding_notes(graph)] if rounds else [],
+        "proofs": proofs,
+        "near_ties": [str(note) for note in find_rounding_notes(graph) if rounds or note.functions],
     }
     return parts, facts
 

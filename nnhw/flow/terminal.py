@@ -277,8 +277,8 @@ def _remarks(report: Report) -> Iterator[str]:
     yield from _rounding(exact, "torch_float64", "float64")
     if exact["near_ties"]:
         yield (
-            f"In {_count(exact['near_ties'])} channels float32 may take another code than the hardware, listed in "
-            "lower.json; scales that are powers of two avoid it."
+            f"In {_count(exact['near_ties'])} channels PyTorch may round to another code than the hardware, for the "
+            "sums listed in lower.json; scales that are powers of two avoid most of it."
         )
 
 

@@ -83,6 +83,15 @@ What is refused, with its place in the model:
 - sums of branches whose scales have more digits than float32, where float64 cannot hold the sum and its rounding
   decides between two codes, for then the code is no function of any weighted sum of integers.
 
+## Functions at their limits
+
+The last bits of exp, tanh, erf and what is made of them differ between PyTorch, NumPy and processors, and far from 0
+such a function comes as near to its limit as float64 can tell, or underflows to 0. A quantizer whose step lies there,
+such as `Sign` behind SiLU for sums far below 0, or behind `sigmoid(x) - 1`, decides by these bits alone. It is refused
+by name where several sums in a row hang on them, or one that a sign is taken of. Everywhere else PyTorch in float64,
+the reference and the hardware give the same code; GELU is computed by PyTorch's own formula, and is exactly 0 where
+PyTorch's is. PyTorch in float32 underflows earlier: the report counts the images in which that shows.
+
 ## Widths
 
 Weights and activations have 1 to 8 bits: `nnhw.nn` and `nnhw.quantize` make no others; DSP blocks, the shared engine

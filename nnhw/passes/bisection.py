@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from nnhw.errors import LoweringError
+from nnhw.ir import IntType
 
 from .directions import Pieces, find_pieces, first_reached
+from .margins import Margins
 from .regions import Evaluator, Region
 from .steps import StepFinder, Steps
 
@@ -16,24 +20,52 @@ _NEIGHBOURS = 64
 _COMPARED = 2**26  # neighbours of all steps together
 
 
-def find_steps(region: Region) -> Steps:
+EVALUATED = "every sum evaluated"
+BISECTED = "each step bisected; no operation falls where it rises, in any last bit"
+SEPARATED = "each step bisected, the sums around it evaluated; no last bit reaches another code elsewhere"
+
+
+def find_steps(region: Region, margins: Margins | None = None) -> Steps:
     """Find the steps of a region with one source, in all channels.
 
     Small ranges are evaluated whole. Else the region is bisected on the pieces on which its ops say that it is
-    monotone, and evaluated around each step found: floating-point functions may waver in their last bit, and if one
-    does so across a step, or if the pieces are not known, then all of a large range is evaluated, too.
+    monotone. Functions that waver in their last bits are evaluated around each step found, and farther away from it no
+    last bit must reach another code (`margins`); where that is not so, or if the pieces are not known, all of a large
+    range is evaluated, too.
+
+    Parameters
+    ----------
+    margins: of the region's places, if they are not its own.
+
+    Raises: LoweringError for steps at a limit of a function, and for those that cannot be found.
     """
+    margins = margins or Margins(region)
     sums = region.source.type.int_dtype
     size = (sums.high - sums.low + 1) * len(region.classes[0])
-    steps = None if size <= SCANNED else _bisected(region)
+    steps = None if size <= SCANNED else _bisected(region, margins)
     if steps is None:
         if size > SCANNED_AT_MOST:
-            raise LoweringError(
-                f"{region.quantizer}: the ops behind {region.source} are not known to be monotone, and {size} sums are "
-                f"too many to evaluate (at most {SCANNED_AT_MOST}); put a quantizer directly behind {region.source}"
-            )
+            raise LoweringError(_too_wide(region, size))
         steps = _scanned(region)
+    margins.check_around(np.concatenate([steps.starts.T, _ends_of_pieces(region)]), sums)
     return steps.channel_rows(region.classes[1])
+
+
+def _too_wide(region: Region, size: int) -> str:
+    why = "are not known to be monotone" if find_pieces(region) is None else "decide on codes by their last bits"
+    return (
+        f"{region.quantizer}: the ops behind {region.source} {why}, and {size} sums are too many to evaluate (at most "
+        f"{SCANNED_AT_MOST}); put a quantizer directly behind {region.source}"
+    )
+
+
+def _ends_of_pieces(region: Region) -> np.ndarray:
+    """Return the ends of the range, and of its monotone pieces if they are known: int64 [places, classes]."""
+    sums, pieces = region.source.type.int_dtype, find_pieces(region)
+    ends = np.broadcast_to(np.array([[sums.low], [sums.high]]), (2, len(region.classes[0])))
+    if pieces is None:
+        return ends
+    return np.concatenate([ends, pieces.starts, pieces.ends(sums.high + 1) - 1]).clip(sums.low, sums.high)
 
 
 def _scanned(region: Region) -> Steps:
@@ -43,11 +75,12 @@ def _scanned(region: Region) -> Steps:
     for start in range(sums.low, sums.high + 1, rows):
         places = np.arange(start, min(start + rows, sums.high + 1))
         finder.add(places, evaluate(places)[0])
-    return finder.steps(sums.high + 1)
+    return replace(finder.steps(sums.high + 1), proof=EVALUATED)
 
 
-def _bisected(region: Region) -> Steps | None:
-    """Return the steps by bisection, or None if there are no known pieces, or if the steps found are not all."""
+def _bisected(region: Region, margins: Margins | None = None) -> Steps | None:
+    """Return the steps by bisection, or None if there are no known pieces, or if the steps found may not be all."""
+    margins = margins or Margins(region)
     sums, evaluate, finder = region.source.type.int_dtype, Evaluator(region), StepFinder()
     evaluate(np.array([sums.low, sums.high]))  # NaN in a parameter has no direction
     pieces = find_pieces(region)
@@ -55,8 +88,11 @@ def _bisected(region: Region) -> Steps | None:
         return None
     places = _places_of_steps(region, pieces, evaluate)
     finder.add(places, evaluate(places.clip(sums.low, sums.high))[0])
-    steps = finder.steps(sums.high + 1)
-    return steps if _holds_around(steps, sums.low, sums.high, evaluate) else None
+    steps = replace(finder.steps(sums.high + 1), proof=BISECTED if margins.exact else SEPARATED)
+    marks = np.sort(np.concatenate([pieces.starts, steps.starts.T]), axis=0)
+    if not _holds_around(steps, sums.low, sums.high, evaluate, marks):
+        return None
+    return steps if margins.exact or _separated(marks, sums, margins) else None
 
 
 def _places_of_steps(region: Region, pieces: Pieces, evaluate: Evaluator) -> np.ndarray:
@@ -71,14 +107,33 @@ def _places_of_steps(region: Region, pieces: Pieces, evaluate: Evaluator) -> np.
     return np.sort(np.concatenate([pieces.starts, steps]), axis=0)
 
 
-def _holds_around(steps: Steps, low: int, high: int, evaluate: Evaluator) -> bool:
-    """Compare steps and region in the neighbourhood of each step and at both ends."""
+def _holds_around(steps: Steps, low: int, high: int, evaluate: Evaluator, marks: np.ndarray | None = None) -> bool:
+    """Compare steps and region in the neighbourhood of each mark (the steps, without others) and at both ends."""
+    marks = steps.starts.T if marks is None else marks
     ends = np.broadcast_to(np.array([[low], [high]]), (2, len(steps.starts)))
-    reach = min(_NEIGHBOURS, max(_COMPARED // steps.starts.size, 2))
-    around = np.arange(-reach, reach + 1)[:, np.newaxis]
-    for start in np.array_split(steps.starts.T, max(len(steps.starts.T) // 16, 1)):
-        near = (start[:, np.newaxis, :] + around).reshape(-1, len(steps.starts))
+    around = np.arange(-_reach(marks), _reach(marks) + 1)[:, np.newaxis]
+    for some in np.array_split(marks, max(len(marks) // 16, 1)):
+        near = (some[:, np.newaxis, :] + around).reshape(-1, len(steps.starts))
         places = np.concatenate([ends, near]).clip(low, high)
         if (steps(places) != evaluate(places)[0]).any():
             return False
     return True
+
+
+def _reach(marks: np.ndarray) -> int:
+    """Return how many places on either side of each mark are evaluated."""
+    return min(_NEIGHBOURS, max(_COMPARED // marks.size, 2))
+
+
+def _separated(marks: np.ndarray, sums: IntType, margins: Margins) -> bool:
+    """Return whether last bits reach no other code between the places that `_holds_around` has looked at.
+
+    Parameters
+    ----------
+    marks: steps and ends of pieces, int64 [places, classes], ascending.
+    """
+    reach = _reach(marks)
+    begins, ends = marks + reach, np.concatenate([marks[1:] - reach, np.full_like(marks[:1], sums.high)])
+    least, greatest = margins.codes(np.concatenate([begins, ends]).clip(sums.low, sums.high))
+    unseen = begins < ends
+    return not (np.concatenate([unseen, unseen]) & (least != greatest)).any()

@@ -16,8 +16,12 @@ from .regions import check_elementwise, find_region, quantizers
 from .steps import replaced
 
 
-def collapse_chains(graph: Graph) -> Graph:
+def collapse_chains(graph: Graph, proofs: dict[str, str] | None = None) -> Graph:
     """Replace each region by an integer function with the same code for every integer of the range.
+
+    Parameters
+    ----------
+    proofs: takes, by quantizer, how it is known that the steps found are all steps.
 
     Raises
     ------
@@ -31,6 +35,8 @@ def collapse_chains(graph: Graph) -> Graph:
                 continue
             check_elementwise(region)
             factors, steps = ((), find_steps(region)) if len(region.sources) == 1 else find_joint_steps(region)
+            if proofs is not None:
+                proofs[region.quantizer.name] = steps.proof
             graph = replaced(graph, region.quantizer, region.sources, factors, steps)
         except NnhwError as error:
             problems.append(error)

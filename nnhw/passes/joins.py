@@ -7,7 +7,7 @@ the codes allow, not as precise as the scales: see `factors`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from nnhw.ir import IntType, Node
 from nnhw.ir.ops import Divide, Multiply, Quantize, StepTable, Threshold
 
 from .factors import find_factors, greatest_factor
+from .margins import Margins
 from .regions import Evaluator, Region
 from .steps import StepFinder, Steps
 from .wide_joins import find_wide_steps
@@ -24,6 +25,7 @@ _ALWAYS = 2**18  # so many are evaluated before anything else is tried
 COMBINATIONS = 2**22
 COMBINATIONS_OF_CLASSES = 2**24
 _LINEAR_TO = 1e-9
+COMBINED = "every combination evaluated"
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,15 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
     if not few:
         raise LoweringError(_too_many(region, join, count))
     table = _evaluated(region, join, ranges)
+    _check_margins(region, table, ranges)
     ratios, signs = _ratios(region, join, table)
     values = np.stack(table.values, axis=1)
     factors = find_factors(values, _segments(table, signs), ratios)
     if factors is None:
         raise LoweringError(_unaligned(region, join))
     total = values @ np.array(factors)
-    return factors, _steps(table, total, np.argsort(total, kind="stable")).channel_rows(region.classes[1])
+    steps = _steps(table, total, np.argsort(total, kind="stable")).channel_rows(region.classes[1])
+    return factors, replace(steps, proof=COMBINED)
 
 
 def _join(region: Region) -> Node:
@@ -89,6 +93,14 @@ def _evaluated(region: Region, join: Node, ranges: list[IntType]) -> Table:
     values = tuple(axis.reshape(-1) for axis in grid)
     codes, before = Evaluator(region, [region.quantizer.name, join.name])(*values)
     return Table(values, codes.astype(np.int32), before)
+
+
+def _check_margins(region: Region, table: Table, ranges: list[IntType]) -> None:
+    """Check that last bits decide at no limit of a function. Raises: LoweringError."""
+    margins = Margins(region)
+    if margins.library:
+        torn = margins.undecided(*table.values)
+        margins.check_rows(torn.reshape(*(codes.high - codes.low + 1 for codes in ranges), -1), *range(len(ranges)))
 
 
 def _too_many(region: Region, join: Node, count: int) -> str:

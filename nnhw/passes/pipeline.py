@@ -35,13 +35,19 @@ PIPELINE: dict[str, Pass] = {
 }
 
 
-def lower(graph: Graph, stop_after: str | None = None, observe: Observer | None = None) -> Graph:
+def lower(
+    graph: Graph,
+    stop_after: str | None = None,
+    observe: Observer | None = None,
+    proofs: dict[str, str] | None = None,
+) -> Graph:
     """Run the passes, with `verify` before, between and after them.
 
     Parameters
     ----------
     stop_after: name of the last pass to run; all without it.
     observe: called with (name, graph) after each pass.
+    proofs: takes, by quantizer, how `collapse_chains` knows its steps.
 
     Raises: InputError for a pass that does not exist; what the passes raise.
     """
@@ -49,7 +55,7 @@ def lower(graph: Graph, stop_after: str | None = None, observe: Observer | None 
         raise InputError(f"there is no pass '{stop_after}'; the passes are {', '.join(PIPELINE)}")
     graph = verify(graph)
     for name, apply in PIPELINE.items():
-        graph = verify(apply(graph))
+        graph = verify(collapse_chains(graph, proofs) if apply is collapse_chains else apply(graph))
         if observe is not None:
             observe(name, graph)
         if name == stop_after:

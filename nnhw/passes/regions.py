@@ -15,7 +15,7 @@ from nnhw.ir.ops import ArgMax, Dequantize, Input, LogSoftmax, Quantize, Softmax
 
 from .edit import SHAPE_OPS, is_channel_list
 
-_CHUNK = 2**17  # elements evaluated at a time: a few arrays of this size stay in the cache
+CHUNK = 2**17  # elements evaluated at a time: a few arrays of this size stay in the cache
 _LISTED = 8
 
 
@@ -141,7 +141,7 @@ class Evaluator:
 
     def __call__(self, *values: np.ndarray) -> tuple[np.ndarray, ...]:
         """Evaluate integers of each source, [N] or [N, classes]. Returns: [N, classes] of each output."""
-        rows = max(_CHUNK // self._classes, 1)
+        rows = max(CHUNK // self._classes, 1)
         spread = [array if array.ndim == 2 else array[:, np.newaxis] for array in values]
         parts = [
             self._run([array[start : start + rows] for array in spread]) for start in range(0, len(spread[0]), rows)

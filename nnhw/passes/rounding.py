@@ -1,4 +1,4 @@
-"""Decisions that PyTorch's plain float32 takes otherwise than exact arithmetic does: rounding decides there."""
+"""Decisions that PyTorch may take otherwise than the hardware: rounding to float32, or to last bits, decides there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from nnhw.ir.ops import Dequantize
 
 from .bisection import SCANNED_AT_MOST, find_steps
 from .hoist_shapes import hoist_shapes
+from .margins import Margins
 from .regions import Region, check_elementwise, find_region, quantizers
 from .sink_shapes import sink_shapes
 from .steps import Steps
@@ -29,8 +30,9 @@ class RoundingNote:
     Parameters
     ----------
     layer: name of the node whose sums decide.
-    sums: the integers at which float32 gives another code: one of each source, in the order of `layers`.
+    sums: the integers at which it gives another code: one of each source, in the order of `layers`.
     layers: names of all nodes whose integers are joined, `layer` among them.
+    functions: names of those whose last bits decide, also in float64; none if float32 alone is concerned.
     """
 
     layer: str
@@ -38,14 +40,21 @@ class RoundingNote:
     channel: int
     sums: tuple[tuple[int, ...], ...]
     layers: tuple[str, ...]
+    functions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         joined = len(self.layers) > 1
         shown = [str(values if joined else values[0]) for values in self.sums[: _LISTED if joined else None]]
         values = ", ".join(shown) + (f", .. ({len(self.sums)} in all)" if len(shown) < len(self.sums) else "")
         of = f" of {' and '.join(self.layers)}" if joined else ""
+        where = f"{self.layer} {self.location}, channel {self.channel}: for the sums {values}{of}"
+        if self.functions:
+            return (
+                f"{where} the last bits of {' and '.join(self.functions)} decide, which PyTorch's float64 may round to "
+                f"another code than hardware"
+            )
         return (
-            f"{self.layer} {self.location}, channel {self.channel}: for the sums {values}{of} float32 rounds to "
+            f"{where} float32 rounds to "
             f"another code than float64; hardware follows float64; scales that are powers of two avoid it"
         )
 
@@ -53,9 +62,10 @@ class RoundingNote:
 def find_rounding_notes(graph: Graph) -> tuple[RoundingNote, ...]:
     """List the channels of a captured graph in which float32 decides otherwise on either side of a step.
 
-    Elsewhere both precisions agree, as far as a float32 chain is monotone, which its rounding is, too. Where branches
-    are joined, the steps of the widest are looked at for each combination of the others' integers, or for an even
-    spread of them where there are too many.
+    Elsewhere both precisions agree, as far as a float32 chain is monotone, which its rounding is, too; the ends of the
+    range are looked at as well, for there a function may be at its limit. Where branches are joined, the steps of the
+    widest are looked at for each combination of the others' integers, or for an even spread of them where there are too
+    many. The same places are noted if the last bits of functions that PyTorch computes by itself decide there.
     """
     graph = hoist_shapes(sink_shapes(graph))
     regions = [region for quantizer in quantizers(graph) if (region := find_region(graph, quantizer))]
@@ -71,17 +81,29 @@ def _notes_of(region: Region) -> Iterator[RoundingNote]:
     steps = find_steps(fixed_at(region, lead, *others) if others else region)
     channels = slice(None) if others else region.classes[0]
     starts, codes = steps.starts[channels], steps.codes[channels]
-    points = np.concatenate([starts.T - 1, starts.T]).clip(ranges[lead].low, ranges[lead].high)
+    ends = np.full((1, len(starts)), ranges[lead].high)
+    points = np.concatenate([starts.T - 1, starts.T, ends]).clip(ranges[lead].low, ranges[lead].high)
     wanted = Steps(starts, codes)(points).reshape(-1, classes)
     # Each place of each combination is a row: [places * rows, classes].
     values = [np.tile(array, len(points))[:, np.newaxis].repeat(classes, axis=1) for array in others]
     values.insert(lead, points.reshape(-1, classes))
-    differs = _single_precision(region, values) != wanted
+    margins = Margins(region)
+    yield from _listed_notes(region, lead, values, _single_precision(region, values) != wanted)
+    if margins.library:
+        functions = tuple(node.name for node in margins.library)
+        yield from _listed_notes(region, lead, values, margins.undecided(*values), functions)
+
+
+def _listed_notes(
+    region: Region, lead: int, values: Sequence[np.ndarray], differs: np.ndarray, functions: tuple[str, ...] = ()
+) -> Iterator[RoundingNote]:
+    """Yield a note for each channel with values [N, classes] that differ."""
     source, names = region.sources[lead], tuple(source.name for source in region.sources)
     for channel, kind in enumerate(region.classes[1]):
         found = np.unique(np.stack([array[differs[:, kind], kind] for array in values], axis=1), axis=0)
         if len(found):
-            yield RoundingNote(source.name, source.location, channel, tuple(map(tuple, found.tolist())), names)
+            sums = tuple(map(tuple, found.tolist()))
+            yield RoundingNote(source.name, source.location, channel, sums, names, functions)
 
 
 def _combinations(region: Region, lead: int) -> list[np.ndarray]:

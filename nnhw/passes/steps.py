@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,10 +21,12 @@ class Steps:
     starts: int64 [channels, segments], each row sorted, the first of each the least x. Rows with fewer segments than
         others end in places that no x reaches, with the last code again.
     codes: int64 of the same shape.
+    proof: how it is known that these are all steps, for the report.
     """
 
     starts: np.ndarray
     codes: np.ndarray
+    proof: str = ""
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Return the codes of integers [N, channels]."""
@@ -47,7 +49,7 @@ class Steps:
 
     def channel_rows(self, classes: np.ndarray) -> Steps:
         """Return the steps of each channel, given its class."""
-        return Steps(self.starts[classes], self.codes[classes])
+        return replace(self, starts=self.starts[classes], codes=self.codes[classes])
 
     def thresholds(self, codes: IntType, never: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the inputs of the op `threshold` [channels, steps] and [channels], where no channel turns.

@@ -14,6 +14,7 @@ are fractions whose denominators are below c, so k1 is below 2 * c.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -22,6 +23,7 @@ from nnhw.errors import LoweringError
 from nnhw.ir import FLOAT, GraphBuilder, IntType, TensorType
 
 from .bisection import find_steps
+from .margins import Margins
 from .regions import Evaluator, Region
 from .steps import Steps
 
@@ -44,7 +46,7 @@ def find_wide_steps(region: Region) -> tuple[tuple[int, ...], Steps] | None:
         return None
     lead = int(np.argmax(sizes))
     code = np.arange(ranges[1 - lead].low, ranges[1 - lead].high + 1)
-    rows, falls = _thresholds(region, lead, code)
+    rows, falls, proof = _thresholds(region, lead, code)
     ratio = _ratio(region, rows, ranges[lead], lead)
     factors = (ratio.denominator, ratio.numerator) if lead == 0 else (ratio.numerator, ratio.denominator)
     ends = [sorted((factor * kind.low, factor * kind.high)) for factor, kind in zip(factors, ranges, strict=True)]
@@ -53,7 +55,8 @@ def find_wide_steps(region: Region) -> tuple[tuple[int, ...], Steps] | None:
         raise LoweringError(_unaligned(region, lead))
     reached = ratio.denominator * _upper(rows, ranges[lead]) + ratio.numerator * code[:, np.newaxis, np.newaxis]
     starts = np.where((rows > ranges[lead].high).all(axis=0), total.high + 1, reached.min(axis=0))
-    return factors, _steps(region, starts.clip(total.low, total.high + 1), falls, total.low)
+    steps = _steps(region, starts.clip(total.low, total.high + 1), falls, total.low)
+    return factors, replace(steps, proof=f"for each code of {region.sources[1 - lead].name}: {proof}")
 
 
 def fixed_at(region: Region, lead: int, *others: np.ndarray) -> Region:
@@ -96,16 +99,32 @@ def fixed_at(region: Region, lead: int, *others: np.ndarray) -> Region:
     return Region(graph, nodes[-1], (graph.node(names[source.name]),), tuple(nodes))
 
 
-def _thresholds(region: Region, lead: int, code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the thresholds of the accumulator for each code, and which classes fall.
+class _CodeMargins(Margins):
+    """The margins of a region for each code of its other source: those of the channels of `fixed_at`."""
+
+    def __init__(self, region: Region, lead: int, code: np.ndarray, fixed: Region) -> None:
+        rows, columns = np.divmod(fixed.classes[0], len(region.classes[0]))
+        super().__init__(region, columns)
+        self._lead, self._code = lead, code[rows]
+
+    def codes(self, *values: np.ndarray, library: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Take places [N, classes of the fixed region] of the accumulator alone."""
+        (places,) = values
+        code = np.broadcast_to(self._code, places.shape)
+        return super().codes(*((places, code) if self._lead == 0 else (code, places)), library=library)
+
+
+def _thresholds(region: Region, lead: int, code: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the thresholds of the accumulator for each code, which classes fall, and how that is known.
 
     Returns
     -------
-    int64 [codes, classes, steps], bool [classes].
+    int64 [codes, classes, steps], bool [classes], the proof.
     """
     _check_ends(region)
     kind, shape = region.sources[lead].type.int_dtype, (len(code), len(region.classes[0]))
-    steps = find_steps(fixed_at(region, lead, code))
+    fixed = fixed_at(region, lead, code)
+    steps = find_steps(fixed, _CodeMargins(region, lead, code, fixed))
     directions = steps.directions.reshape(shape)
     falls, rises = (directions < 0).any(axis=0), (directions > 0).any(axis=0)
     if (directions == 2).any() or (falls & rises).any():
@@ -115,7 +134,7 @@ def _thresholds(region: Region, lead: int, code: np.ndarray) -> tuple[np.ndarray
     passed = (rows == kind.low).sum(axis=2, keepdims=True)
     levels = rows.shape[2]
     falling = np.where(np.arange(levels) < levels - passed, kind.low, kind.high + 1)
-    return np.where((falls & (directions == 0))[..., np.newaxis], falling, rows), np.asarray(falls)
+    return np.where((falls & (directions == 0))[..., np.newaxis], falling, rows), np.asarray(falls), steps.proof
 
 
 def _check_ends(region: Region) -> None:

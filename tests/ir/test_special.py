@@ -45,11 +45,12 @@ def test_special_functions_are_within_three_units_in_the_last_place(name: str, x
     assert error <= 3 * Decimal(math.ulp(result))
 
 
-@given(st.floats(-5, 26))
+@given(st.floats(-7, 7))
 @settings(max_examples=200, deadline=None)
-def test_erfc_is_within_its_stated_error(x: float) -> None:
-    result = float(special.erfc(np.array([x]))[0])
-    assert abs(result - math.erfc(x)) <= 2e-13 * math.erfc(x)
+def test_erf_is_within_a_few_units_in_the_last_place(x: float) -> None:
+    result = float(special.erf(np.array([x]))[0])
+    most = 1 if abs(x) >= 2 else 6
+    assert abs(result - math.erf(x)) <= most * math.ulp(math.erf(x))
 
 
 def test_special_functions_keep_their_limits_and_nan() -> None:
@@ -58,13 +59,13 @@ def test_special_functions_keep_their_limits_and_nan() -> None:
     assert special.exp(ends)[5] == 0.0
     assert special.tanh(ends)[:3].tolist() == [1.0, -1.0, 0.0]
     assert special.sigmoid(ends)[:3].tolist() == [1.0, 0.0, 0.5]
-    assert special.erfc(ends)[:3].tolist() == [0.0, 2.0, 1.0]
+    assert special.erf(ends)[:3].tolist() == [1.0, -1.0, 0.0]
     assert special.expm1(ends)[:3].tolist() == [np.inf, -1.0, 0.0]
-    for function in (special.exp, special.expm1, special.tanh, special.sigmoid, special.erfc, special.softplus):
+    for function in (special.exp, special.expm1, special.tanh, special.sigmoid, special.erf, special.softplus):
         assert np.isnan(function(ends)[3])
 
 
-@pytest.mark.parametrize("name", [*EXACT, "erfc"])
+@pytest.mark.parametrize("name", [*EXACT, "erf"])
 def test_special_functions_do_not_depend_on_the_layout(name: str) -> None:
     function = getattr(special, name)
     x = np.random.default_rng(0).normal(size=(7, 5, 3)) * 4

@@ -1,7 +1,8 @@
-"""Activations in float64, each by the one formula that its class states; `special` has exp, tanh and erfc."""
+"""Activations in float64, each by the one formula that its class states; `special` has exp, tanh and erf."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,6 +26,17 @@ _MISH_TURN = -1.1924312145154954
 _GELU_TURN = -0.7517915246935645
 _GELU_TANH_TURN = -0.7524614220710163
 
+# More than what these formulas and PyTorch's differ from the function: up to 8 units in the last place.
+_LAST_BITS = 2.0**-49
+_UNDERFLOW = 2.0**-1010  # a power that overflows, or comes out as 0, is less than this away, times x
+# From these x on, here and in PyTorch, the result is what the function tends to, exactly.
+_POWER_END = 746.0  # e**-x is 0, e**x infinite
+_SIGMOID_END = 40.0  # 1 + e**-x is 1, e**-x - 1 is -1
+_TANH_END = 24.0
+_GELU_END, _GELU_TANH_END = 8.5, 7.5  # 1 + erf, or 1 + tanh, is 0 or 2
+_GELU_TAIL, _TAIL_BITS = -3.0, 2.0**-53  # below, erf and tanh are within a unit in the last place
+_NEIGHBOURS = 4  # x that a quotient rounds away from the greatest one with a product
+
 
 @dataclass(frozen=True)
 class Rising(Unary):
@@ -42,6 +54,13 @@ class Valley(Unary):
     def first_direction(self) -> int:
         """Falling."""
         return -1
+
+
+def last_bits(x: Array, result: Array, low: float, high: float) -> Array:
+    """Return the waver of a function of small relative error, which has none for x = 0, up to low, and from high on."""
+    exact = (x == 0) | (x <= low) | (x >= high)
+    bound: Array = np.where(exact, 0.0, _LAST_BITS * np.abs(result) + _UNDERFLOW)
+    return bound
 
 
 @dataclass(frozen=True)
@@ -111,6 +130,7 @@ class Elu(Rising):
     scale: float = 1.0
     input_scale: float = 1.0
     name: ClassVar[str] = "elu"
+    from_library: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (self.alpha >= 0 and self.scale > 0 and self.input_scale > 0):
@@ -121,6 +141,14 @@ class Elu(Rising):
         x = inputs[0]
         below = special.expm1(np.minimum(x, 0.0) * self.input_scale) * (self.alpha * self.scale)
         return np.where(x > 0, x * self.scale, below)
+
+    def waver(self, x: Array, result: Array) -> Array:
+        """The last bits of e**x - 1; none for x >= 0."""
+        return last_bits(x, result, -_SIGMOID_END / self.input_scale, 0.0)
+
+    def limits(self) -> tuple[float, float]:
+        """-alpha * scale."""
+        return -(self.alpha * self.scale), float("inf")
 
 
 @dataclass(frozen=True)
@@ -151,16 +179,29 @@ class HardSwish(Valley):
         """The least value is at -1.5."""
         return (-1.5,)
 
+    def waver(self, x: Array, result: Array) -> Array:
+        """Between -3 and 0 one factor grows and the other one shrinks: three roundings."""
+        return np.where((x > -3) & (x < 0), _LAST_BITS * np.abs(result), 0.0)
+
 
 @dataclass(frozen=True)
 class Sigmoid(Rising):
     """1 / (1 + e**-x)."""
 
     name: ClassVar[str] = "sigmoid"
+    from_library: ClassVar[bool] = True
 
     def evaluate(self, *inputs: Array) -> Array:
         """See `special.sigmoid`."""
         return special.sigmoid(inputs[0])
+
+    def waver(self, x: Array, result: Array) -> Array:
+        """The last bits; none where it is 0, 0.5 or 1."""
+        return last_bits(x, result, -_POWER_END, _SIGMOID_END)
+
+    def limits(self) -> tuple[float, float]:
+        """0 and 1."""
+        return 0.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -168,10 +209,19 @@ class Tanh(Rising):
     """The hyperbolic tangent."""
 
     name: ClassVar[str] = "tanh"
+    from_library: ClassVar[bool] = True
 
     def evaluate(self, *inputs: Array) -> Array:
         """See `special.tanh`."""
         return special.tanh(inputs[0])
+
+    def waver(self, x: Array, result: Array) -> Array:
+        """The last bits; none where it is -1, 0 or 1."""
+        return last_bits(x, result, -_TANH_END, _TANH_END)
+
+    def limits(self) -> tuple[float, float]:
+        """-1 and 1."""
+        return -1.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -179,6 +229,7 @@ class Silu(Valley):
     """x / (1 + e**-x), also known as swish."""
 
     name: ClassVar[str] = "silu"
+    from_library: ClassVar[bool] = True
 
     def evaluate(self, *inputs: Array) -> Array:
         """Each operation rounded once, `special.exp` as stated there."""
@@ -189,12 +240,17 @@ class Silu(Valley):
         """Where x = -(1 + e**-x) / e**-x: the derivative's only zero."""
         return (_SILU_TURN,)
 
+    def waver(self, x: Array, result: Array) -> Array:
+        """The last bits; none where it is 0 or x."""
+        return last_bits(x, result, -_POWER_END, _SIGMOID_END)
+
 
 @dataclass(frozen=True)
 class Mish(Valley):
     """x * tanh(log(1 + e**x))."""
 
     name: ClassVar[str] = "mish"
+    from_library: ClassVar[bool] = True
 
     def evaluate(self, *inputs: Array) -> Array:
         """Each operation rounded once, `special.softplus` and `special.tanh` as stated there."""
@@ -205,13 +261,19 @@ class Mish(Valley):
         """The derivative's only zero."""
         return (_MISH_TURN,)
 
+    def waver(self, x: Array, result: Array) -> Array:
+        """The last bits; none where it is 0 or x."""
+        return last_bits(x, result, -_POWER_END, _SIGMOID_END)
+
 
 @dataclass(frozen=True)
 class Gelu(Valley):
     """x times the normal distribution's probability below x.
 
-        erf form:   (x * 0.5) * erfc(-x * sqrt(1/2))
-        tanh form:  x / (1 + e**(-2 u)),  u = sqrt(2 / pi) * (x + 0.044715 * x**3),  which is 0.5 x (1 + tanh(u))
+        erf form:   (x * 0.5) * (1 + erf(x * sqrt(1/2)))
+        tanh form:  (x * 0.5) * (1 + tanh(u)),  u = sqrt(2 / pi) * (x + 0.044715 * x**3)
+
+    These are PyTorch's own formulas: erf and tanh are -1 far below 0, and the result is -0.0 there.
 
     Parameters
     ----------
@@ -220,20 +282,27 @@ class Gelu(Valley):
 
     tanh_form: bool = False
     name: ClassVar[str] = "gelu"
+    from_library: ClassVar[bool] = True
 
     def evaluate(self, *inputs: Array) -> Array:
-        """Each operation rounded once, `special.exp` and `special.erfc` as stated there."""
+        """Each operation rounded once, `special.erf` and `special.tanh` as stated there."""
         x = inputs[0]
-        if not self.tanh_form:
-            result: Array = (x * 0.5) * special.erfc(-x * _SQRT_HALF)
-            return result
-        u = _SQRT_2_OVER_PI * (x + _GELU_CUBIC * (x * x * x))
-        result = x / (1.0 + special.exp(-2.0 * u))
+        if self.tanh_form:
+            share = special.tanh(_SQRT_2_OVER_PI * (x + _GELU_CUBIC * (x * x * x)))
+        else:
+            share = special.erf(x * _SQRT_HALF)
+        result: Array = (x * 0.5) * (1.0 + share)
         return result
 
     def turns(self) -> tuple[float, ...]:
         """The derivative's only zero."""
         return (_GELU_TANH_TURN,) if self.tanh_form else (_GELU_TURN,)
+
+    def waver(self, x: Array, result: Array) -> Array:
+        """Those of 1 + erf, which has the last bits of 1, and those of the sum alone far below 0; none for 0 and 2."""
+        size, end = np.abs(x), _GELU_TANH_END if self.tanh_form else _GELU_END
+        bits = np.where(x < _GELU_TAIL, _TAIL_BITS, _LAST_BITS)
+        return np.where(size >= end, 0.0, bits * size)
 
 
 @dataclass(frozen=True)
@@ -250,6 +319,7 @@ class Softplus(Unary):
     beta: float = 1.0
     threshold: float = 20.0
     name: ClassVar[str] = "softplus"
+    from_library: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.beta > 0:
@@ -267,5 +337,24 @@ class Softplus(Unary):
 
     def turns(self) -> tuple[float, ...]:
         """The threshold, twice: the first place belongs to the curve, what is behind it to the straight line."""
+        return () if self.threshold == float("inf") else (self._curve_end(),) * 2
+
+    def waver(self, x: Array, result: Array) -> Array:
+        """The last bits, for x = 0, too; none behind the threshold, nor where it is 0 or x."""
+        scaled = x * self.beta
+        exact = (scaled > min(self.threshold, _SIGMOID_END)) | (scaled <= -_POWER_END)
+        return np.where(exact, 0.0, _LAST_BITS * np.abs(result) + _UNDERFLOW)
+
+    def limits(self) -> tuple[float, float]:
+        """0 and infinity."""
+        return 0.0, float("inf")
+
+    def _curve_end(self) -> float:
+        """Return the greatest x whose product with beta is not above the threshold."""
         place = self.threshold / self.beta
-        return () if self.threshold == float("inf") else (place, place)
+        while place * self.beta > self.threshold:
+            place = math.nextafter(place, -math.inf)
+        for _ in range(_NEIGHBOURS):
+            behind = math.nextafter(place, math.inf)
+            place = behind if behind * self.beta <= self.threshold else place
+        return place

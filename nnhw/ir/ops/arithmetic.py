@@ -9,9 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from . import special
-from .activation import Rising, Valley
+from .activation import Rising, Valley, last_bits
 from .base import RISING, Array, Operand
 from .elementwise import Binary
+
+_POWER_END = 746.0  # e**-x is 0 from here on, here and in PyTorch
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,19 @@ class Exp(Rising):
     """e**x."""
 
     name: ClassVar[str] = "exp"
+    from_library: ClassVar[bool] = True
 
     def evaluate(self, *inputs: Array) -> Array:
         """See `special.exp`."""
         return special.exp(inputs[0])
+
+    def waver(self, x: Array, result: Array) -> Array:
+        """The last bits; none where it is 0 or 1."""
+        return last_bits(x, result, -_POWER_END, np.inf)
+
+    def limits(self) -> tuple[float, float]:
+        """0 and infinity."""
+        return 0.0, float("inf")
 
 
 @dataclass(frozen=True)

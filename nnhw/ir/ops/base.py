@@ -51,6 +51,7 @@ class Op(ABC):
     name: ClassVar[str]
     arity: ClassVar[int]  # number of inputs; ANY: two or more
     parameters: ClassVar[tuple[int, ...]] = ()  # positions of operands that are constants; all others are not
+    from_library: ClassVar[bool] = False  # PyTorch's last bits depend on the machine; `waver` bounds them, too
 
     def check_operands(self, operands: Sequence[Operand]) -> None:
         """Check how many operands there are, and which of them are constants. Raises: IrError."""
@@ -92,6 +93,20 @@ class Op(ABC):
     def first_direction(self) -> int:
         """Return how an op with `turns` starts from minus infinity: 1 never falls, -1 never rises."""
         return 1
+
+    def waver(self, x: Array, result: Array) -> Array | None:
+        """Bound how far the result may be from a function that moves as `trend` or `turns` say in every last bit.
+
+        Returns
+        -------
+        float64 of the shape of `result`: 0 where the result is what every IEEE machine gives; or None if the op itself
+        moves as it says: one IEEE operation, or several of which each is monotone.
+        """
+        return None
+
+    def limits(self) -> tuple[float, float]:
+        """Return what an op that wavers never falls below, and never exceeds."""
+        return -float("inf"), float("inf")
 
 
 RISING = np.array(1)

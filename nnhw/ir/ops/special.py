@@ -1,8 +1,8 @@
 """Transcendental functions in float64, made of additions, products, quotients and powers of two alone.
 
 A library's exp may differ in the last bit from one machine, or one memory layout, to another. Each step here is one
-IEEE operation, so that a model has the same thresholds everywhere. Errors are at most 3 units in the last place, those
-of erfc below 2e-13 of its value.
+IEEE operation, so that a model has the same thresholds everywhere. Errors are at most 3 units in the last place; where
+a formula meets the next one, the last bits may fall in a function that rises (`Op.waver` says by how much at most).
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ _EXP_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(14)]  # remai
 _EXPM1_REACH = 0.5
 _EXPM1_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(1, 18)]
 _ATANH_TERMS = [float(Fraction(1, 2 * k + 1)) for k in range(18)]  # remainder at 1 / 3 below 2**-57
+_TANH_REACH = 2.0
 _ERF_REACH = 2.0
 _ERF_TERMS = 48
-_ERFC_LEVELS = 80
+_ERFC_LEVELS = 48
+_ERFC_END = 6.0  # from here on erfc is below half a unit in the last place of erf
 _SQRT_PI = 1.7724538509055159
 
 
@@ -39,9 +41,13 @@ def exp(x: Array) -> Array:
 
 def expm1(x: Array) -> Array:
     """Return e**x - 1: the Taylor series with 17 terms for |x| < 0.5, else `exp` minus 1."""
+    return _expm1_of(x, exp(x))
+
+
+def _expm1_of(x: Array, power: Array) -> Array:
     near = np.abs(x) < _EXPM1_REACH
     small = np.where(near, x, 0.0)
-    return np.where(near, small * _polynomial(_EXPM1_TERMS, small), exp(x) - 1.0)
+    return np.where(near, small * _polynomial(_EXPM1_TERMS, small), power - 1.0)
 
 
 def log1p_unit(x: Array) -> Array:
@@ -58,9 +64,11 @@ def sigmoid(x: Array) -> Array:
 
 
 def tanh(x: Array) -> Array:
-    """Return -m / (2 + m) with m = e**(-2 |x|) - 1, and the sign of x."""
-    m = expm1(-2.0 * np.abs(x))
-    result: Array = np.copysign(-m / (2.0 + m), x)
+    """Return -m / (2 + m) with m = e**(-2 |x|) - 1, from |x| = 2 on 1 - 2 p / (1 + p) with p = m + 1; the sign of x."""
+    size = np.abs(x)
+    power = exp(-2.0 * size)
+    m = _expm1_of(-2.0 * size, power)
+    result: Array = np.copysign(np.where(size < _TANH_REACH, -m / (2.0 + m), 1.0 - 2.0 * power / (1.0 + power)), x)
     return result
 
 
@@ -70,14 +78,14 @@ def softplus(x: Array) -> Array:
     return result
 
 
-def erfc(x: Array) -> Array:
-    """Return 1 - erf(x): for |x| < 2 by the series of erf with positive terms, else by the continued fraction.
+def erf(x: Array) -> Array:
+    """Return the error function: for |x| < 2 by a series with positive terms, else 1 - erfc by its continued fraction.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.6 and 7.1.14.
     """
     size = np.abs(x)
-    positive = np.where(size < _ERF_REACH, 1.0 - _erf_series(np.minimum(size, _ERF_REACH)), _erfc_fraction(size))
-    return np.where(x < 0, 2.0 - positive, positive)
+    positive = np.where(size < _ERF_REACH, _erf_series(np.minimum(size, _ERF_REACH)), 1.0 - _erfc_fraction(size))
+    return np.copysign(positive, x)
 
 
 def _erf_series(x: Array) -> Array:
@@ -92,7 +100,7 @@ def _erf_series(x: Array) -> Array:
 
 def _erfc_fraction(x: Array) -> Array:
     """e**(-x**2) / sqrt(pi) / (x + (1/2) / (x + (2/2) / (x + (3/2) / ..)))."""
-    x = np.maximum(x, _ERF_REACH)
+    x = np.clip(x, _ERF_REACH, _ERFC_END)
     tail = x
     for level in range(_ERFC_LEVELS, 0, -1):
         tail = x + (level / 2) / tail
