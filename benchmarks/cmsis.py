@@ -205,7 +205,7 @@ def rtl_row(vector: Vector, body: Graph, accelerator: Accelerator) -> dict[str, 
     more = rng.integers(source.int_dtype.low, source.int_dtype.high + 1, (missing, *source.shape))
     codes = np.concatenate([given, more])
     results = check_equality(accelerator, body, codes, PATTERNS)
-    outputs = [accelerator.output_format.unpack(result.run.outputs)[: len(given)] for result in results]
+    outputs = [accelerator.output_format.unpack_beats(result.run.outputs)[: len(given)] for result in results]
     schedule, free = accelerator.schedule, results[0]
     return {
         "datapath": datapath(accelerator),

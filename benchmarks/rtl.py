@@ -114,7 +114,7 @@ def check_equality(
         for pattern in patterns:
             hardware = CompiledHardware(library, bits)
             plan = StreamPlan(
-                o_bytes=accelerator.output_format.frame_bytes,
+                o_bytes=accelerator.output_format.frame_beats,
                 i_beat_bytes=accelerator.input_format.beat_bytes,
                 tap_beats=beats,
                 limit_cycles=cycle_limit(accelerator, len(codes)),
@@ -148,7 +148,7 @@ def expected_streams(
         ir.run(body, codes[start : start + CHUNK], observe=values.__setitem__)
         for kept, part in zip(beats, expected_beats(accelerator, values), strict=True):
             kept.append(part)
-        outputs.append(accelerator.output_format.pack(values[accelerator.output_node]))
+        outputs.append(accelerator.output_format.pack_beats(values[accelerator.output_node]))
     return [np.concatenate(parts) for parts in beats], np.concatenate(outputs)
 
 

@@ -85,8 +85,7 @@ class Accelerator:
         bare: list[Any] = [
             stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages
         ]
-        if self.input_format.unpacking:
-            bare.append(self.input_format.unpacking)
+        bare += [wire for wire in (self.input_format.unpacking, self.output_format.packing) if wire is not None]
         arrays: dict[str, np.ndarray] = {}
         document = json.dumps(dump(tuple(bare), arrays)).encode() + pack_arrays(arrays)
         return hashlib.sha256(document).hexdigest()

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnhw.accelerator.streams import Stream, stream_order, tensor_order
 from nnhw.engines.encoding import decode, encode
+from nnhw.engines.pack import PackConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.ir.types import IntType
 
@@ -126,6 +127,7 @@ class OutputFormat:
     multiplier: from raw sums to accumulators; see `nnhw.engines.arithmetic`.
     offsets: int64 [channels], or [elements] of a vector.
     streamed: the shape in which they stream, where a reshape of the model follows; None: the same.
+    packed: bits of elements follow one another through the link, across bytes, up to the end of the frame.
     """
 
     shape: tuple[int, ...]
@@ -134,6 +136,7 @@ class OutputFormat:
     multiplier: int
     offsets: np.ndarray
     streamed: tuple[int, ...] | None = None
+    packed: bool = False
 
     def check(self) -> None:
         """Raise ValueError for parameters that cannot be: a file may say anything."""
@@ -157,9 +160,19 @@ class OutputFormat:
         return math.prod(self.shape)
 
     @property
-    def frame_bytes(self) -> int:
-        """Bytes of one frame."""
+    def frame_beats(self) -> int:
+        """Bytes of one frame as they leave the engine."""
         return self.elements * self.element_bytes
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame through the link."""
+        return self.packing.o_beats if self.packing else self.frame_beats
+
+    @property
+    def packing(self) -> PackConfig | None:
+        """What packs elements behind the engine where `packed` says so."""
+        return PackConfig(self.element.bits, self.elements) if self.packed else None
 
     def _stream_offsets(self) -> np.ndarray:
         """Offsets [elements] in stream order."""
@@ -167,6 +180,15 @@ class OutputFormat:
 
     def pack(self, values: np.ndarray) -> np.ndarray:
         """Return uint8 [N, frame_bytes] of int values [N, *shape]: what a device sends."""
+        beats = self.pack_beats(values)
+        if self.packing is None:
+            return beats
+        bits = np.unpackbits(beats, axis=1, bitorder="little").reshape(len(beats), self.elements, -1)
+        kept = bits[:, :, : self.element.bits].reshape(len(beats), -1)
+        return np.packbits(kept, axis=1, bitorder="little")
+
+    def pack_beats(self, values: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_beats] of int values [N, *shape]: what leaves the engine."""
         streamed = stream_order(values.reshape(len(values), *(self.streamed or self.shape)))
         elements = (streamed - self._stream_offsets()) // self.multiplier
         patterns = encode(elements, self.element) if self.element.bipolar else elements
@@ -175,7 +197,17 @@ class OutputFormat:
 
     def unpack(self, frames: np.ndarray) -> np.ndarray:
         """Return int64 values [N, *shape] of uint8 [N, frame_bytes]."""
+        if self.packing is None:
+            return self.unpack_beats(frames)
+        bits = np.unpackbits(frames, axis=1, count=self.elements * self.element.bits, bitorder="little")
+        return self._values((bits.reshape(len(frames), self.elements, -1) << np.arange(self.element.bits)).sum(axis=2))
+
+    def unpack_beats(self, frames: np.ndarray) -> np.ndarray:
+        """Return int64 values [N, *shape] of uint8 [N, frame_beats]."""
         parts = frames.astype(np.int64).reshape(len(frames), -1, self.element_bytes)
-        patterns = (parts << (8 * np.arange(self.element_bytes))).sum(axis=2) & ((1 << self.element.bits) - 1)
+        return self._values((parts << (8 * np.arange(self.element_bytes))).sum(axis=2) & ((1 << self.element.bits) - 1))
+
+    def _values(self, patterns: np.ndarray) -> np.ndarray:
+        """Return values [N, *shape] of the bit patterns [N, elements] of elements."""
         values = decode(patterns, self.element) * self.multiplier + self._stream_offsets()
         return tensor_order(values, self.streamed or self.shape).reshape(-1, *self.shape)

@@ -15,7 +15,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.cost import cost, unpacking_cost
+from nnhw.mapping.cost import cost, packing_cost
 from nnhw.mapping.family import FAMILIES, Family
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import Compiled
@@ -118,7 +118,7 @@ def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> d
     link = LINK_COST[family.name]
     if accelerator.programs:
         link += Cost(lc=PROGRAM_LC, ff=0 if family.flip_flop_packs else PROGRAM_LC)
-    link += unpacking_cost(accelerator, family)
+    link += packing_cost(accelerator, family)
     total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), link)
     return {"lc": round(total.lc), "ff": round(total.ff), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
 

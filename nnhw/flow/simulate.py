@@ -269,7 +269,7 @@ def _write_plan(
         output = values[accelerator.output_node]
         packed = {
             "input": accelerator.input_format.pack_beats(codes),
-            "output": accelerator.output_format.pack(output).reshape(-1),
+            "output": accelerator.output_format.pack_beats(output).reshape(-1),
         }
         arrays.write_bytes(pack_arrays(packed | beats))
     path, result = folder / f"plan-{number}.json", folder / f"result-{number}.json"

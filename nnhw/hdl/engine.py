@@ -29,6 +29,7 @@ from nnhw.hdl.fork import Fork
 from nnhw.hdl.join import Concatenation, WeightedSum
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
+from nnhw.hdl.pack import Packer
 from nnhw.hdl.pad import Padding
 from nnhw.hdl.pool import MaxPool
 from nnhw.hdl.shared import SharedEngine
@@ -70,7 +71,7 @@ class Engine(wiring.Component):
     Members
     -------
     i: stream of beats of `input_format`, the first bytes or elements in the lowest bits; frames back to back.
-    o: stream of bytes, `output_format.frame_bytes` a frame.
+    o: stream of bytes, `output_format.frame_beats` a frame.
     load: with shared engines, the stream of bytes that brings their programs; `program`: their state.
     tap_<k>_valid, tap_<k>_payload: with `taps`, for boundary k of `accelerator.boundaries`: a beat passes in this
         cycle, and its bits. Behind them, those of the `RecordCounters` of each shared engine.
@@ -211,7 +212,12 @@ class ByteEngine(wiring.Component):
             engine.i.valid.eq(source.valid),
             source.ready.eq(engine.i.ready),
         ]
-        wiring.connect(m, engine.o, wiring.flipped(self.o))
+        if (packing := self.accelerator.output_format.packing) is not None:
+            m.submodules.packer = packer = Packer(packing)
+            wiring.connect(m, engine.o, packer.i)
+            wiring.connect(m, packer.o, wiring.flipped(self.o))
+        else:
+            wiring.connect(m, engine.o, wiring.flipped(self.o))
         if engine.shared:
             wiring.connect(m, wiring.flipped(self.load), engine.load)
             connect_program(m, engine.program, self.program)

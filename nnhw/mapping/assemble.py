@@ -198,7 +198,7 @@ def assemble(
     StuckError: engines that wait for each other for ever.
     """
     stages, i_format, o_format = _stages(layers, plans, body)
-    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_bytes, family)
+    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family)
     return Accelerator(body.name, graph_hash(body), board, stages, i_format, o_format, schedule)
 
 
@@ -218,11 +218,12 @@ def _stages(
     last = assembler.take(layers[-1].node)
     streamed = body.node(layers[-1].node).type.shape
     o_format = output_format(last.stream, body.output_nodes[0].type.shape, streamed)
+    o_format = replace(o_format, packed=o_format.frame_beats > i_format.frame_bytes and gains(o_format))
     last = assembler.convert("output", last, 1)
     if o_format.element_bytes > 1:
         last = assembler.smooth("output", last, o_format.element_bytes)
         config = ConvertConfig(o_format.element_bytes, 1, 8, o_format.elements)
-        byte = Stream(1, o_format.frame_bytes, IntType(0, 255))
+        byte = Stream(1, o_format.frame_beats, IntType(0, 255))
         assembler.add("output", "bytes", config, (last,), byte)
     return tuple(assembler.stages), i_format, o_format
 
@@ -268,6 +269,11 @@ def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, .
     offsets = np.zeros(streamed[0], dtype=np.int64) if stream.offsets is None else stream.offsets
     own = None if streamed == shape else streamed
     return OutputFormat(shape, stream.element, -(-stream.element.bits // 8), stream.multiplier, offsets, own)
+
+
+def gains(form: OutputFormat) -> bool:
+    """Return whether results take fewer bytes where their bits follow one another."""
+    return replace(form, packed=True).frame_bytes < form.frame_beats
 
 
 def bursts(config: EngineConfig) -> tuple[int, int]:

@@ -285,7 +285,7 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
     -------
     The accelerator with the schedule that it then has; too few are saved where no more FIFOs can be moved.
     """
-    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_bytes
+    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
     network = Network(accelerator.stages, *formats)
     moves = []
     for index, stage in enumerate(accelerator.stages):
@@ -308,7 +308,7 @@ def with_schedule(accelerator: Accelerator) -> Accelerator:
     """Return an accelerator with its schedule in place of an estimate. Raises: see `Network.schedule`."""
     if accelerator.schedule.joined:
         return accelerator
-    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_bytes
+    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
     return replace(accelerator, schedule=Network(accelerator.stages, *formats).schedule())
 
 

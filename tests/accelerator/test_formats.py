@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nnhw.accelerator import OutputFormat
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.mapping.assemble import BEAT_BYTES, input_format
-from tests.mapping.bodies import codes_of
+from nnhw.mapping.mapper import map_body
+from tests.mapping.bodies import LayerSpec, codes_of, make_body
+from tests.mapping.test_mapper import LARGE, check_equal
 
 
 def element_of(bits: int) -> IntType:
@@ -53,3 +56,32 @@ def test_input_format_takes_no_more_cycles_than_the_slowest_engine() -> None:
     assert (form.lanes, form.frame_beats) == (2, 392)
     form = input_format(IntType(0, 3), 49, (784,), 20)
     assert (form.lanes, form.frame_beats) == (7, 112)
+
+
+@pytest.mark.parametrize("bits", range(1, 26))
+def test_packed_output_takes_as_few_bytes_as_there_can_be(bits: int) -> None:
+    element = element_of(bits)
+    for elements in range(1, 50):
+        offsets = np.arange(elements)
+        form = OutputFormat((elements,), element, -(-bits // 8), 2, offsets, packed=True)
+        assert form.frame_bytes == -(-elements * bits // 8)
+        values = 2 * codes_of(element, (3, elements), np.random.default_rng(elements)) + offsets
+        sent, beats = form.pack(values), form.pack_beats(values)
+        assert sent.shape == (3, form.frame_bytes)
+        assert beats.shape == (3, form.frame_beats)
+        assert (form.unpack(sent) == values).all()
+        assert (form.unpack_beats(beats) == values).all()
+        assert form.packing is not None
+        assert all((form.packing.golden(one) == packed).all() for one, packed in zip(beats, sent, strict=True))
+
+
+def test_output_is_packed_where_it_takes_more_bytes_than_the_input() -> None:
+    few, many = (make_body((16,), IntType(-128, 127), [LayerSpec(count, steps=0)]) for count in (2, 30))
+    accelerator = map_body(few, "test", LARGE)
+    assert (accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes) == (16, 4)
+    assert not accelerator.output_format.packed
+    accelerator = map_body(many, "test", LARGE)
+    form = accelerator.output_format
+    assert form.packed
+    assert form.frame_bytes == -(-30 * form.element.bits // 8) < form.frame_beats == 60
+    check_equal(many, accelerator)

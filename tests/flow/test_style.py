@@ -58,7 +58,7 @@ def check_hardware(accelerator: Accelerator, body: Graph, cache: Path, pattern: 
     library = compile_component(Engine(accelerator, taps=True, preloaded=True), [tap.bits for tap in taps], cache)
     beats = accelerator.input_format.pack_beats(codes).reshape(FRAMES, -1)
     plan = StreamPlan(
-        o_bytes=accelerator.output_format.frame_bytes,
+        o_bytes=accelerator.output_format.frame_beats,
         i_beat_bytes=accelerator.input_format.beat_bytes,
         tap_beats=tuple(tap.beats for tap in taps),
         limit_cycles=100 * accelerator.schedule.interval_cycles + 10_000,
@@ -70,7 +70,7 @@ def check_hardware(accelerator: Accelerator, body: Graph, cache: Path, pattern: 
     expected = expected_beats(accelerator, values)
     for tap, seen, wanted, came in zip(taps, ran.taps, expected, ran.tap_beats, strict=True):
         assert compare(tap.name, seen, wanted, FRAMES, came).equal, tap.name
-    assert (ran.outputs == accelerator.output_format.pack(values[accelerator.output_node])).all()
+    assert (ran.outputs == accelerator.output_format.pack_beats(values[accelerator.output_node])).all()
     assert ran.broken_rules == 0
     if pattern == "none":
         assert ran.ends == accelerator.schedule.ends(FRAMES)

@@ -88,7 +88,7 @@ def test_patterns_are_those_of_the_benches() -> None:
 def test_compiled_engine_equals_amaranth_in_every_cycle(engine: Path, body: Graph, pattern: tuple[str, str]) -> None:
     accelerator = accelerator_of(body, SMALL)
     frames = accelerator.input_format.pack_beats(random_codes(body, FRAMES)).reshape(FRAMES, -1)
-    o_bytes = accelerator.output_format.frame_bytes
+    o_bytes = accelerator.output_format.frame_beats
     hardware, beat_bytes = CompiledHardware(engine), accelerator.input_format.beat_bytes
     run = hardware.stream(frames, StreamPlan(o_bytes, (), 100_000, *pattern, i_beat_bytes=beat_bytes))
     beats = [int.from_bytes(beat.tobytes(), "little") for beat in frames.reshape(-1, beat_bytes)]
@@ -103,7 +103,7 @@ def test_compiled_engine_equals_amaranth_in_every_cycle(engine: Path, body: Grap
 def test_stream_says_what_was_not_taken_and_did_not_come(engine: Path, body: Graph) -> None:
     accelerator = accelerator_of(body, SMALL)
     frames = accelerator.input_format.pack(random_codes(body, FRAMES))
-    run = CompiledHardware(engine).stream(frames, StreamPlan(accelerator.output_format.frame_bytes, (), 20))
+    run = CompiledHardware(engine).stream(frames, StreamPlan(accelerator.output_format.frame_beats, (), 20))
     assert run.cycles == 20
     assert run.i_left > 0
     assert run.o_count == 0
@@ -112,7 +112,7 @@ def test_stream_says_what_was_not_taken_and_did_not_come(engine: Path, body: Gra
 @needs_compiler
 def test_stream_of_wide_beats_counts_the_bytes_that_were_not_taken(cache: Path) -> None:
     accelerator = map_body(wide_input(), "test", Budget(100_000, 1000), target_interval=10)
-    form, o_bytes = accelerator.input_format, accelerator.output_format.frame_bytes
+    form, o_bytes = accelerator.input_format, accelerator.output_format.frame_beats
     assert form.beat_bytes == 3
     frames = form.pack_beats(random_codes(wide_input(), FRAMES)).reshape(FRAMES, -1)
     hardware = CompiledHardware(compile_component(Engine(accelerator), (), cache))

@@ -28,13 +28,13 @@ def run(body: Graph, pattern: tuple[str, str]) -> None:
     accelerator = accelerator_of(body, SMALL)
     codes = random_codes(body, FRAMES)
     (values,) = ir.run(body, codes)
-    expected = accelerator.output_format.pack(values).reshape(-1).tolist()
+    expected = accelerator.output_format.pack_beats(values).reshape(-1).tolist()
     rows = accelerator.input_format.pack_beats(codes)
     i_beats = [int.from_bytes(row.tobytes(), "little") for row in rows]
     result = run_stream(Engine(accelerator), i_beats, len(expected), pattern)
     check(result, expected)
     if pattern == ("none", "none"):
-        o_bytes = accelerator.output_format.frame_bytes
+        o_bytes = accelerator.output_format.frame_beats
         last = result.cycles[o_bytes - 1 :: o_bytes]
         models = [stage.config.model() for stage in accelerator.stages]
         predicted = run_pipeline(models, accelerator.input_format.frame_beats, o_bytes, FRAMES, limit_cycles=50_000)
@@ -62,6 +62,21 @@ def test_byte_engine_equals_ir_where_elements_fill_no_bytes(
     (values,) = ir.run(body, codes)
     expected = accelerator.output_format.pack(values).reshape(-1).tolist()
     i_bytes = accelerator.input_format.pack(codes).reshape(-1).tolist()
+    check(run_stream(ByteEngine(accelerator), i_bytes, len(expected), pattern), expected)
+
+
+@pytest.mark.parametrize("pattern", [("none", "none"), ("random", "bursts")], ids="-".join)
+@pytest.mark.parametrize("code", [UINT2, None], ids=["codes", "sums"])
+def test_byte_engine_equals_ir_where_results_are_packed(code: IntType | None, pattern: tuple[str, str]) -> None:
+    body = Chain("net", (4,), UINT2).linear(11, INT4, code).body()
+    accelerator = accelerator_of(body, ROOMY)
+    form = accelerator.output_format
+    assert form.packed
+    codes = random_codes(body, FRAMES)
+    (values,) = ir.run(body, codes)
+    i_bytes = accelerator.input_format.pack(codes).reshape(-1).tolist()
+    expected = form.pack(values).reshape(-1).tolist()
+    assert len(expected) == FRAMES * -(-11 * form.element.bits // 8)
     check(run_stream(ByteEngine(accelerator), i_bytes, len(expected), pattern), expected)
 
 

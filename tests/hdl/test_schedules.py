@@ -32,7 +32,7 @@ def run(accelerator: Accelerator, name: str, pattern: tuple[str, str], limit: in
     """Run random frames through an accelerator; return what was seen, and the output bytes that should have been."""
     codes = random_codes(NETWORKS[name](), FRAMES)
     (values,) = ir.run(NETWORKS[name](), codes)
-    expected = accelerator.output_format.pack(values).reshape(-1).tolist()
+    expected = accelerator.output_format.pack_beats(values).reshape(-1).tolist()
     rows = accelerator.input_format.pack_beats(codes)
     i_beats = [int.from_bytes(row.tobytes(), "little") for row in rows]
     return run_stream(Engine(accelerator), i_beats, len(expected), pattern, limit_cycles=limit), expected
@@ -40,7 +40,7 @@ def run(accelerator: Accelerator, name: str, pattern: tuple[str, str], limit: in
 
 def check_cycles(accelerator: Accelerator, result: Result) -> None:
     """Compare the cycles of a run without stalls with the schedule."""
-    beats = accelerator.output_format.frame_bytes
+    beats = accelerator.output_format.frame_beats
     last = result.cycles[beats - 1 :: beats]
     assert last[0] - result.first + 1 == accelerator.schedule.latency_cycles
     assert [cycle - result.first for cycle in last] == accelerator.schedule.ends(FRAMES)

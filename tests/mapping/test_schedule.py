@@ -40,7 +40,7 @@ def mapped(name: str, interval: int | None = None) -> Accelerator:
 
 
 def network_of(accelerator: Accelerator) -> Network:
-    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_bytes
+    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
     return Network(accelerator.stages, *formats)
 
 

@@ -13,6 +13,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pack import PackConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
@@ -21,7 +22,7 @@ from nnhw.engines.window import WindowConfig
 from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
-from nnhw.mapping.cost.streams import convert_cost, pad_cost, pool_cost, slice_cost, unpack_cost
+from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
 from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.resources import Cost
@@ -33,6 +34,7 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     FifoConfig: fifo_cost,
     ForkConfig: fork_cost,
     MatmulConfig: matmul_cost,
+    PackConfig: pack_cost,
     PadConfig: pad_cost,
     PoolConfig: pool_cost,
     SliceConfig: slice_cost,
@@ -48,7 +50,7 @@ Rounded from least squares of 70 random networks on an ECP5, whose seeds `benchm
 """
 
 
-def cost(config: EngineConfig | UnpackConfig, family: Family = ICE40) -> Cost:
+def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE40) -> Cost:
     """Return the cost of any engine."""
     found = _COSTS[type(config)](config, family)
     left = 1.0 if family.wide_luts == 1 else _BETWEEN.get(type(config), 1.0)
@@ -56,11 +58,11 @@ def cost(config: EngineConfig | UnpackConfig, family: Family = ICE40) -> Cost:
 
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:
-    """Return the cost of all engines, and of what unpacks their input."""
-    return sum((cost(stage.config, family) for stage in accelerator.stages), unpacking_cost(accelerator, family))
+    """Return the cost of all engines, and of what stands between them and the bytes of the link."""
+    return sum((cost(stage.config, family) for stage in accelerator.stages), packing_cost(accelerator, family))
 
 
-def unpacking_cost(accelerator: Accelerator, family: Family) -> Cost:
-    """Return the cost of what makes beats of the bytes of an accelerator's input."""
-    config = accelerator.input_format.unpacking
-    return Cost() if config is None else cost(config, family)
+def packing_cost(accelerator: Accelerator, family: Family) -> Cost:
+    """Return the cost of what stands between the bytes of the link and the beats of an accelerator."""
+    wires = accelerator.input_format.unpacking, accelerator.output_format.packing
+    return sum((cost(config, family) for config in wires if config is not None), Cost())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from nnhw.engines.convert import ConvertConfig
+from nnhw.engines.pack import BYTE_BITS, PackConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
@@ -37,6 +40,16 @@ def unpack_cost(config: UnpackConfig, family: Family) -> Cost:
     kept = word if family.flip_flop_packs else 0
     ff = word + counter_bits(config.steps + 1) + (counter_bits(config.o_beats) if config.pads else 0)
     return Cost(lc=kept + choice + counters + 4, ff=ff)
+
+
+def pack_cost(config: PackConfig, family: Family) -> Cost:
+    """Return the cost of packing elements into bytes: a word, the choices of what comes in and leaves, counters."""
+    places = counter_bits(BYTE_BITS // math.gcd(config.bits, BYTE_BITS) + 1)
+    counters = counter_lc(config.element_bytes, family) + 4 * (places + 1)
+    counters += counter_lc(config.elements, family) if config.pad_bits else 0
+    ways = 1 + (config.element_bytes > 1) + (config.pad_bits > 0)
+    ff = 2 * BYTE_BITS + places + 1 + counter_bits(config.elements)
+    return Cost(lc=2 * BYTE_BITS * ways + 3 * BYTE_BITS + counters + 4, ff=ff)
 
 
 def pool_cost(config: PoolConfig, family: Family) -> Cost:

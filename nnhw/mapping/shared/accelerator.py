@@ -264,7 +264,7 @@ def assemble(
         o_format = _output_format(last, body.node(last.network.output).type.shape, output.type.shape)
     else:
         o_format = behind.accelerator.output_format
-    schedule = Network(tuple(every), i_format.frame_beats, o_format.frame_bytes).schedule()
+    schedule = Network(tuple(every), i_format.frame_beats, o_format.frame_beats).schedule()
     return Accelerator(body.name, graph_hash(body), board, tuple(every), i_format, o_format, schedule)
 
 
