@@ -70,7 +70,7 @@ class Evaluator:
         double: bool = False,
         weights: Mapping[int, np.ndarray] = MappingProxyType({}),
     ) -> None:
-        self.model: nn.Module = model.module() if isinstance(model, ExportedProgram) else copied(model)
+        self.model = _opened(model) if isinstance(model, ExportedProgram) else copied(model)
         self._double, self._weights, self._batch_size = double, weights, _fixed_batch(model)
         if double:
             self.model.double()
@@ -143,6 +143,13 @@ def _default_dtype(double: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _opened(program: ExportedProgram) -> nn.Module:
+    """Return a program's module with parameters of its own: those of the program may be the user's model's."""
+    module: nn.Module = program.module()
+    module.load_state_dict({name: value.clone() for name, value in module.state_dict().items()}, assign=True)
+    return module
 
 
 def _fixed_batch(model: nn.Module | ExportedProgram) -> int | None:

@@ -159,3 +159,17 @@ def test_weights_at_ties_have_their_own_precisions_codes_in_float64() -> None:
     model = nn.Sequential(Int(8, 0.25), layer).eval()
     answers = own_answers(model, capture_quantizers(model, EXAMPLE), EXAMPLE.numpy())
     assert answers.ties == {"float32": 0, "float64": 0}
+
+
+@pytest.mark.parametrize("batch", [None, torch.export.Dim("batch")])
+def test_an_exported_program_is_evaluated_in_both_precisions_and_not_changed(batch: object) -> None:
+    model = decimal_model()
+    program = torch.export.export(model, (EXAMPLE[:6],), dynamic_shapes=None if batch is None else ({0: batch},))
+    before = {name: value.clone() for name, value in program.state_dict.items()}
+    answers = own_answers(program, capture_quantizers(program), EXAMPLE.numpy())
+    assert answers.double is not None
+    assert answers.double.dtype == np.float64
+    for name, value in program.state_dict.items():
+        assert value.dtype == before[name].dtype
+        assert torch.equal(value, before[name])
+    assert all(value.dtype != torch.float64 for value in model.parameters())
