@@ -20,8 +20,9 @@ from nnhw.nn import QuantLinear
 from tests.mapping.golden import golden_run
 from tests.sim.test_benches import pytestmark as needs_simulator
 
-MAPPED = (*range(1000, 1012), 41)  # the last adds sums and codes
-SIMULATED = (1004, 1008, 1010)
+MAPPED = (*range(1000, 1004), *range(1005, 1013), 41)  # the last adds sums and codes
+SIGN_BEHIND_GELU = 1004
+SIMULATED = (1005, 1008, 1010)
 
 
 @pytest.mark.parametrize("seed", MAPPED)
@@ -37,6 +38,11 @@ def test_random_network_equals_reference_in_rtl(seed: int) -> None:
     found = check_network(seed, simulated=True, make=random_model)
     assert (found.refused, found.failure, found.stage) == ("", "", "simulate")
     assert found.counts["rtl_frames"] > 0
+
+
+def test_random_network_whose_sign_hangs_on_last_bits_is_refused() -> None:
+    found = check_network(SIGN_BEHIND_GELU, mapped=True, make=random_model)
+    assert "takes its code from the last bits of gelu" in found.refused
 
 
 def test_random_model_is_the_same_for_a_seed() -> None:

@@ -33,7 +33,7 @@ _UNDERFLOW = 2.0**-1010  # a power that overflows, or comes out as 0, is less th
 _POWER_END = 746.0  # e**-x is 0, e**x infinite
 _SIGMOID_END = 40.0  # 1 + e**-x is 1, e**-x - 1 is -1
 _TANH_END = 24.0
-_GELU_END, _GELU_TANH_END = 8.5, 7.5  # 1 + erf, or 1 + tanh, is 0 or 2
+_GELU_END, _GELU_TANH_END = 8.5, 7.3  # 1 + erf, or 1 + tanh, is 0 or 2
 _GELU_TAIL, _TAIL_BITS = -3.0, 2.0**-53  # below, erf and tanh are within a unit in the last place
 _NEIGHBOURS = 4  # x that a quotient rounds away from the greatest one with a product
 
