@@ -199,6 +199,17 @@ def test_device_drops_damaged_frames_whole(damage: str) -> None:
     ]
 
 
+def test_device_drops_a_frame_that_is_too_long_with_a_crc_that_holds() -> None:
+    """Its length, modulo 256, is the one of a frame with an image, and the bytes there look like one's header."""
+    from cobs import cobs
+
+    engine, image = SumEngine(12, 5), images(1, 12)[0]
+    header = bytes([Command.DATA, 0])
+    body = header + bytes(254) + header + image
+    sent = RESET + cobs.encode(body + zlib.crc32(body).to_bytes(4, "little")) + b"\0" + PAUSE
+    answer(sent, [RESET_DONE, Frame(Command.ERROR, 0, bytes([Reason.DAMAGED]))], engine)
+
+
 @pytest.mark.parametrize("bit", [0, 15, 16, 31])
 def test_device_drops_a_frame_whose_crc_register_ends_one_bit_off(bit: int) -> None:
     """The register is compared in halves."""
