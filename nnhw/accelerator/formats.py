@@ -44,6 +44,11 @@ class InputFormat:
         """Raise ValueError for parameters that cannot be: a file may say anything."""
         if not self.shape or min(self.shape) < 1 or self.elements > ELEMENTS_MAX or self.element.bits > 8:
             raise ValueError(f"no input has shape {self.shape} of {self.element}")
+        if self.lanes:
+            wide = -(-self.lanes * self.element.bits // 8)
+            if self.lanes < 1 or self.elements % self.lanes or (self.per_byte, self.beat_bytes) != (0, wide):
+                raise ValueError(f"{self.elements} elements do not come by {self.lanes} in {self.beat_bytes} bytes")
+            return
         if not 1 <= self.per_byte <= 8 // self.element.bits or self.elements % self.per_byte:
             raise ValueError(f"{self.elements} elements do not come {self.per_byte} in a byte")
         if self.beat_bytes < 1 or self.frame_bytes % self.beat_bytes:
