@@ -233,7 +233,7 @@ def test_lanes_of_a_transposing_engine_divide_what_stays_together() -> None:
 
 def test_branch_that_waits_for_too_long_is_named() -> None:
     parts = lowered(Net(JOINS["height"][0]), (6, 20, 20))
-    for interval, missing, bits in ((60_000, 19, 40_964), (None, 6, 24_580)):
+    for interval, missing, bits in ((60_000, 19, 40_964), (None, 4, 19_552)):
         with pytest.raises(MappingError) as caught:
             map_body(parts.body, "test", Budget(lc=100_000, ebr=9), target_interval=interval)
         assert str(caught.value) == (
