@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.networks import NETWORKS
-from benchmarks.whole import CASES, Case
+from benchmarks.whole import CASES
 from nnhw.engines.timing import as_number
 from nnhw.errors import NnhwError
 from nnhw.flow.options import Options
@@ -26,46 +26,42 @@ Row = dict[str, Any]
 
 
 def run(board: str | None) -> Row:
-    """Map each network of the zoo that has a result, and compare interval, latency and bytes with those of the result.
+    """Map each network of the zoo that has a result, and compare interval and latency with those of the result.
 
     Parameters
     ----------
-    board: of the networks to check; None: all, each on its own.
+    board: of the results to check; None: all.
 
     Returns
     -------
-    `networks`: for each its name, its board, and for `interval` and `latency` [in the result, now].
+    `networks`: for each result the network, the board, and for `interval` and `latency` [in the result, now].
     """
-    cases = {name: case for name, case in CASES.items() if board in (None, case.board)}
-    return {"networks": [recheck(name, case) for name, case in cases.items() if result_of(name, case).exists()]}
+    places = [(name, path) for name in CASES for path in sorted(RESULTS.glob(f"{name}-*.json"))]
+    found = [(name, path.stem.removeprefix(f"{name}-"), path) for name, path in places]
+    return {"networks": [recheck(name, on, path) for name, on, path in found if board in (None, on)]}
 
 
-def result_of(name: str, case: Case) -> Path:
-    """Return where the result of a network is."""
-    return RESULTS / f"{name}-{case.board}.json"
-
-
-def recheck(name: str, case: Case) -> Row:
+def recheck(name: str, board: str, path: Path) -> Row:
     """Map a network; return its figures in the result and now, or why it cannot be mapped."""
-    before = json.loads(result_of(name, case).read_text(encoding="utf-8"))["cycles"]
+    before, case = json.loads(path.read_text(encoding="utf-8"))["cycles"], CASES[name]
     chosen = case.network or name
     model, example = NETWORKS[chosen].load()
     options = Options(clock_hz=case.clock_hz, target_fps=case.target_fps, style=case.style)
-    row: Row = {"network": name, "board": case.board}
+    row: Row = {"network": name, "board": board}
     with tempfile.TemporaryDirectory() as scratch:
         try:
             build = run_build(
                 Source(model, example, chosen),
                 chosen,
-                case.board,
+                board,
                 options,
                 out=scratch,
                 stop_at="map",
                 progress=make_progress(Console(stderr=True)),
             )
+            schedule = build.accelerator.schedule
         except NnhwError as error:
             return {**row, "refused": str(error)}
-    schedule = build.accelerator.schedule
     now = {"interval": as_number(schedule.interval), "latency": schedule.latency_cycles}
     return {**row, **{key: [before[key]["predicted"], value] for key, value in now.items()}}
 
