@@ -35,5 +35,9 @@ def test_network_in_rtl_equals_ir_and_prediction(name: str, tmp_path: Path) -> N
     assert set(facts["layers"].values()) == {0}
     assert result.equal
     schedule = accelerator.schedule
-    assert (result.latency_cycles, result.interval) == (schedule.latency_cycles, schedule.interval)
+    # Where the period comes only after many frames, no short run shows it: then the ends of frames are all there is.
+    assert (result.latency_cycles, result.interval) == (
+        schedule.latency_cycles,
+        schedule.interval if schedule.joined else None,
+    )
     assert list(result.ends) == schedule.ends(result.samples)

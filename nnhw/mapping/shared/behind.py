@@ -52,8 +52,10 @@ class Behind:
         return tuple(found)
 
     def cost(self, family: Family) -> Cost:
-        """Return what they take."""
-        return sum((cost(stage.config, family) for stage in self.stages(0)), Cost())
+        """Return what they take, with what packs their results into the bytes of the link."""
+        packing = self.accelerator.output_format.packing
+        packed = Cost() if packing is None else cost(packing, family)
+        return sum((cost(stage.config, family) for stage in self.stages(0)), packed)
 
 
 SLOWER = (1, 2, 4)

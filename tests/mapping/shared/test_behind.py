@@ -7,6 +7,7 @@ import pytest
 from nnhw.engines.fifo import FifoConfig
 from nnhw.errors import MappingError
 from nnhw.mapping.budget import Budget
+from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40
 from nnhw.mapping.shared.behind import Behind, map_behind
 from nnhw.mapping.shared.partition import Partition, partitions
@@ -24,6 +25,14 @@ def test_engines_behind_keep_up_with_the_shared_one() -> None:
     for interval in (500, 2000):
         assert behind(4000, interval).accelerator.schedule.interval_cycles <= interval
     assert behind(4000, 500).cost(ICE40).lc >= behind(4000, 2000).cost(ICE40).lc
+
+
+def test_engines_behind_count_what_packs_their_results() -> None:
+    found = behind(4000, 1200)
+    packing = found.accelerator.output_format.packing
+    assert packing is not None
+    engines = sum(cost(stage.config, ICE40).lc for stage in found.stages(0))
+    assert found.cost(ICE40).lc == engines + cost(packing, ICE40).lc
 
 
 def test_engines_behind_are_slower_where_they_do_not_fit() -> None:
