@@ -6,7 +6,7 @@ BOARD ?= ice40
 EXAMPLE ?= mnist_mlp
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint benchmarks clean
+.PHONY: help demo test test-fast lint benchmarks clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,9 @@ demo: $(VENV)/.installed ## build the example for BOARD (ice40) and run real dig
 
 test: $(VENV)/.installed ## run all tests, lint and types among them, a process of tests per core
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+test-fast: $(VENV)/.installed ## run the tests that need no simulator of hardware, no synthesis and no place and route
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m 'not rtl and not synth and not pnr and not slow'
 
 lint: $(VENV)/.installed ## run ruff and mypy
 	$(BIN)/ruff check .

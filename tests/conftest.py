@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.marking"]
+
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 # Before torch is imported: its threads would fight for the cores with the other processes, of the tests or not.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

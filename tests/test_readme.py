@@ -18,6 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 ELSEWHERE = {
     "make demo": "the commands that it consists of run here",
     "make test": "runs this",
+    "make test-fast": "runs a part of what `make test` runs",
     "pip install --constraint constraints.txt .": "tests/test_wheel.py",
 }
 

@@ -1,0 +1,58 @@
+"""Marks are true: a test without any that starts a costly tool fails, and the table names what there is."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.marking import TESTS, WATCH, MarkMissingError, needed
+from tests.marks import MARKS, MEANINGS, marks_of
+
+
+@pytest.mark.parametrize(
+    ("command", "mark"),
+    [
+        (["/opt/bin/verilator_bin", "--cc"], "rtl"),
+        (["/usr/bin/g++", "-c", "a.cpp"], "rtl"),
+        (["cache/ab/abcd/product.so"], "rtl"),
+        (["yosys", "-s", "x.ys"], "synth"),
+        ([sys.executable, "-P", "-c", "from pyosys import libyosys", "x.ys"], "synth"),
+        ([sys.executable, "-P", "-c", "import sys, a\nsys.exit(a.run_nextpnr_ecp5(sys.argv))"], "pnr"),
+    ],
+)
+def test_a_command_needs_a_mark(command: list[str], mark: str) -> None:
+    found = needed(command)
+    assert found is not None
+    assert found[0] == mark
+
+
+@pytest.mark.parametrize("command", [["g++", "--version"], ["git", "status"], [sys.executable, "-c", "print()"]])
+def test_other_commands_need_none(command: list[str]) -> None:
+    assert needed(command) is None
+
+
+def test_a_test_without_the_mark_is_refused_what_it_starts_and_what_it_loads(tmp_path: Path) -> None:
+    with pytest.raises(MarkMissingError, match="'g\\+\\+', but is not marked 'rtl'"):
+        subprocess.run(["g++", "-c", "a.cpp"], cwd=tmp_path, check=False)
+    with pytest.raises(MarkMissingError, match=r"'product.so', but is not marked 'rtl'"):
+        ctypes.CDLL(str(tmp_path / "product.so"))
+    assert WATCH.refused is not None
+    WATCH.refused = None  # else this test fails for it
+
+
+def test_table_names_what_there_is() -> None:
+    gone = [place for place in MARKS if not (TESTS / place.partition("::")[0]).exists()]
+    named = [place.split("::") for place in MARKS if "::" in place]
+    gone += [test for file, test in named if f"def {test}(" not in (TESTS / file).read_text(encoding="utf-8")]
+    assert gone == []
+    assert {mark for marks in MARKS.values() for mark in marks} <= MEANINGS.keys()
+
+
+def test_marks_of_a_folder_a_file_and_a_test_add_up() -> None:
+    assert marks_of("hdl/shared/test_ecp5.py::test_x") == {"rtl", "slow"}
+    assert marks_of("mapping/test_mapper.py::test_x") == set()
+    assert marks_of("hdlx/test_y.py::test_x") == set()
