@@ -13,7 +13,7 @@ import nnhw.driver
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.driver import BatchError, Device
-from nnhw.driver.framing import encode_frame
+from nnhw.driver.framing import FrameReader, encode_frame
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.opening import make_model_link, read_program
@@ -54,8 +54,6 @@ class Counting(TappedLink):
         self.loads = 0
 
     def write(self, data: bytes) -> None:
-        from nnhw.driver.framing import FrameReader
-
         self.loads += sum(frame is not None and frame.command == Command.LOAD for frame in FrameReader().feed(data))
         super().write(data)
 
@@ -260,6 +258,35 @@ def test_device_stops_when_it_was_restarted_in_a_batch(restarted: ProgramImage |
         device.infer_codes(codes, restart)
     assert 7 <= caught.value.finished < 150
     assert np.array_equal(caught.value.results, golden(codes[: caught.value.finished], 5))
+
+
+class Interrupted(ModelLink):
+    """Ctrl-C where the host asks what became of a program that it has sent."""
+
+    sent = asked = False
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        commands = [frame.command for frame in FrameReader().feed(data) if frame is not None]
+        self.asked = self.sent and Command.PROGRAM in commands
+        self.sent |= Command.LOAD in commands
+
+    def read(self, timeout_s: float) -> bytes:
+        if self.asked:
+            self.sent = self.asked = False
+            raise KeyboardInterrupt
+        return super().read(timeout_s)
+
+
+def test_device_gives_no_answer_to_an_interrupted_load_to_the_next_question() -> None:
+    board = make_board(ACCELERATOR)
+    open_program(ModelLink(board)).close()
+    device = open_program(Interrupted(board))
+    with pytest.raises(KeyboardInterrupt):
+        device.load_program(OTHER)
+    assert board.memory is not None
+    board.memory.status = dataclasses.replace(board.memory.status, crc=7)
+    assert device.program_status().crc == 7
 
 
 def test_model_board_drops_images_without_a_program() -> None:

@@ -14,9 +14,11 @@ import pytest
 from nnhw import ir
 from nnhw.driver import BatchError, Device
 from nnhw.driver.arrays import as_array
+from nnhw.driver.links.base import closed_error
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.sending import Fault, Pace, Sender
+from nnhw.driver.turns import Turns
 from nnhw.errors import ClosedError, InputError, LinkError
 from nnhw.protocol import Frame
 from tests.driver.fakes import golden, make_accelerator, make_board, make_codes, make_program, make_shared, open_toy
@@ -264,6 +266,32 @@ def test_device_that_another_thread_closes_stops_its_batch() -> None:
     assert isinstance(caught.value.__cause__, ClosedError)
     assert 3 <= caught.value.finished < 9000
     assert np.array_equal(caught.value.results, golden(codes[: caught.value.finished], 5))
+
+
+def test_turn_of_who_waited_is_none_behind_the_close() -> None:
+    closed, ended = threading.Event(), list[str]()
+
+    def check() -> None:
+        if closed.is_set():
+            raise closed_error("model")
+
+    turns = Turns("model", check)
+
+    def wait() -> None:
+        try:
+            with turns.take():
+                ended.append("a turn")
+        except ClosedError as error:
+            ended.append(str(error))
+
+    second = threading.Thread(target=wait)
+    with turns.take():
+        turns._lock = lock = NoticedLock(turns._lock)  # type: ignore[assignment]
+        second.start()
+        lock.comes.wait()
+        closed.set()
+    second.join()
+    assert ended == [CLOSED]
 
 
 def test_device_may_be_closed_by_who_is_told_about_progress() -> None:

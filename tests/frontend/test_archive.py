@@ -246,3 +246,19 @@ def test_load_archive_refuses_entries_that_unpack_to_much_more(archive: bytes, t
 def test_load_archive_refuses_tensors_that_claim_more_than_there_is(archive: bytes, tmp_path: Path, mark: Path) -> None:
     path = changed(archive, tmp_path / "net.pt2", lambda entries: edit(entries, WEIGHTS, '"sizes": [{', HUGE))
     assert message_of(path, mark).startswith(f"{path} holds tensors that claim ")
+
+
+def test_load_archive_refuses_claims_of_one_tensor_beside_another_one_of_many_bytes(
+    archive: bytes, tmp_path: Path, mark: Path
+) -> None:
+    def change(entries: dict[str, bytes]) -> None:
+        table = json.loads(entries[WEIGHTS])
+        name, claims = next(iter(table["config"].items()))
+        claims["tensor_meta"]["sizes"] = [{"as_int": 1 << 21}]
+        table["config"][f"{name}_2"] = json.loads(json.dumps(claims)) | {"path_name": "weight_99"}
+        table["config"][f"{name}_2"]["tensor_meta"]["sizes"] = [{"as_int": 1 << 20}]
+        entries["net/data/weights/weight_99"] = bytes(4 << 20)
+        entries[WEIGHTS] = json.dumps(table).encode()
+
+    path = changed(archive, tmp_path / "net.pt2", change)
+    assert message_of(path, mark).startswith(f"{path} holds tensors that claim ")

@@ -11,10 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnhw.accelerator import Accelerator
+from nnhw.accelerator import INPUT, Accelerator, EngineConfig, Stage, Stream
+from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.fifo import FifoConfig, FifoModel
+from nnhw.engines.fork import ForkConfig
+from nnhw.engines.join import SumConfig
+from nnhw.engines.pad import PadConfig
 from nnhw.engines.timing import run_network
+from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
+from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import ICE40
 from nnhw.mapping.mapper import map_body
@@ -22,6 +28,7 @@ from nnhw.mapping.plans import cycle_share
 from nnhw.mapping.schedule import (
     Network,
     _endless,
+    _keeps,
     cheaper_depths,
     cycle_bound,
     into_large_ram,
@@ -172,6 +179,31 @@ def test_much_less_hangs() -> None:
         shallow.schedule()
     with pytest.raises(StuckError, match="its configuration is stuck"):
         run_stalled(shallow, seed=1)
+
+
+def beside_a_window(depth: int) -> Network:
+    """Return a window's sums beside a shortcut of a FIFO, in front of which an engine holds some beats, too."""
+    window, code = WindowConfig(8, 8, 4, (3, 3), (1, 1), (1, 1), 2, 3, 1, 4, 6), IntType(0, 15)
+    pool = ChannelwiseConfig(9, 2, 2, "sum", code, 36, row_lanes=3)
+    through = ChannelwiseConfig(1, 2, 2, "sum", code, 36)
+    engines: list[tuple[EngineConfig, tuple[tuple[int, int], ...]]] = [
+        (ForkConfig(2, 2, 4, 72), (INPUT,)),
+        (PadConfig(6, 6, 2, 2, 4, (1, 1), (1, 1), 0), ((0, 0),)),
+        (window, ((1, 0),)),
+        (pool, ((2, 0),)),
+        (through, ((0, 1),)),
+        (FifoConfig(depth, 2, 4, 72), ((4, 0),)),
+        (SumConfig((through.raw, pool.raw), (1, 1), 2, 2, 36), ((5, 0), (3, 0))),
+    ]
+    stages = [Stage(f"{place}", "", "", *engine, Stream(2, 4, code)) for place, engine in enumerate(engines)]
+    return Network(tuple(stages), 72, 72)
+
+
+@pytest.mark.parametrize(("depth", "hangs"), [(20, True), (24, False)])
+def test_schedule_is_kept_only_where_no_stall_breaks_it(depth: int, hangs: bool) -> None:
+    network = beside_a_window(depth)
+    assert network.can_hang() == hangs
+    assert _keeps(network, network.estimate()) != hangs
 
 
 def test_depths_are_less_than_what_fills_up() -> None:

@@ -232,3 +232,15 @@ def test_the_proof_finds_a_wrong_step() -> None:
             codes = steps.codes.copy()
             codes[channel, step] += error
             assert not _holds_around(Steps(steps.starts, codes), SUMS.low, SUMS.high, evaluate)
+
+
+@pytest.mark.parametrize("error", [-1, 1])
+def test_the_proof_looks_at_both_sides_of_a_step(error: int) -> None:
+    # No other step, and no end of the range, is near.
+    sums = IntType(-1000, 1000)
+    region = region_of(ChainBuilder(sums, (1,)).add(-100.0).quantize(SIGN).build())
+    steps, evaluate = _scanned(region), Evaluator(region)
+    assert steps.starts.tolist() == [[-1000, 100]]
+    wrong = Steps(steps.starts + [[0, error]], steps.codes)
+    assert _holds_around(steps, sums.low, sums.high, evaluate)
+    assert not _holds_around(wrong, sums.low, sums.high, evaluate)

@@ -178,6 +178,15 @@ def test_pad_whose_border_differs_from_channel_to_channel_goes_to_the_integers()
     assert_same(graph, lower(graph))
 
 
+def test_pad_of_a_value_that_a_function_gives_takes_what_it_gives_it_for() -> None:
+    start = chain().then(Sigmoid()).then(Pad((1, 1), (1, 1), 0.5)).add([0.5, -1.5])
+    graph = start.quantize(Quantize(-16, 15), 0.0625).build()
+    lowered = lower(graph)
+    assert ops_of(lowered) == ["pad", "threshold"]
+    assert next(node.op for node in lowered.nodes if isinstance(node.op, Pad)).value == 0.0
+    assert_same(graph, lowered)
+
+
 def test_pad_without_an_integer_form_is_rejected() -> None:
     graph = chain().add(1.0).then(Pad((1, 1), (1, 1))).add([0.5, -1.5]).quantize(SIGN).build()
     with pytest.raises(LoweringError) as caught:
