@@ -47,7 +47,7 @@ def with_room(array: ArrayConfig) -> ArrayConfig:
 
 
 def check_hardware(accelerator: Accelerator, body: Graph) -> None:
-    """Compare compiled hardware with the IR at every boundary, with and without stalls, and cycles with those predicted."""
+    """Compare compiled hardware with the IR at every boundary, with and without stalls, and its cycles."""
     kind = body.inputs[0].type
     codes = codes_of(kind.int_dtype, (FRAMES, *kind.shape), np.random.default_rng(1))
     for equality in check_equality(accelerator, body, codes, PATTERNS):
