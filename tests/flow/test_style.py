@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.rtl import PATTERNS, check_equality
+from benchmarks.rtl import Equality, check_equality
 from nnhw.accelerator import Accelerator, InputFormat
 from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
@@ -32,6 +32,7 @@ from tests.mapping.shared.programs import array_of
 
 BOARD = load_board("icebreaker")
 FRAMES = 2
+PATTERNS = (("none", "none"), ("random", "random"))
 
 
 def mapped(body: Graph, style: str) -> tuple[Accelerator, dict[str, object]]:
@@ -46,12 +47,14 @@ def with_room(array: ArrayConfig) -> ArrayConfig:
     return replace(array, i_lanes=1, **roomy)  # type: ignore[arg-type]
 
 
-def check_hardware(accelerator: Accelerator, body: Graph) -> None:
+def check_hardware(accelerator: Accelerator, body: Graph) -> list[Equality]:
     """Compare compiled hardware with the IR at every boundary, with and without stalls, and its cycles."""
     kind = body.inputs[0].type
     codes = codes_of(kind.int_dtype, (FRAMES, *kind.shape), np.random.default_rng(1))
-    for equality in check_equality(accelerator, body, codes, PATTERNS):
+    found = check_equality(accelerator, body, codes, PATTERNS)
+    for equality in found:
         assert equality.equal, equality.row()
+    return found
 
 
 @pytest.mark.parametrize(("name", "in_front"), [("residual", False), ("depthwise", True)])
