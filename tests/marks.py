@@ -46,6 +46,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_wide_numbers.py::test_wide_numbers_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_wide_numbers.py::test_wide_numbers_equal_reference_up_to_golden_stages": ("slow",),
     "frontend/test_agreement.py::test_agreement_of_a_model_is_up_to_rounding": ("slow",),
+    "frontend/test_conventions.py::test_half_way_points_are_the_same_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_support.py::test_support_matrix_is_the_committed_one": ("slow",),
     "frontend/test_support.py::test_support_matrix_says_what_each_row_means": ("slow",),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
 
-Signature = tuple[int, int, int, bool, tuple[int, ...]]
-"""What a call of a quantizer is known by: qmin, qmax, axis, bipolar, and the shape behind the first axis."""
+Signature = tuple[Any, ...]
+"""What a call of a quantizer is known by: all but its tensors, and the shape behind the first axis."""
+
+_QUANTIZE = torch.ops.nnhw.quantize.default
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,20 @@ class Evaluator:
 
 def signature_of(node: fx.Node) -> Signature:
     """Return the signature of a traced call of a quantizer."""
-    x, _, _, qmin, qmax, axis, bipolar = node.args
-    assert isinstance(x, fx.Node)
-    return qmin, qmax, axis, bipolar, tuple(x.meta["val"].shape[1:])  # type: ignore[return-value]
+    arguments = _arguments(node.args, node.kwargs)
+    return _signature(arguments, arguments["x"].meta["val"])
+
+
+def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of a quantizer by name, defaults filled in."""
+    schema = _QUANTIZE._schema.arguments
+    given = dict(zip((argument.name for argument in schema), args, strict=False)) | dict(kwargs)
+    return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
+
+
+def _signature(arguments: Mapping[str, Any], x: Tensor) -> Signature:
+    plain = (value for name, value in arguments.items() if name not in ("x", "scale", "zero_point"))
+    return *plain, tuple(x.shape[1:])
 
 
 class _Recorder(TorchDispatchMode):
@@ -118,20 +131,19 @@ class _Recorder(TorchDispatchMode):
         if self._double and given.get("dtype") == torch.float32:
             given["dtype"] = torch.float64
         result = func(*args, **given)
-        if func is torch.ops.nnhw.quantize.default:
+        if func is _QUANTIZE:
+            arguments = _arguments(args, given)
+            step = along_axis(arguments["scale"], arguments["x"], arguments["axis"])
             if len(self.calls) in self._weights:
-                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(args[1], args[0], args[5])
-            call = _call_of(result, *args)
-            self.calls.append(replace(call, numbers=args[0].cpu().numpy().copy()) if self._numbers else call)
+                result = torch.from_numpy(self._weights[len(self.calls)]) * step
+            self.calls.append(self._call(arguments, result / step))
         return result
 
-
-def _call_of(
-    values: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int, axis: int, bipolar: bool
-) -> QuantizerCall:
-    codes = (values / along_axis(scale, x, axis)).round().nan_to_num(nan=torch.iinfo(torch.int16).min)
-    signature = qmin, qmax, axis, bipolar, tuple(x.shape[1:])
-    return QuantizerCall(signature, codes.to(torch.int16).cpu().numpy(), x.dtype)
+    def _call(self, arguments: Mapping[str, Any], codes: Tensor) -> QuantizerCall:
+        x = arguments["x"]
+        rounded = codes.round().nan_to_num(nan=torch.iinfo(torch.int16).min).to(torch.int16)
+        numbers = x.cpu().numpy().copy() if self._numbers else None
+        return QuantizerCall(_signature(arguments, x), rounded.cpu().numpy(), x.dtype, numbers)
 
 
 @contextmanager
