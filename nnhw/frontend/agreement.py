@@ -18,6 +18,7 @@ from nnhw.ir import Graph, Node, run
 from nnhw.ir.noise import decided, rounding_noise
 from nnhw.ir.ops import ArgMax, Quantize
 
+from .doors import evaluator_of, traceable
 from .evaluation import Evaluation, Evaluator, QuantizerCall, Signature
 
 _COMPARED = 16  # images at a time: the codes of all layers are kept for them
@@ -115,23 +116,29 @@ def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: 
     ------
     ExactnessError: they differ by more than rounding explains.
     """
-    evaluator = Evaluator(model)
-    precision, own, ties = _compared(captured, evaluator, images)
+    precision, own, ties = agree(captured, evaluator_of(model), images)
+    traced = traceable(model, torch.from_numpy(images[:1]), {})
+    evaluator = Evaluator(traced)
     weights = _weights(captured.quantizers, evaluator(next(evaluator.parts(images, 1))))
     double = None
     counts = {precision: ties}
     try:
-        evaluator = Evaluator(model, double=True, weights=weights)
+        evaluator = Evaluator(traced, double=True, weights=weights)
         _compare_numbers(captured, evaluator, images)
         if precision == "float32":
-            _, double, counts["float64"] = _compared(captured, evaluator, images)
+            _, double, counts["float64"] = agree(captured, evaluator, images)
     except RuntimeError:  # an operator that torch has for float32 alone
         return OwnAnswers(precision, own, None, counts)
     return OwnAnswers(precision, own, own if double is None else double, counts)
 
 
-def _compared(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple[str, np.ndarray, int]:
-    """Return the precision, the results, and on how many images rounding decides."""
+def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple[str, np.ndarray, int]:
+    """Return the precision, the results, and on how many images rounding decides.
+
+    Raises
+    ------
+    ExactnessError: an evaluation differs from the graph by more than rounding explains.
+    """
     precision, results, ties = "", [], 0
     for part in evaluator.parts(images, _COMPARED):
         evaluation = evaluator(part)

@@ -104,6 +104,23 @@ def signature_of(node: fx.Node) -> Signature:
     return _signature(arguments, arguments["x"].meta["val"])
 
 
+def call_of(
+    result: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({}), *, numbers: bool = False
+) -> QuantizerCall:
+    """Return a call of `nnhw.quantize` by its result and its arguments.
+
+    Parameters
+    ----------
+    numbers: keep what is quantized, too.
+    """
+    arguments = _arguments(args, kwargs)
+    x = arguments["x"]
+    codes = (result / along_axis(arguments["scale"], x, arguments["axis"])).round()
+    rounded = codes.nan_to_num(nan=torch.iinfo(torch.int16).min).to(torch.int16)
+    kept = x.cpu().numpy().copy() if numbers else None
+    return QuantizerCall(_signature(arguments, x), rounded.cpu().numpy(), x.dtype, kept)
+
+
 def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call of a quantizer by name, defaults filled in."""
     schema = _QUANTIZE._schema.arguments
@@ -132,18 +149,11 @@ class _Recorder(TorchDispatchMode):
             given["dtype"] = torch.float64
         result = func(*args, **given)
         if func is _QUANTIZE:
-            arguments = _arguments(args, given)
-            step = along_axis(arguments["scale"], arguments["x"], arguments["axis"])
             if len(self.calls) in self._weights:
-                result = torch.from_numpy(self._weights[len(self.calls)]) * step
-            self.calls.append(self._call(arguments, result / step))
+                x, scale, axis = (_arguments(args, given)[name] for name in ("x", "scale", "axis"))
+                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(scale, x, axis)
+            self.calls.append(call_of(result, args, given, numbers=self._numbers))
         return result
-
-    def _call(self, arguments: Mapping[str, Any], codes: Tensor) -> QuantizerCall:
-        x = arguments["x"]
-        rounded = codes.round().nan_to_num(nan=torch.iinfo(torch.int16).min).to(torch.int16)
-        numbers = x.cpu().numpy().copy() if self._numbers else None
-        return QuantizerCall(_signature(arguments, x), rounded.cpu().numpy(), x.dtype, numbers)
 
 
 @contextmanager

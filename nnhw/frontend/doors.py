@@ -1,0 +1,49 @@
+"""Models whose quantizers are another framework's, as they are: found without an import of that framework."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from .evaluation import Evaluator
+from .locations import Lines
+
+_BREVITAS = "brevitas"
+
+
+def traceable(model: nn.Module | ExportedProgram, example_input: Tensor, lines: Lines) -> nn.Module | ExportedProgram:
+    """Return what computes the same with `nnhw.quantize` as its only quantizer: the model itself if it is from nnhw.
+
+    Raises
+    ------
+    InputError, CaptureError, or ProblemList with all of them at once, for what has no such form.
+    """
+    if holds_brevitas(model):
+        return _brevitas().opened(model, example_input, lines)
+    return model
+
+
+def evaluator_of(model: nn.Module | ExportedProgram) -> Evaluator:
+    """Return a model as its own framework evaluates it."""
+    if holds_brevitas(model):
+        return _brevitas().BrevitasEvaluator(model)
+    return Evaluator(model)
+
+
+def holds_brevitas(model: nn.Module | ExportedProgram) -> bool:
+    """Return whether layers of a model are from Brevitas, or made of such ones."""
+    if not isinstance(model, nn.Module):
+        return False
+    classes = {base for module in model.modules() for base in type(module).__mro__}
+    return any(base.__module__.partition(".")[0] == _BREVITAS for base in classes)
+
+
+def _brevitas() -> Any:
+    """Return the part that imports Brevitas, which warns of packages that it would like to have."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("nnhw.frontend.brevitas")
