@@ -109,7 +109,8 @@ def capture_quantizers(
 
 def _traced(node: fx.Node, value: object) -> TracedQuantizer:
     name = value.name if isinstance(value, Codes) else None
-    return TracedQuantizer(signature_of(node), name, isinstance(value, Constant))
+    weights = (value.codes, value.label) if isinstance(value, Constant) else (None, "")
+    return TracedQuantizer(signature_of(node), name, *weights)
 
 
 def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines) -> ExportedProgram:

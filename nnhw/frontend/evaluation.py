@@ -88,8 +88,13 @@ class Evaluator:
         if self._double and batch.is_floating_point():
             batch = batch.double()
         with torch.no_grad(), _default_dtype(self._double), _Recorder(self._double, self._weights, numbers) as recorder:
-            result: Tensor = self.model(batch)
+            result = self._result(batch, recorder.calls)
         return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls))
+
+    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
+        """Return the result for a batch. Calls of quantizers other than `nnhw.quantize` are to be noted in `calls`."""
+        result: Tensor = self.model(batch)
+        return result
 
     def parts(self, images: np.ndarray, size: int) -> Iterator[np.ndarray]:
         """Cut images into batches of a size, or of the only one that the model takes."""

@@ -190,9 +190,12 @@ LAYERS: Mapping[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     ),
     "BatchNorm2d, QuantReLU": lambda: _behind_act(_conv(), nn.BatchNorm2d(CHANNELS), qnn.QuantReLU(bit_width=4)),
     "BatchNorm2dToQuantScaleBias": lambda: _behind_act(
-        qnn.BatchNorm2dToQuantScaleBias(CHANNELS, bias_quant=_Q.Int8BiasPerTensorFloatInternalScaling), qnn.QuantReLU()
+        _conv(),
+        qnn.BatchNorm2dToQuantScaleBias(CHANNELS, bias_quant=_Q.Int8BiasPerTensorFloatInternalScaling),
+        qnn.QuantReLU(),
     ),
     "BatchNorm1dToQuantScaleBias": lambda: _behind_act(
+        qnn.QuantConv1d(4, 4, 3, bias=False),
         qnn.BatchNorm1dToQuantScaleBias(4, bias_quant=_Q.Int8BiasPerTensorFloatInternalScaling),
         qnn.QuantReLU(),
         shape=(4, 8),
@@ -202,6 +205,8 @@ LAYERS: Mapping[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     "TruncAvgPool2d, QuantReLU in front": lambda: _behind_act(
         _conv(), qnn.QuantReLU(bit_width=4, return_quant_tensor=True), qnn.TruncAvgPool2d(3, bit_width=4)
     ),
+    "TruncAvgPool2d, windows beyond the edge": lambda: _behind_act(qnn.TruncAvgPool2d(3, ceil_mode=True)),
+    "TruncAdaptiveAvgPool2d, windows of different sizes": lambda: _behind_act(qnn.TruncAdaptiveAvgPool2d(3)),
     "TruncAdaptiveAvgPool2d": lambda: _behind_act(qnn.TruncAdaptiveAvgPool2d(1, bit_width=8)),
     "TruncQuantAccumulator": lambda: _behind_act(
         _conv(return_quant_tensor=True), qnn.TruncQuantAccumulator(_Q.RoundTo8bit)

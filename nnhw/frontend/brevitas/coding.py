@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from brevitas.core import function_wrapper as rounding_modules
@@ -12,8 +12,8 @@ from brevitas.core.quant import BinaryQuant, ClampedBinaryQuant, TernaryQuant
 from brevitas.function.ops import max_int, min_int
 from brevitas.proxy.parameter_quant import ParameterQuantProxyFromInjector
 from brevitas.proxy.quant_proxy import QuantProxyFromInjector
-from brevitas.proxy.runtime_quant import _TensorQuantDisabledIdentity
-from brevitas.quant_tensor import IntQuantTensor, QuantTensor
+from brevitas.proxy.runtime_quant import ActQuantProxyFromInjector, _TensorQuantDisabledIdentity
+from brevitas.quant_tensor import IntQuantTensor
 from torch import Tensor, nn
 
 from nnhw.nn.functional import quantize
@@ -70,7 +70,10 @@ class Coding:
 
 
 def coding_of(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
-    """Return how a proxy quantizes, by what it made; of weights: how their codes are found in what it made."""
+    """Return how a proxy quantizes, by what it made.
+
+    Of parameters and truncations: how codes are found in what it made, which is near to them whatever it rounds by.
+    """
     kernel = kernel_of(proxy)
     bipolar = isinstance(kernel, _BINARY)
     if bipolar or isinstance(kernel, TernaryQuant):
@@ -86,8 +89,14 @@ def coding_of(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
         qmax=qmax,
         axis=axes[0] if axes else PER_TENSOR,
         bipolar=bipolar,
-        rounding="half_even" if is_of_parameters(proxy) else rounding_of(kernel, qmin) or "",
+        rounding=rounding_of(kernel, qmin) or "" if isinstance(proxy, ActQuantProxyFromInjector) else "half_even",
     )
+
+
+def truncating(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
+    """Return how a proxy truncates, by what it made; the scale is that of the result."""
+    coding = coding_of(proxy, made)
+    return replace(coding, rounding=rounding_of(kernel_of(proxy), coding.qmin) or "")
 
 
 def kernel_of(proxy: QuantProxyFromInjector) -> nn.Module | None:
@@ -130,17 +139,12 @@ def channel_axes(scale: Tensor) -> list[int]:
     return [axis for axis, size in enumerate(scale.shape) if size != 1]
 
 
-def plain_tensor(value: Tensor | QuantTensor) -> Tensor:
-    """Return the numbers of a QuantTensor; any other tensor as it is."""
-    numbers: Tensor = value.value if isinstance(value, QuantTensor) else value
-    return numbers
-
-
 @contextmanager
-def hooked(model: nn.Module, note: Callable[..., None]) -> Iterator[None]:
-    """While active, call a function behind each quantizer: with the quantizer, its arguments and its result."""
-    proxies = [module for module in model.modules() if isinstance(module, QuantProxyFromInjector)]
-    hooks = [proxy.register_forward_hook(note) for proxy in proxies]
+def hooked(
+    model: nn.Module, kinds: type[nn.Module] | tuple[type[nn.Module], ...], note: Callable[..., None]
+) -> Iterator[None]:
+    """While active, call a function behind each module of some kinds: with it, its arguments and its result."""
+    hooks = [module.register_forward_hook(note) for module in model.modules() if isinstance(module, kinds)]
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from brevitas import config
@@ -19,29 +20,26 @@ from nnhw.frontend.export import checked_example, try_model
 from nnhw.frontend.locations import Lines, error_location, module_location
 from nnhw.nn.given import copied
 
-from .coding import Coding, coding_of, hooked, kernel_of, plain_tensor
-from .handlers import STAND_INS, CodesManager
+from .coding import Coding, coding_of, hooked, kernel_of
+from .handlers import CodesManager
 from .refusals import refusal_of_codes, refusal_of_layer, refusal_of_proxy
+from .truncation import TRUNCATED, TruncatedPool, refusal_of_truncation
+from .values import plain_result
 
 
 @dataclass(frozen=True)
 class _Use:
-    """One call of a quantizer.
+    """One call of a quantizer, or of a layer that can end in a truncation: its argument and its result."""
 
-    Parameters
-    ----------
-    given: what it quantized.
-    """
-
-    proxy: QuantProxyFromInjector
-    given: Tensor
-    made: object
+    module: nn.Module
+    given: Any
+    made: Any
 
 
 def opened(model: nn.Module, example_input: Tensor, lines: Lines) -> nn.Module:
     """Return a copy of a model of Brevitas layers, in eval mode, that computes the same by `nnhw.quantize` alone.
 
-    Its layers return plain tensors. Weights and biases are the numbers that Brevitas made of them.
+    Weights and biases are the numbers that Brevitas made of them. What layers pass on has no scales.
 
     Raises
     ------
@@ -53,28 +51,36 @@ def opened(model: nn.Module, example_input: Tensor, lines: Lines) -> nn.Module:
     example = checked_example(example_input).detach().cpu()
     own = copied(model)
     uses = _uses(own, example, lines)
-    places = {module: f"{type(module).__name__} {module_location(path, lines)}" for path, module in own.named_modules()}
+    places = {module: _place(module, path, lines) for path, module in own.named_modules()}
     raise_all([CaptureError(f"{places[module]} {reason}") for module, reason in _refusals(own, uses)])
     _set_handlers(uses, places)
     _keep_values(own, uses, places)
     CodesManager.set_export_mode(own, True)
-    own = _with_stand_ins(own)
+    own = _with_sums(own, {use.module: use for use in uses if isinstance(use.module, TRUNCATED)})
+    own.register_forward_hook(lambda module, given, result: plain_result(result))
     _check_plain(own, example)
     return own
 
 
+def _place(module: nn.Module, path: str, lines: Lines) -> str:
+    """Return what the user calls a module, and where it was made."""
+    kind = "quantizer" if isinstance(module, QuantProxyFromInjector) else type(module).__name__
+    return f"{kind} {module_location(path, lines)}"
+
+
 def _uses(model: nn.Module, example: Tensor, lines: Lines) -> list[_Use]:
-    """Run a model, and return the calls of its quantizers in their order.
+    """Run a model, and return in their order the calls that made codes, or were to make them.
 
     What Brevitas keeps of them for an export is kept: scales of inputs, by which biases and weights of A2Q are made.
     """
     uses: list[_Use] = []
 
-    def note(proxy: QuantProxyFromInjector, given: tuple[object, ...], made: object) -> None:
-        if kernel_of(proxy) is not None and isinstance(given[0], Tensor | IntQuantTensor):
-            uses.append(_Use(proxy, plain_tensor(given[0]), made))
+    def note(module: nn.Module, given: tuple[Any, ...], made: Any) -> None:
+        if not isinstance(module, QuantProxyFromInjector) or kernel_of(module) is not None:
+            uses.append(_Use(module, given[0], made))
 
-    with hooked(model, note), torch.no_grad(), warnings.catch_warnings():
+    kinds = QuantProxyFromInjector, *TRUNCATED
+    with hooked(model, kinds, note), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try_model(model, example.clone(), lines)
         uses.clear()
@@ -84,21 +90,28 @@ def _uses(model: nn.Module, example: Tensor, lines: Lines) -> list[_Use]:
 
 def _refusals(model: nn.Module, uses: list[_Use]) -> Iterator[tuple[nn.Module, str]]:
     """Yield the layers and the called quantizers that have no exact form, each with the reason."""
-    made = {use.proxy: use.made for use in reversed(uses)}
+    first = {use.module: use for use in reversed(uses)}
     for module in model.modules():
-        reason = refusal_of_layer(module)
-        if isinstance(module, QuantProxyFromInjector) and module in made:
+        reason, use = refusal_of_layer(module), first.get(module)
+        if use is not None and isinstance(module, QuantProxyFromInjector):
             reason = refusal_of_proxy(module)
-            if not reason and isinstance(made[module], IntQuantTensor):
-                reason = refusal_of_codes(module, made[module])
+            if not reason and isinstance(use.made, IntQuantTensor):
+                reason = refusal_of_codes(module, use.made)
+        elif use is not None and _truncates(use):
+            reason = refusal_of_truncation(module, use.given, use.made)
         if reason:
             yield module, reason
+
+
+def _truncates(use: _Use) -> bool:
+    """Return whether a layer that could truncate does: it has a quantizer, and got codes."""
+    return kernel_of(use.module.trunc_quant) is not None and isinstance(use.given, IntQuantTensor)
 
 
 def _set_handlers(uses: list[_Use], places: Mapping[nn.Module, str]) -> None:
     """Give each quantizer its handler. Raises: CaptureError for one that quantizes in two ways."""
     codings: dict[QuantProxyFromInjector, Coding] = {}
-    for proxy, made in ((use.proxy, use.made) for use in uses if isinstance(use.made, IntQuantTensor)):
+    for proxy, _, made in _quantized(uses):
         coding = coding_of(proxy, made)
         if not codings.setdefault(proxy, coding).same(coding) and not isinstance(proxy, BiasQuantProxyFromInjector):
             raise CaptureError(
@@ -109,18 +122,25 @@ def _set_handlers(uses: list[_Use], places: Mapping[nn.Module, str]) -> None:
         proxy.export_handler = CodesManager.handler_from_module(proxy, no_inheritance=True)(coding).eval()
 
 
+def _quantized(uses: list[_Use]) -> Iterator[tuple[QuantProxyFromInjector, Tensor, IntQuantTensor]]:
+    """Yield the quantizers with what they were given, and made."""
+    for use in uses:
+        if isinstance(use.module, QuantProxyFromInjector) and isinstance(use.made, IntQuantTensor):
+            yield use.module, plain_result(use.given), use.made
+
+
 def _keep_values(model: nn.Module, uses: list[_Use], places: Mapping[nn.Module, str]) -> None:
     """Give each layer the weights and the bias that its quantizers made of them.
 
     Layers may share a quantizer, so that its calls are told apart by where their numbers are.
     """
-    made = [(use.proxy, use.given, use.made.value) for use in uses if isinstance(use.made, IntQuantTensor)]
+    made = [(proxy, given.data_ptr(), result.value) for proxy, given, result in _quantized(uses)]
     changes: dict[tuple[nn.Module, str], Tensor] = {}
     for layer, name in itertools.product(model.modules(), ("weight", "bias")):
         proxy, own = getattr(layer, f"{name}_quant", None), layer._parameters.get(name)
         if not isinstance(proxy, QuantProxyFromInjector) or own is None:
             continue
-        for value in (value for used, given, value in made if used is proxy and given.data_ptr() == own.data_ptr()):
+        for value in (value for used, place, value in made if used is proxy and place == own.data_ptr()):
             if value.shape != own.shape or not torch.equal(changes.setdefault((layer, name), value), value):
                 raise CaptureError(
                     f"{places[layer]} has another quantized {name} from one call to the next; give each call a layer "
@@ -130,19 +150,20 @@ def _keep_values(model: nn.Module, uses: list[_Use], places: Mapping[nn.Module, 
         layer._parameters[name] = nn.Parameter(value.detach().clone(), requires_grad=False)
 
 
-def _with_stand_ins(model: nn.Module) -> nn.Module:
-    """Put layers of plain tensors in the places of those whose code needs a QuantTensor; let no other return one."""
-    for layer in list(model.modules()):
-        if hasattr(layer, "return_quant_tensor"):
-            layer.return_quant_tensor = False
-        for name, child in layer.named_children():
-            if type(child) in STAND_INS:
-                setattr(layer, name, STAND_INS[type(child)](child).eval())
-    return STAND_INS[type(model)](model).eval() if type(model) in STAND_INS else model
+def _with_sums(model: nn.Module, uses: Mapping[nn.Module, _Use]) -> nn.Module:
+    """Put exact sums in the places of layers that truncate a mean."""
+    sums = {
+        layer: TruncatedPool(layer, use.given, use.made).eval() for layer, use in uses.items() if _truncates(use)
+    }
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if child in sums:
+                setattr(parent, name, sums[child])
+    return sums.get(model, model)
 
 
 def _check_plain(model: nn.Module, example: Tensor) -> None:
-    """Check that a model runs without QuantTensors. Raises: CaptureError."""
+    """Check that a model runs without scales between its layers. Raises: CaptureError."""
     try:
         with torch.no_grad():
             model(example.clone())
@@ -150,6 +171,6 @@ def _check_plain(model: nn.Module, example: Tensor) -> None:
         place = error_location(error)
         where = f" at {place.file}:{place.line}" if place.file else ""
         raise CaptureError(
-            f"the model needs a QuantTensor{where}: {type(error).__name__}: {error}; layers give plain tensors while a "
-            f"model is captured: leave out .value, .scale and what else a plain tensor does not have"
+            f"the model does not run{where} while it is captured, when a QuantTensor has its value and nothing else: "
+            f"{type(error).__name__}: {error}; leave out what reads scales, zero points and bit widths"
         ) from error

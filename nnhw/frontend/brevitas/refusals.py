@@ -8,10 +8,15 @@ import torch
 from brevitas.core.function_wrapper import Identity
 from brevitas.core.quant import BinaryQuant, ClampedBinaryQuant, RescalingIntQuant, TernaryQuant, TruncIntQuant
 from brevitas.core.quant.delay import _DelayQuant
-from brevitas.nn.mixin.base import QuantRecurrentLayerMixin
+from brevitas.nn import (
+    QuantMultiheadAttention,
+    QuantScaledDotProductAttention,
+    QuantUpsample,
+    QuantUpsamplingBilinear2d,
+)
+from brevitas.nn.quant_rnn import QuantRecurrentStackBase
 from brevitas.proxy.parameter_quant import BiasQuantProxyFromInjector, WeightQuantProxyFromInjectorBase
 from brevitas.proxy.quant_proxy import QuantProxyFromInjector
-from brevitas.proxy.runtime_quant import DynamicActQuantProxyFromInjector
 from brevitas.quant_tensor import IntQuantTensor
 from torch import nn
 
@@ -21,13 +26,17 @@ from .handlers import CodesManager
 _WIDEST_BITS = 16
 _HALF = 0.5  # of the scale: where rounding to the nearest begins to give 1
 _KERNELS = (RescalingIntQuant, BinaryQuant, ClampedBinaryQuant, TernaryQuant, TruncIntQuant)
-_INTEGERS = "use integers with one scale for the tensor or for each channel, such as"
+_OF_TWO_TENSORS = (QuantMultiheadAttention, QuantScaledDotProductAttention)
 
 
 def refusal_of_layer(layer: nn.Module) -> str:
     """Return why a layer has no exact form here; empty if nothing is known against it."""
-    if isinstance(layer, QuantRecurrentLayerMixin):
+    if isinstance(layer, QuantRecurrentStackBase):
         return "keeps a state from step to step; write the steps with QuantLinear and QuantIdentity"
+    if isinstance(layer, _OF_TWO_TENSORS):
+        return "multiplies tensors that both depend on the input; the engines multiply by constants"
+    if isinstance(layer, QuantUpsample | QuantUpsamplingBilinear2d) and layer.mode != "nearest":
+        return f"interpolates ({layer.mode}), and rounds to the scale of its input; use QuantUpsamplingNearest2d"
     for name in ("weight", "bias"):
         if isinstance(getattr(layer, f"{name}_quant", None), QuantProxyFromInjector) and _is_computed(layer, name):
             return (
@@ -40,14 +49,14 @@ def refusal_of_layer(layer: nn.Module) -> str:
 def refusal_of_proxy(proxy: QuantProxyFromInjector) -> str:
     """Return why a quantizer has no exact form here, whatever it is given; empty if nothing is known against it."""
     name = type(proxy).__name__
-    if isinstance(proxy, DynamicActQuantProxyFromInjector) or name.startswith("Dynamic"):
-        return f"finds its scale from each image ({name}); {_INTEGERS} Int8ActPerTensorFloat"
+    if name.startswith("Dynamic"):
+        return f"finds its scale from each image ({name}); {_integers(proxy)}"
     if proxy.is_groupwise or name.startswith("Groupwise"):
-        return f"has scales for groups inside of a channel ({name}); {_INTEGERS} Int8WeightPerChannelFloat"
+        return f"has scales for groups inside of a channel ({name}); {_integers(proxy)}"
     if "Float" in name:
-        return f"makes minifloats ({name}), whose products are no integers; {_INTEGERS} Int8WeightPerTensorFloat"
+        return f"makes minifloats ({name}), whose products are no integers; {_integers(proxy)}"
     if CodesManager.handler_from_module(proxy, no_inheritance=True) is None:
-        return f"is a quantizer of the class {name}, of which nothing is known here; use one of brevitas.quant"
+        return f"is of the class {name}, of which nothing is known here; use one of brevitas.quant"
     if proxy.disable_quant:
         return "is switched off (disable_quant); switch it on, such as by leaving calibration_mode"
     return next(_refusals_of_kernel(proxy), "")
@@ -61,7 +70,7 @@ def refusal_of_codes(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> str
     if bits != int(bits) or not 1 <= bits <= _WIDEST_BITS:
         return f"has {bits:g} bits, but codes have 1 to {_WIDEST_BITS} whole bits; set bit_width"
     if len(channel_axes(made.scale)) > 1:
-        return f"has a scale of the shape {list(made.scale.shape)}; {_INTEGERS} Int8WeightPerChannelFloat"
+        return f"has a scale of the shape {list(made.scale.shape)}; {_integers(proxy)}"
     fractions = made.zero_point[made.zero_point != made.zero_point.round()]
     if fractions.numel():
         return (
@@ -78,6 +87,11 @@ def refusal_of_codes(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> str
             f"float_to_int_impl_type 'round', 'floor' or 'ceil'"
         )
     return ""
+
+
+def _integers(proxy: QuantProxyFromInjector) -> str:
+    example = "Int8WeightPerChannelFloat" if is_of_parameters(proxy) else "Int8ActPerTensorFloat"
+    return f"use integers with one scale for the tensor or for each channel, such as {example}"
 
 
 def _is_computed(layer: nn.Module, name: str) -> bool:
@@ -102,4 +116,4 @@ def _refusals_of_kernel(proxy: QuantProxyFromInjector) -> Iterator[str]:
     if isinstance(kernel, TernaryQuant) and kernel.threshold != _HALF:
         yield f"has the threshold {kernel.threshold:g}; use threshold=0.5, at which rounding changes"
     if isinstance(kernel, RescalingIntQuant) and not isinstance(kernel.int_quant.input_view_impl, Identity):
-        yield f"views its input by {type(kernel.int_quant.input_view_impl).__name__}; {_INTEGERS} Int8ActPerTensorFloat"
+        yield f"views its input by {type(kernel.int_quant.input_view_impl).__name__}; {_integers(proxy)}"
