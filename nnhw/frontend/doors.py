@@ -9,10 +9,14 @@ from typing import Any
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from nnhw.errors import InputError
+
 from .evaluation import Evaluator
 from .locations import Lines
 
 _BREVITAS = "brevitas"
+EXTRAS = {_BREVITAS: "brevitas", "brevitas_examples": "brevitas"}
+"""Packages that models may import --> the extra of nnhw that brings them."""
 
 
 def traceable(model: nn.Module | ExportedProgram, example_input: Tensor, lines: Lines) -> nn.Module | ExportedProgram:
@@ -44,6 +48,12 @@ def holds_brevitas(model: nn.Module | ExportedProgram) -> bool:
 
 def _brevitas() -> Any:
     """Return the part that imports Brevitas, which warns of packages that it would like to have."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return importlib.import_module("nnhw.frontend.brevitas")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module("nnhw.frontend.brevitas")
+    except ImportError as error:
+        raise InputError(
+            f"the model has layers of Brevitas, of another version than nnhw knows: {error}; the one that it knows "
+            f"comes by: pip install 'nnhw[brevitas]'"
+        ) from error

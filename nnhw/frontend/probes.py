@@ -12,7 +12,9 @@ _SEED = 20_260_101
 
 
 def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
-    """Return images: of the example, random ones in its range, and random half-way points of the first quantizer.
+    """Return images: of the example, random ones in its range, and numbers on the edges of the first quantizer.
+
+    Rounding decides on edges: half-way points between two codes, or integers.
 
     Parameters
     ----------
@@ -23,16 +25,16 @@ def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
     kinds = [example[:_COUNT]]
     if example.dtype.kind == "f":
         kinds.append(generator.uniform(example.min(), example.max(), shape))
-        ties = _ties(graph, example)
-        if ties.size:
-            kinds.append(generator.choice(ties, shape))
+        edges = _edges(graph, example)
+        if edges.size:
+            kinds.append(generator.choice(edges, shape))
     elif example.dtype.kind in "iu":
         kinds.append(generator.integers(example.min(), example.max(), shape, endpoint=True))
     return np.concatenate([images.astype(example.dtype) for images in kinds])
 
 
-def _ties(graph: Graph, example: np.ndarray) -> np.ndarray:
-    """Return the inputs that lie half-way between two codes of the first quantizer.
+def _edges(graph: Graph, example: np.ndarray) -> np.ndarray:
+    """Return the inputs that lie on an edge of the first quantizer.
 
     It is the first one behind the same scaling of all numbers of an image, if there is one at all.
     """
@@ -40,13 +42,16 @@ def _ties(graph: Graph, example: np.ndarray) -> np.ndarray:
     values: dict[str, np.ndarray] = {}
     run(graph, constant.astype(example.dtype), values.__setitem__)
     for node in graph.nodes:
-        operand = values.get(node.inputs[0]) if isinstance(node.op, Quantize) else None
-        if operand is None:
+        if not isinstance(node.op, Quantize) or node.inputs[0] not in values:
             continue
-        levels = operand.reshape(3, -1)
+        levels = values[node.inputs[0]].reshape(3, -1)
         offset, slope = levels[0, 0], levels[1, 0] - levels[0, 0]
         if slope and np.allclose(levels, offset + slope * np.arange(3.0)[:, None]):
-            codes = np.zeros(1) if node.op.bipolar else np.arange(node.op.low - 1, node.op.high + 1) + 0.5
-            ties: np.ndarray = (codes * graph.constants[node.inputs[1]].flat[0] - offset) / slope
-            return ties
+            edges: np.ndarray = (_steps(node.op) * graph.constants[node.inputs[1]].flat[0] - offset) / slope
+            return edges
     return np.empty(0)
+
+
+def _steps(op: Quantize) -> np.ndarray:
+    """Return in steps of the scale where a code can begin, whatever the rounding: half-way points, and integers."""
+    return np.zeros(1) if op.bipolar else np.arange(2 * op.low - 2, 2 * op.high + 3) / 2

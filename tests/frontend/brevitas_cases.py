@@ -72,7 +72,9 @@ def _activations(name: str) -> Case:
 def _biases(name: str) -> Case:
     def make() -> tuple[nn.Module, Tensor]:
         act = qnn.QuantIdentity(return_quant_tensor=True)
-        return nn.Sequential(act, qnn.QuantLinear(8, CHANNELS, bias=True, bias_quant=getattr(quantizers, name))), images(8)
+        return nn.Sequential(
+            act, qnn.QuantLinear(8, CHANNELS, bias=True, bias_quant=getattr(quantizers, name))
+        ), images(8)
 
     return Case("biases", name, make)
 

@@ -113,6 +113,9 @@ class CodesManager(BaseManager):
                 proxy.create_quant_tensor = _passed_on
             else:
                 proxy.skip_create_quant_tensor = proxy.export_mode = enabled
+            if isinstance(proxy, DecoupledWeightQuantWithInputProxyFromInjector):
+                # What it reads of the layer's input, it has kept from the call before.
+                proxy.register_forward_pre_hook(lambda module, given: given[:1])
 
     @classmethod
     def set_export_handler(cls, module: nn.Module) -> None:

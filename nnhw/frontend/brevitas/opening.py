@@ -152,9 +152,7 @@ def _keep_values(model: nn.Module, uses: list[_Use], places: Mapping[nn.Module, 
 
 def _with_sums(model: nn.Module, uses: Mapping[nn.Module, _Use]) -> nn.Module:
     """Put exact sums in the places of layers that truncate a mean."""
-    sums = {
-        layer: TruncatedPool(layer, use.given, use.made).eval() for layer, use in uses.items() if _truncates(use)
-    }
+    sums = {layer: TruncatedPool(layer, use.given, use.made).eval() for layer, use in uses.items() if _truncates(use)}
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if child in sums:

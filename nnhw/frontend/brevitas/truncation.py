@@ -50,7 +50,9 @@ def refusal_of_truncation(layer: nn.Module, given: IntQuantTensor, made: IntQuan
     if getattr(layer, "ceil_mode", False):
         return "has windows beyond the edge (ceil_mode), whose mean is of fewer pixels; use ceil_mode=False"
     if isinstance(layer, TruncAdaptiveAvgPool2d) and any(size % count for size, count in zip(*sizes, strict=True)):
-        return f"has windows of different sizes, for {list(sizes[1])} do not divide {list(sizes[0])}; use TruncAvgPool2d"
+        return (
+            f"has windows of different sizes, for {list(sizes[1])} do not divide {list(sizes[0])}; use TruncAvgPool2d"
+        )
     bits = _bits(layer, given, made)
     if max(abs(number - round(bits[0])) for number in bits) > _NO_BIT:
         return f"truncates by {bits[0]:g} bits; use whole bits (TruncMsbScaling), the same for all channels"
