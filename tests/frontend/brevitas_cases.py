@@ -41,7 +41,8 @@ class Case:
             warnings.simplefilter("ignore")
             model, example = self.make()
             for _ in range(3):
-                model(torch.randn_like(example.repeat(4, *(1,) * (example.dim() - 1))))
+                more = example.repeat(4, *(1,) * (example.dim() - 1))
+                model(torch.randn_like(more) if more.is_floating_point() else more)
         return model.eval(), example
 
 
@@ -62,7 +63,9 @@ def _weights(name: str) -> Case:
 def _activations(name: str) -> Case:
     def make() -> tuple[nn.Module, Tensor]:
         options = {"per_channel_broadcastable_shape": (1, CHANNELS, 1, 1), "scaling_stats_permute_dims": (1, 0, 2, 3)}
-        act = qnn.QuantIdentity(getattr(quantizers, name), **options)
+        bounds = {"min_val": -2.0, "max_val": 2.0} if name.endswith("Init") else {}
+        groups = {"group_dim": 1, "group_size": 2} if name.startswith("MX") else {}
+        act = qnn.QuantIdentity(getattr(quantizers, name), **options, **bounds, **groups)
         conv = qnn.QuantConv2d(CHANNELS, CHANNELS, 3, bias=False)
         return nn.Sequential(qnn.QuantIdentity(), conv, nn.BatchNorm2d(CHANNELS), act), images(CHANNELS, SIZE, SIZE)
 
@@ -225,7 +228,7 @@ LAYERS: Mapping[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     "QuantRNN": lambda: (qnn.QuantRNN(4, 4), images(3, 4)),
     "QuantLSTM": lambda: (qnn.QuantLSTM(4, 4), images(3, 4)),
     "QuantMultiheadAttention": lambda: (Attention(), images(3, 8)),
-    "QuantEmbedding": lambda: (nn.Sequential(qnn.QuantEmbedding(8, 4)), images(3)),
+    "QuantEmbedding": lambda: (nn.Sequential(qnn.QuantEmbedding(8, 4)), torch.randint(0, 8, (4, 3))),
 }
 
 
@@ -257,23 +260,26 @@ def bnn_pynq(name: str) -> tuple[nn.Module, Tensor]:
     return model.eval(), example
 
 
+_KINDS: Mapping[str, tuple[str, Callable[[str], Case]]] = {
+    "weights": ("Weight", _weights),
+    "activations": ("Act", _activations),
+    "biases": ("Bias", _biases),
+    "truncations": ("To8bit", _truncations),
+}
+# Of these, quantizers are made: they lack a bit width, or a class of what quantizes.
+_PARTS = ("FpFNUZ", "FpOCP", "IntBias", "None", "MSEWeightZeroPoint", "ActQuantSolver", "WeightQuantSolver")
+
+
 def _names(kind: str) -> Iterator[str]:
     for name, value in inspect.getmembers(quantizers, inspect.isclass):
-        if issubclass(value, ExtendedInjector) and not name.startswith("_"):
-            matched = {
-                "weights": "Weight" in name,
-                "activations": "Act" in name,
-                "biases": "Bias" in name,
-                "truncations": name.endswith("To8bit"),
-            }
-            if matched[kind] and "Mixin" not in name and not name.startswith("None") and "Base" not in name:
-                yield name
+        whole = not name.startswith(_PARTS) and not any(part in name for part in ("Mixin", "Base"))
+        if issubclass(value, ExtendedInjector) and whole and _KINDS[kind][0] in name:
+            yield name
 
 
 def cases() -> list[Case]:
     """Return all cases: every quantizer that `brevitas.quant` has by name, and the layers and models above."""
-    makers = {"weights": _weights, "activations": _activations, "biases": _biases, "truncations": _truncations}
-    found = [make(name) for kind, make in makers.items() for name in _names(kind)]
+    found = [make(name) for kind, (_, make) in _KINDS.items() for name in _names(kind)]
     found += [Case("layers", name, make) for name, make in LAYERS.items()]
     names = (*(name for name in MODELS if name != _NO_CONFIGURATION), "resnet18_4w4a")
     return found + [Case("models", name, lambda name=name: bnn_pynq(name)) for name in names]
