@@ -1,5 +1,6 @@
 """A perceptron of Brevitas layers for MNIST: 2 bits per weight and activation, 4 per pixel, scales that are learned."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import brevitas.nn as qnn
@@ -17,7 +18,7 @@ CLASSES = 10
 def build_model() -> nn.Sequential:
     """Make the untrained model: [N, 1, 28, 28] float32 in [0, 1] --> [N, 10] float32."""
     layers: list[nn.Module] = [nn.Flatten(), qnn.QuantIdentity(Uint8ActPerTensorFloat, bit_width=4)]
-    for width_in, width_out in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for width_in, width_out in pairwise(WIDTHS):
         layers += [
             qnn.QuantLinear(
                 width_in, width_out, bias=False, weight_quant=Int8WeightPerChannelFloat, weight_bit_width=2
@@ -32,7 +33,9 @@ def build_model() -> nn.Sequential:
 def save(model: nn.Module, path: Path) -> None:
     """Write what a model has learned; weights as float16, which their quantizers take for the same codes or near."""
     arrays = {name: value.numpy() for name, value in model.state_dict().items()}
-    np.savez_compressed(path, **{name: np.float16(array) if array.ndim == 2 else array for name, array in arrays.items()})
+    np.savez_compressed(
+        path, **{name: np.float16(array) if array.ndim == 2 else array for name, array in arrays.items()}
+    )
 
 
 def load(path: Path) -> nn.Sequential:

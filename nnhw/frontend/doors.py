@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
-from typing import Any
+from types import ModuleType
 
 from torch import Tensor, nn
 from torch.export import ExportedProgram
@@ -27,14 +26,16 @@ def traceable(model: nn.Module | ExportedProgram, example_input: Tensor, lines: 
     InputError, CaptureError, or ProblemList with all of them at once, for what has no such form.
     """
     if holds_brevitas(model):
-        return _brevitas().opened(model, example_input, lines)
+        made: nn.Module = _brevitas().opened(model, example_input, lines)
+        return made
     return model
 
 
 def evaluator_of(model: nn.Module | ExportedProgram) -> Evaluator:
     """Return a model as its own framework evaluates it."""
     if holds_brevitas(model):
-        return _brevitas().BrevitasEvaluator(model)
+        evaluator: Evaluator = _brevitas().BrevitasEvaluator(model)
+        return evaluator
     return Evaluator(model)
 
 
@@ -46,12 +47,14 @@ def holds_brevitas(model: nn.Module | ExportedProgram) -> bool:
     return any(base.__module__.partition(".")[0] == _BREVITAS for base in classes)
 
 
-def _brevitas() -> Any:
+def _brevitas() -> ModuleType:
     """Return the part that imports Brevitas, which warns of packages that it would like to have."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return importlib.import_module("nnhw.frontend.brevitas")
+            from . import brevitas
+
+            return brevitas
     except ImportError as error:
         raise InputError(
             f"the model has layers of Brevitas, of another version than nnhw knows: {error}; the one that it knows "

@@ -1,4 +1,4 @@
-"""How far the door for Brevitas goes, as the page says it. `python -m tests.frontend.brevitas_table` writes it there."""
+"""How far the door for Brevitas goes, as its page says: `python -m tests.frontend.brevitas_table` writes that part."""
 
 from __future__ import annotations
 
