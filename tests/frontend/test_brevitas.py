@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import nnhw
+import nnhw.frontend
 from nnhw.cli import app
 from nnhw.errors import ExactnessError, InputError, ModelFileError, NnhwError, ProblemList
 from nnhw.frontend import capture, load_source
@@ -167,6 +168,24 @@ def test_capture_rejects_quantizers_that_wait() -> None:
     assert "lets numbers through for" in refusal(mlp(qnn.QuantIdentity(quant_delay_steps=100)))
 
 
+def test_capture_rejects_quantizers_that_draw_random_numbers() -> None:
+    model = mlp(weight_float_to_int_impl_type="stochastic_round")
+    capture(model, digits())
+    model[1].weight_quant.tensor_quant.int_quant.float_to_int_impl.deterministic_inference = False
+    assert refusal(model) == (
+        "quantizer '1.weight_quant' draws random numbers (StochasticRoundSte) in eval mode, too; set "
+        "deterministic_inference=True"
+    )
+
+
+def test_capture_rejects_scales_of_each_image() -> None:
+    quantizers = pytest.importorskip("brevitas_examples.common.generative.quantizers")
+    assert refusal(mlp(qnn.QuantIdentity(quantizers.Int8DynamicActPerTensorFloat))) == (
+        "quantizer '0.act_quant' finds its scale from each image (DynamicActQuantProxyFromInjector); use integers with "
+        "one scale for the tensor or for each channel, such as Int8ActPerTensorFloat"
+    )
+
+
 def test_capture_rejects_weights_that_are_computed_in_each_call() -> None:
     from torch.nn.utils import prune
 
@@ -279,6 +298,7 @@ def test_model_file_without_brevitas_names_the_command_that_installs_it(
 def test_capture_rejects_another_version_of_brevitas(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("nnhw.frontend.brevitas")]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(nnhw.frontend, "brevitas", raising=False)
     monkeypatch.setitem(sys.modules, "brevitas.export.manager", None)
     with pytest.raises(InputError, match="of another version than nnhw knows"):
         capture(mlp(), digits())

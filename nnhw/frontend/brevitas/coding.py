@@ -24,6 +24,7 @@ _ROUNDINGS: dict[type[nn.Module], str] = {
     rounding_modules.RoundSte: "half_even",
     rounding_modules.FloorSte: "floor",
     rounding_modules.CeilSte: "ceil",
+    rounding_modules.StochasticRoundSte: "half_even",  # in eval mode
 }
 _ROUNDINGS_ABOVE_ZERO: dict[type[nn.Module], str] = {
     rounding_modules.RoundToZeroSte: "floor",
@@ -129,8 +130,6 @@ def rounding_of(kernel: nn.Module | None, qmin: int) -> str | None:
         return "half_even"
     if qmin >= 0 and type(module) in _ROUNDINGS_ABOVE_ZERO:
         return _ROUNDINGS_ABOVE_ZERO[type(module)]
-    if isinstance(module, rounding_modules.StochasticRoundSte):
-        return "half_even" if module.deterministic_inference else None
     return _ROUNDINGS.get(type(module))
 
 

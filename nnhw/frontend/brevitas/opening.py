@@ -77,7 +77,7 @@ def _uses(model: nn.Module, example: Tensor, lines: Lines) -> list[_Use]:
 
     def note(module: nn.Module, given: tuple[Any, ...], made: Any) -> None:
         if not isinstance(module, QuantProxyFromInjector) or kernel_of(module) is not None:
-            uses.append(_Use(module, given[0], made))
+            uses.append(_Use(module, given[0] if given else None, made))
 
     kinds = QuantProxyFromInjector, *TRUNCATED
     with hooked(model, kinds, note), torch.no_grad(), warnings.catch_warnings():

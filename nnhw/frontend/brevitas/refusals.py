@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from brevitas.core.function_wrapper import Identity
+from brevitas.core.function_wrapper import Identity, StochasticRoundSte
 from brevitas.core.quant import BinaryQuant, ClampedBinaryQuant, RescalingIntQuant, TernaryQuant, TruncIntQuant
 from brevitas.core.quant.delay import _DelayQuant
 from brevitas.nn import (
@@ -109,6 +109,9 @@ def _refusals_of_kernel(proxy: QuantProxyFromInjector) -> Iterator[str]:
                 f"lets numbers through for {module.quant_delay_steps} more calls (quant_delay_steps); train on, or "
                 f"set it to 0"
             )
+    rounding = rounding_module(kernel)
+    if isinstance(rounding, StochasticRoundSte) and not rounding.deterministic_inference:
+        yield "draws random numbers (StochasticRoundSte) in eval mode, too; set deterministic_inference=True"
     if is_of_parameters(proxy):
         return  # of parameters, what was made counts, and not how
     if type(kernel) not in _KERNELS:
