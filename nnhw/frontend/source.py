@@ -25,6 +25,7 @@ from .agreement import Captured, OwnAnswers, own_answers
 from .archive import load_archive, random_input
 from .birthplaces import Birthplaces
 from .capture import capture_quantizers
+from .doors import EXTRAS
 from .export import checked_example
 from .locations import Lines, error_location
 
@@ -143,6 +144,11 @@ def _execute(path: Path) -> ModuleType:
             where = f"{place.file}:{place.line}" if place.file else path.name
             if isinstance(error, NnhwError):
                 raise ModelFileError(f"{where}: {error}") from error
+            if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+                raise ModelFileError(
+                    f"{where}: the package '{error.name}' is not installed; it comes by: "
+                    f"pip install 'nnhw[{EXTRAS[error.name]}]'"
+                ) from error
             raise ModelFileError(
                 f"{path} fails at {where}: {type(error).__name__}: {error}; it must run by itself: try 'python {path}'"
             ) from error
