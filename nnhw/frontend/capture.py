@@ -12,12 +12,12 @@ from torch.export.graph_signature import InputKind
 
 from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
-from nnhw.nn.given import half_floats, unready
+from nnhw.nn.given import half_floats
 
 from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
 from .agreement import Captured, TracedQuantizer, agree
 from .calls import is_view
-from .doors import evaluator_of, traceable
+from .doors import evaluator_of, opened, traceable
 from .evaluation import signature_of
 from .export import checked_example, export
 from .locations import Lines, location_of
@@ -58,8 +58,9 @@ def capture_quantizers(
 ) -> Captured:
     """Return the float-level graph of a model: codes between quantizers and linear operators, float64 elsewhere.
 
-    The model is not changed. A module is called several times, to see that one trace can stand for all calls. One with
-    quantizers of another framework is compared with its graph, as that framework evaluates it.
+    The model is not changed; one that came in another form goes through its door first (`doors`). A module is called
+    several times, to see that one trace can stand for all calls. One with quantizers of another framework is compared
+    with its graph, as that framework evaluates it.
 
     Parameters
     ----------
@@ -73,8 +74,9 @@ def capture_quantizers(
     InputError for an example input that does not fit, and for a float model; CaptureError, or ProblemList with all of
     them at once, for what cannot be captured; ExactnessError where another framework's codes are other ones.
     """
+    model = opened(model, example_input, lines)
     if isinstance(model, ExportedProgram | nn.Module):
-        raise_all((*unready(model), *half_floats(model)))
+        raise_all(list(half_floats(model)))
     own = model if example_input is None else traceable(model, example_input, lines)
     program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:

@@ -1,21 +1,54 @@
-"""Models whose quantizers are another framework's, as they are: found without an import of that framework."""
+"""Doors: models that came in another form, found without an import of the framework that they are from.
+
+Programs are made anew with nnhw's quantizers, and compared with what they were (`opened`). Modules with layers of
+another framework stay what they are: a copy is traced (`traceable`), and the graph compared with the framework's own
+evaluation (`evaluator_of`).
+"""
 
 from __future__ import annotations
 
 import warnings
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
+import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from nnhw.errors import InputError
+from nnhw.errors import InputError, raise_all
+from nnhw.nn.given import unready
 
+from . import pt2e
+from .answers import check_answers
 from .evaluation import Evaluator
 from .locations import Lines
 
+_NO_LINES: Lines = MappingProxyType({})
+_DOORS = (pt2e,)
+"""Modules with `is_mine(model)` and `opened(model, example_input, lines)`."""
 _BREVITAS = "brevitas"
 EXTRAS = {_BREVITAS: "brevitas", "brevitas_examples": "brevitas"}
 """Packages that models may import --> the extra of nnhw that brings them."""
+
+
+def opened(
+    model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None, lines: Lines = _NO_LINES
+) -> nn.Module | ExportedProgram:
+    """Return a model as the frontend reads it; one that has nnhw's quantizers, or none, is returned as it is.
+
+    Raises
+    ------
+    InputError for a model that cannot be traced at all; CaptureError, or ProblemList, for what has no counterpart;
+    ExactnessError where both evaluations differ.
+    """
+    if not isinstance(model, nn.Module | ExportedProgram):
+        return model
+    raise_all(list(unready(model)))
+    for door in _DOORS:
+        if door.is_mine(model):
+            made = door.opened(model, example_input, lines)
+            check_answers(made)
+            return made.program
+    return model
 
 
 def traceable(model: nn.Module | ExportedProgram, example_input: Tensor, lines: Lines) -> nn.Module | ExportedProgram:
