@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.marking"]
 
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 # Before torch is imported: its threads would fight for the cores with the other processes, of the tests or not.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Few cycles are simulated of many designs: to optimize them takes longer than to run them.
+os.environ.setdefault("CXXFLAGS", "-O0")
 
 # The same examples in every run, however busy the machine is.
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -56,19 +57,23 @@ def small_net(write_net: WriteNet) -> str:
 
 
 @pytest.fixture(scope="session")
-def compiled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for compiled hardware, so that Verilator's runtime is compiled once for all tests of all processes."""
-    if not WORKER:
-        return tmp_path_factory.mktemp("compiled")
-    folder = tmp_path_factory.getbasetemp().parent / "compiled"
-    folder.mkdir(exist_ok=True)
+def kept(pytestconfig: pytest.Config) -> Path:
+    """A folder for what tools made, of all tests of all processes and runs: keys hold everything that it depends on."""
+    folder = pytestconfig.rootpath / ".pytest_cache" / "nnhw"
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
+@pytest.fixture(scope="session")
+def compiled_cache(kept: Path) -> Path:
+    """The part of it for compiled hardware."""
+    return kept / "virtual"
+
+
 @pytest.fixture(scope="session", autouse=True)
-def kept_apart(compiled_cache: Path) -> Iterator[None]:
+def kept_apart(kept: Path) -> Iterator[None]:
     """Keep what the tests build out of the user's cache, and what is there out of the tests; the key, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NNHW_CACHE", str(compiled_cache))
-        patch.setenv("NNHW_KEY", str(compiled_cache / "key"))
+        patch.setenv("NNHW_CACHE", str(kept))
+        patch.setenv("NNHW_KEY", str(kept / "key"))
         yield

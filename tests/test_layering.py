@@ -42,6 +42,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "torch": ("nn/", "frontend/", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
     "amaranth": ("hdl/", "flow/"),
     "amaranth_boards": ("hdl/", "flow/"),
+    "brevitas": ("frontend/brevitas/",),
     "cocotb": ("../sim/",),
     "cocotb_tools": ("../sim/", "flow/simulate.py"),
     "serial": ("driver/links/serial.py",),

@@ -39,14 +39,16 @@ class Compiler:
     ----------
     cxx: command of the C++ compiler.
     verilator_root: folder of Verilator's program and headers.
+    flags: the user's own, which stand behind all others.
     """
 
     cxx: tuple[str, ...]
     verilator_root: Path
+    flags: tuple[str, ...] = ()
 
     @classmethod
     def find(cls) -> Compiler:
-        """Return the tools of this machine.
+        """Return the tools of this machine, with the options in `CXXFLAGS`.
 
         Raises
         ------
@@ -62,7 +64,7 @@ class Compiler:
                 f"compiling the hardware needs {' and '.join(missing)}, not found; install it, "
                 "or use the slow simulator: it needs nothing more"
             )
-        return cls(cxx, root)
+        return cls(cxx, root, tuple(shlex.split(os.environ.get("CXXFLAGS", ""))))
 
     @cached_property
     def identity(self) -> str:
@@ -71,6 +73,15 @@ class Compiler:
             run(Command("C++ compiler", (*self.cxx, "--version"), Path(name), "version"))
             lines = (Path(name) / "version").read_text(encoding="utf-8", errors="replace").splitlines()
         return f"{lines[0] if lines else 'unknown'}; verilator {version('verilator')}"
+
+    def command(self, effort: str) -> tuple[str, ...]:
+        """Return how a unit that is worth an effort is compiled; the user's flags may say another one."""
+        return (*self.cxx, *CXX_FLAGS, effort, *self.flags, *self.includes)
+
+    @property
+    def quick(self) -> bool:
+        """Whether the user's flags switch optimization off."""
+        return [flag for flag in self.flags if flag.startswith("-O")][-1:] == ["-O0"]
 
     @property
     def includes(self) -> tuple[str, ...]:
@@ -186,7 +197,7 @@ def compile_product(
     with _written(cache) as folder:
         for file, text in sources.items():
             (folder / file).write_text(text, encoding="utf-8")
-        made = _compile(product, compiler, folder, runtime_objects(product.runtime, compiler, cache))
+        made = _compile(product, compiler, folder, cache)
         made.rename(folder / name)
         return kept.keep(key, folder, [name]) / name
 
@@ -214,7 +225,7 @@ def _common_key(compiler: Compiler) -> dict[str, str]:
     """Return what everything compiled depends on, as parts of a key."""
     return {
         "compiler": compiler.identity,
-        "flags": repr(VERILATOR_FLAGS + CXX_FLAGS),
+        "flags": repr(VERILATOR_FLAGS + CXX_FLAGS + compiler.flags),
         "code": sources_hash(__name__),
     }
 
@@ -229,30 +240,31 @@ def _written(cache: Path) -> Iterator[Path]:
             yield Path(name)
 
 
-def _compile(product: Product, compiler: Compiler, folder: Path, runtime: list[Path]) -> Path:
-    """Compile the sources in a folder; return the product in it."""
+def _compile(product: Product, compiler: Compiler, folder: Path, cache: Path) -> Path:
+    """Compile the sources in a folder; return the product in it. Verilator's runtime is kept in the cache."""
     program = compiler.verilator_root / "bin" / "verilator_bin"
     environment = {"VERILATOR_ROOT": str(compiler.verilator_root)}
     designs = sorted(path.name for path in folder.iterdir() if path.suffix in (".v", ".vlt"))
     argv = (str(program), *VERILATOR_FLAGS, *product.flags, *designs)
     run(Command("verilator", argv, folder, "verilator.log", environment))
     units = {}
-    for name, (effort, files) in _units(product, folder).items():
+    for name, (effort, files) in _units(product, compiler, folder).items():
         (folder / f"{name}.cpp").write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
         units[f"{name}.o"] = (folder / f"{name}.cpp", effort)
     _compile_units(compiler, folder, units)
+    runtime = runtime_objects(product.runtime, compiler, cache)
     link = (*compiler.cxx, *units, *map(str, runtime), *product.link, "-pthread", "-o", "product")
     run(Command("C++ linker", link, folder, "link.log"))
     return folder / "product"
 
 
-def _units(product: Product, folder: Path) -> dict[str, tuple[str, list[str]]]:
+def _units(product: Product, compiler: Compiler, folder: Path) -> dict[str, tuple[str, list[str]]]:
     """Return what is compiled together, and with which effort: what runs in every cycle well, the rest quickly.
 
-    A small design is one unit: reading the headers takes longer than the design itself.
+    What is quickly compiled is one unit: reading the headers takes longer than the design itself.
     """
     sources = sorted(path.name for path in folder.glob("Vtop*.cpp"))
-    if sum((folder / name).stat().st_size for name in sources) < SMALL_BYTES:
+    if compiler.quick or sum((folder / name).stat().st_size for name in sources) < SMALL_BYTES:
         return {"all": (product.effort, [*sources, product.harness.as_posix()])}
     slow = [name for name in sources if "__Slow" in name]
     hot = [name for name in sources if "___024root" in name and name not in slow]
@@ -266,7 +278,7 @@ def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[P
     commands = [
         Command(
             "C++ compiler",
-            (*compiler.cxx, *CXX_FLAGS, effort, *compiler.includes, f"-I{folder}", "-c", str(source), "-o", name),
+            (*compiler.command(effort), f"-I{folder}", "-c", str(source), "-o", name),
             folder,
             f"{name}.log",
         )

@@ -18,6 +18,7 @@ from nnhw.ir import Graph, Node, run
 from nnhw.ir.noise import decided, rounding_noise
 from nnhw.ir.ops import ArgMax, Quantize
 
+from .doors import evaluator_of, traceable
 from .evaluation import Evaluation, Evaluator, QuantizerCall, Signature
 
 _COMPARED = 16  # images at a time: the codes of all layers are kept for them
@@ -32,12 +33,14 @@ class TracedQuantizer:
     Parameters
     ----------
     name: of the graph's node with its codes; None for weights, and for what nobody reads.
-    weights: what it quantizes does not depend on the images.
+    weights: the codes of what does not depend on the images; None for what does.
+    label: the name of what it quantizes, of weights.
     """
 
     signature: Signature
     name: str | None
-    weights: bool
+    weights: np.ndarray | None
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,27 +118,35 @@ def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: 
     ------
     ExactnessError: they differ by more than rounding explains.
     """
-    evaluator = Evaluator(model)
-    precision, own, ties = _compared(captured, evaluator, images)
+    precision, own, ties = agree(captured, evaluator_of(model), images)
+    traced = traceable(model, torch.from_numpy(images[:1]), {})
+    evaluator = Evaluator(traced)
     weights = _weights(captured.quantizers, evaluator(next(evaluator.parts(images, 1))))
     double = None
     counts = {precision: ties}
     try:
-        evaluator = Evaluator(model, double=True, weights=weights)
+        evaluator = Evaluator(traced, double=True, weights=weights)
         _compare_numbers(captured, evaluator, images)
         if precision == "float32":
-            _, double, counts["float64"] = _compared(captured, evaluator, images)
+            _, double, counts["float64"] = agree(captured, evaluator, images)
     except RuntimeError:  # an operator that torch has for float32 alone
         return OwnAnswers(precision, own, None, counts)
     return OwnAnswers(precision, own, own if double is None else double, counts)
 
 
-def _compared(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple[str, np.ndarray, int]:
-    """Return the precision, the results, and on how many images rounding decides."""
+def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple[str, np.ndarray, int]:
+    """Return the precision, the results, and on how many images rounding decides.
+
+    Raises
+    ------
+    ExactnessError: an evaluation differs from the graph by more than rounding explains.
+    """
     precision, results, ties = "", [], 0
     for part in evaluator.parts(images, _COMPARED):
         evaluation = evaluator(part)
-        precision = precision or _precision(captured, evaluation)
+        if not precision:
+            precision = _precision(captured, evaluation)
+            _compare_weights(captured, evaluation)
         ties += int(compare(captured, part, evaluation, precision).sum())
         results.append(evaluation.result)
     return precision, np.concatenate(results), ties
@@ -187,6 +198,16 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
     return ties
 
 
+def _compare_weights(captured: Captured, evaluation: Evaluation) -> None:
+    pairs = zip(captured.quantizers, _places(captured.quantizers, evaluation), strict=True)
+    for traced, place in pairs:
+        if traced.weights is not None and not np.array_equal(traced.weights, evaluation.calls[place].codes):
+            raise ExactnessError(
+                f"the quantized weights '{traced.label}' have other codes in the graph than where the model is "
+                f"evaluated; this is a mistake of nnhw, please report the model"
+            )
+
+
 def _codes(calls: Mapping[str, QuantizerCall]) -> dict[str, np.ndarray]:
     return {name: call.codes.astype(np.int64) for name, call in calls.items()}
 
@@ -204,7 +225,7 @@ def _matched(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> dict[
 def _weights(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> dict[int, np.ndarray]:
     """Return the codes of weights by the number of the call."""
     pairs = zip(traced, _places(traced, evaluation), strict=True)
-    return {place: evaluation.calls[place].codes for quantizer, place in pairs if quantizer.weights}
+    return {place: evaluation.calls[place].codes for quantizer, place in pairs if quantizer.weights is not None}
 
 
 def _places(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> list[int]:

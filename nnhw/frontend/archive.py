@@ -8,6 +8,7 @@ given a new archive with the checked parts alone. The sample inputs are left out
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import math
@@ -38,6 +39,8 @@ _PLAIN = re.compile(
     r"archive_format|archive_version|byteorder|\.data/version|\.data/serialization_id|extra/.*"
     r"|data/weights/weight_\d+|data/constants/tensor_\d+"
 )
+_REGISTERED_BY = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+"""Namespace of operators that torch itself has --> its module that registers them, which takes 0.3 s."""
 _TARGET = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|_operator\.\w+")
 # What sympy's srepr gives for sizes that depend on the batch, which torch hands to a Python eval.
 _EXPRESSION = re.compile(
@@ -55,7 +58,9 @@ def load_archive(path: Path) -> ExportedProgram:
     InputError for a file that is no such archive, or that holds more than plain data; nothing in it was run then.
     CaptureError if torch cannot load the checked parts.
     """
-    checked = _rewritten(path)
+    checked, namespaces = _rewritten(path)
+    for namespace in namespaces & _REGISTERED_BY.keys():
+        importlib.import_module(_REGISTERED_BY[namespace])
     try:
         with quiet_torch():
             return torch.export.load(io.BytesIO(checked))
@@ -64,9 +69,13 @@ def load_archive(path: Path) -> ExportedProgram:
 
 
 def random_input(program: ExportedProgram) -> torch.Tensor:
-    """Return numbers that a program takes, the same each time: in [0, 1), or 0 to 255 for integers."""
+    """Return numbers that a program takes; see `random_like`."""
     name = program.graph_signature.user_inputs[0]
-    value = next(node.meta["val"] for node in program.graph.nodes if node.name == name)
+    return random_like(next(node.meta["val"] for node in program.graph.nodes if node.name == name))
+
+
+def random_like(value: torch.Tensor) -> torch.Tensor:
+    """Return numbers like a traced tensor, the same each time: in [0, 1), or 0 to 255 for integers."""
     shape = [size if isinstance(size, int) else 2 for size in value.shape]
     if math.prod(shape) > _INPUT_ELEMENTS_MAX:
         most = f"at most {_INPUT_ELEMENTS_MAX} numbers are accepted"
@@ -77,8 +86,8 @@ def random_input(program: ExportedProgram) -> torch.Tensor:
     return torch.randint(0, 256, shape, generator=generator).to(value.dtype)
 
 
-def _rewritten(path: Path) -> bytes:
-    """Return an archive of the parts that were checked, and of no others."""
+def _rewritten(path: Path) -> tuple[bytes, set[str]]:
+    """Return an archive of the parts that were checked, and of no others; and the namespaces of its operators."""
     try:
         with open_zip(path) as archive:
             # Without the folder that all of them are in.
@@ -88,14 +97,16 @@ def _rewritten(path: Path) -> bytes:
     _check_names(entries, path)
     raise_all(list(_pickled(entries, path)))
     _check_sizes(entries, path)
-    entries[_MODEL] = json.dumps(_checked_model(_json(entries, _MODEL, path), path)).encode()
+    model = _checked_model(_json(entries, _MODEL, path), path)
+    entries[_MODEL] = json.dumps(model).encode()
     entries[_SAMPLES] = b""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in entries.items():
             if not name.startswith("extra/"):
                 archive.writestr(f"model/{name}", content)
-    return buffer.getvalue()
+    targets = [value.split(".") for key, value in _pairs(model) if key == "target"]
+    return buffer.getvalue(), {parts[2] for parts in targets if len(parts) > 2}
 
 
 def _check_names(entries: dict[str, bytes], path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,10 +81,10 @@ def make_call(node: fx.Node, values: Mapping[fx.Node, Any], lines: Lines) -> Cal
 def evaluate(call: Call, double: bool = False) -> torch.Tensor:
     """Compute a call whose arguments are constants, with torch, in the model's own dtype or in float64.
 
-    Only operators of ATen and of nnhw are ever called.
+    Only operators of ATen and of nnhw are ever called, and none that opens files.
     """
     target = call.node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "nnhw"):
+    if not isinstance(target, torch._ops.OpOverload) or not only_computes(target, ("aten", "nnhw")):
         raise call.refusal()
     if torch.Tag.nondeterministic_seeded in target.tags:
         raise CaptureError(f"{call}: operator {call.operator} gives random numbers; a model must not depend on them")
@@ -100,6 +100,11 @@ def evaluate(call: Call, double: bool = False) -> torch.Tensor:
     if not isinstance(result, torch.Tensor):
         raise call.refusal()
     return result
+
+
+def only_computes(target: torch._ops.OpOverload, namespaces: Sequence[str]) -> bool:
+    """Return whether an operator is of one of these namespaces, and no file is named in its arguments."""
+    return target.namespace in namespaces and all(item.name != "filename" for item in target._schema.arguments)
 
 
 def check_sole_use(call: Call) -> None:

@@ -12,14 +12,16 @@ from torch.export.graph_signature import InputKind
 
 from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
-from nnhw.nn.given import half_floats, unready
+from nnhw.nn.given import half_floats
 
 from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
-from .agreement import Captured, TracedQuantizer
+from .agreement import Captured, TracedQuantizer, agree
 from .calls import is_view
+from .doors import evaluator_of, opened, traceable
 from .evaluation import signature_of
 from .export import checked_example, export
 from .locations import Lines, location_of
+from .probes import probes
 from .translator import QUANTIZE, Handler, Translator, Unquantized
 from .trials import check_calls, check_guards
 from .values import Codes, Constant
@@ -56,7 +58,9 @@ def capture_quantizers(
 ) -> Captured:
     """Return the float-level graph of a model: codes between quantizers and linear operators, float64 elsewhere.
 
-    The model is not changed. A module is called several times, to see that one trace can stand for all calls.
+    The model is not changed; one that came in another form goes through its door first (`doors`). A module is called
+    several times, to see that one trace can stand for all calls. One with quantizers of another framework is compared
+    with its graph, as that framework evaluates it.
 
     Parameters
     ----------
@@ -68,11 +72,13 @@ def capture_quantizers(
     Raises
     ------
     InputError for an example input that does not fit, and for a float model; CaptureError, or ProblemList with all of
-    them at once, for what cannot be captured.
+    them at once, for what cannot be captured; ExactnessError where another framework's codes are other ones.
     """
+    model = opened(model, example_input, lines)
     if isinstance(model, ExportedProgram | nn.Module):
-        raise_all((*unready(model), *half_floats(model)))
-    program = model if isinstance(model, ExportedProgram) else _exported(model, example_input, lines)
+        raise_all(list(half_floats(model)))
+    own = model if example_input is None else traceable(model, example_input, lines)
+    program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
     _check_result(program)
@@ -93,16 +99,20 @@ def capture_quantizers(
         raise InputError(NO_QUANTIZERS)
     raise_all(translator.problems)
     graph = verify(translator.finish(nodes[-1]))
-    if isinstance(model, nn.Module) and example_input is not None:
+    if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
-        check_calls(model, example_input)
+        check_calls(own, example_input)
     calls = [node for node in nodes if str(node.target) == QUANTIZE]
-    return Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls))
+    captured = Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls))
+    if own is not model and example_input is not None:
+        agree(captured, evaluator_of(model), probes(graph, example_input.detach().cpu().numpy()))
+    return captured
 
 
 def _traced(node: fx.Node, value: object) -> TracedQuantizer:
     name = value.name if isinstance(value, Codes) else None
-    return TracedQuantizer(signature_of(node), name, isinstance(value, Constant))
+    weights = (value.codes, value.label) if isinstance(value, Constant) else (None, "")
+    return TracedQuantizer(signature_of(node), name, *weights)
 
 
 def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines) -> ExportedProgram:

@@ -40,11 +40,17 @@ def computed_constant(call: Call) -> Constant:
     source = call.values[0] if call.values else None
     keeps = call.operator in SHAPES + ORDERS + COPIES
     if not keeps or not isinstance(source, Constant) or source.codes is None or source.scale is None:
-        return Constant(tensor, call.node.name, precise=precise)
+        return Constant(tensor, _label(call, source, tensor), precise=precise)
     scale = source.scale
     if scale.ndim:
         scale = compressed(_rearranged(call, np.broadcast_to(scale, source.codes.shape)))
     return Constant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype, precise)
+
+
+def _label(call: Call, source: object, result: torch.Tensor) -> str:
+    """Return the name of a result: what is only a copy, such as weight[:], keeps the name that its user knows."""
+    copy = isinstance(source, Constant) and call.operator in COPIES and torch.equal(source.tensor, result)
+    return source.label if isinstance(source, Constant) and copy else call.node.name
 
 
 def _precise(call: Call) -> torch.Tensor | None:

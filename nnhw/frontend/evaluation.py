@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
 
-Signature = tuple[int, int, int, bool, tuple[int, ...]]
-"""What a call of a quantizer is known by: qmin, qmax, axis, bipolar, and the shape behind the first axis."""
+Signature = tuple[Any, ...]
+"""What a call of a quantizer is known by: all but its tensors, and the shape behind the first axis."""
+
+_QUANTIZE = torch.ops.nnhw.quantize.default
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,13 @@ class Evaluator:
         if self._double and batch.is_floating_point():
             batch = batch.double()
         with torch.no_grad(), _default_dtype(self._double), _Recorder(self._double, self._weights, numbers) as recorder:
-            result: Tensor = self.model(batch)
+            result = self._result(batch, recorder.calls)
         return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls))
+
+    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
+        """Return the result for a batch. Calls of quantizers other than `nnhw.quantize` are to be noted in `calls`."""
+        result: Tensor = self.model(batch)
+        return result
 
     def parts(self, images: np.ndarray, size: int) -> Iterator[np.ndarray]:
         """Cut images into batches of a size, or of the only one that the model takes."""
@@ -98,9 +105,37 @@ class Evaluator:
 
 def signature_of(node: fx.Node) -> Signature:
     """Return the signature of a traced call of a quantizer."""
-    x, _, _, qmin, qmax, axis, bipolar = node.args
-    assert isinstance(x, fx.Node)
-    return qmin, qmax, axis, bipolar, tuple(x.meta["val"].shape[1:])  # type: ignore[return-value]
+    arguments = _arguments(node.args, node.kwargs)
+    return _signature(arguments, arguments["x"].meta["val"])
+
+
+def call_of(
+    result: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({}), *, numbers: bool = False
+) -> QuantizerCall:
+    """Return a call of `nnhw.quantize` by its result and its arguments.
+
+    Parameters
+    ----------
+    numbers: keep what is quantized, too.
+    """
+    arguments = _arguments(args, kwargs)
+    x = arguments["x"]
+    codes = (result / along_axis(arguments["scale"], x, arguments["axis"])).round()
+    rounded = codes.nan_to_num(nan=torch.iinfo(torch.int16).min).to(torch.int16)
+    kept = x.cpu().numpy().copy() if numbers else None
+    return QuantizerCall(_signature(arguments, x), rounded.cpu().numpy(), x.dtype, kept)
+
+
+def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of a quantizer by name, defaults filled in."""
+    schema = _QUANTIZE._schema.arguments
+    given = dict(zip((argument.name for argument in schema), args, strict=False)) | dict(kwargs)
+    return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
+
+
+def _signature(arguments: Mapping[str, Any], x: Tensor) -> Signature:
+    plain = (value for name, value in arguments.items() if name not in ("x", "scale", "zero_point"))
+    return *plain, tuple(x.shape[1:])
 
 
 class _Recorder(TorchDispatchMode):
@@ -118,20 +153,12 @@ class _Recorder(TorchDispatchMode):
         if self._double and given.get("dtype") == torch.float32:
             given["dtype"] = torch.float64
         result = func(*args, **given)
-        if func is torch.ops.nnhw.quantize.default:
+        if func is _QUANTIZE:
             if len(self.calls) in self._weights:
-                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(args[1], args[0], args[5])
-            call = _call_of(result, *args)
-            self.calls.append(replace(call, numbers=args[0].cpu().numpy().copy()) if self._numbers else call)
+                x, scale, axis = (_arguments(args, given)[name] for name in ("x", "scale", "axis"))
+                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(scale, x, axis)
+            self.calls.append(call_of(result, args, given, numbers=self._numbers))
         return result
-
-
-def _call_of(
-    values: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int, axis: int, bipolar: bool
-) -> QuantizerCall:
-    codes = (values / along_axis(scale, x, axis)).round().nan_to_num(nan=torch.iinfo(torch.int16).min)
-    signature = qmin, qmax, axis, bipolar, tuple(x.shape[1:])
-    return QuantizerCall(signature, codes.to(torch.int16).cpu().numpy(), x.dtype)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     own = copied(model)
     # One image alone would make torch trace a batch of exactly one.
     example = example_input.detach().cpu().repeat_interleave(2 if len(example_input) == 1 else 1, dim=0)
-    _try(own, example.clone(), lines)
+    try_model(own, example.clone(), lines)
     try:
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
         with quiet_torch(), torch.no_grad():
@@ -66,8 +66,8 @@ def checked_example(example_input: object) -> torch.Tensor:
     return example_input
 
 
-def _try(model: nn.Module, example: torch.Tensor, lines: Lines) -> None:
-    """Run the model once: its own errors are clearer than those of tracing."""
+def try_model(model: nn.Module, example: torch.Tensor, lines: Lines) -> None:
+    """Run the model once: its own errors are clearer than those of tracing. Raises: InputError."""
     with _module_paths(model) as path, torch.no_grad():
         try:
             model(example)

@@ -29,6 +29,12 @@ def location_of(node: fx.Node, lines: Lines) -> Location:
     return Location(module, PurePath(found[0]).name, found[1]) if found else Location(module)
 
 
+def module_location(path: str, lines: Lines) -> Location:
+    """Return where a module was made, by its path."""
+    found = _made_at(path, lines)
+    return Location(path, PurePath(found[0]).name, found[1]) if found else Location(path)
+
+
 def error_location(error: BaseException, module: str = "", lines: Lines | None = None) -> Location:
     """Return the innermost user frame that an exception came through."""
     frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]

@@ -8,6 +8,8 @@ import torch
 from nnhw.errors import CaptureError
 from nnhw.ir import IntType
 from nnhw.ir.ops import Quantize
+from nnhw.ir.ops.boundary import has_reciprocal
+from nnhw.ir.ops.rounding import ROUNDINGS
 
 from .calls import Call, evaluate
 from .translator import QUANTIZE, Handler, Translator
@@ -23,6 +25,7 @@ def quantize(translator: Translator, call: Call) -> Value:
     """
     scale, zero_point = _fixed(call, "scale"), _fixed(call, "zero_point")
     _check_scale(call, scale)
+    _check_rounding(call)
     _check_zero_point(call, zero_point)
     if isinstance(call["x"], Constant):
         return _quantized_constant(call, scale, zero_point)
@@ -34,7 +37,7 @@ def quantize(translator: Translator, call: Call) -> Value:
     if spread.ndim and not (spread.size and call["axis"]):
         raise CaptureError(f"{call} has one scale per image; use one scale, or axis=1 for one per channel")
     spread = spread[0] if spread.ndim else spread
-    op = Quantize(dtype.low, dtype.high, dtype.bipolar)
+    op = _operator(call, dtype, int(zero_point[0]))
     key = floats, op, spread.shape, spread.tobytes()
     if key not in translator.quantized:
         constant = translator.array(f"{translator.label(call)}.scale", spread, call.location)
@@ -64,6 +67,12 @@ def _check_scale(call: Call, scale: np.ndarray) -> None:
             f"{call} needs scales that are positive and finite, got {bad[0]}; a quantizer with scale='observed' "
             f"has to see data in training mode first, and weights must not hold NaN"
         )
+    inexact = scale[~has_reciprocal(scale)] if call["reciprocal"] else scale[:0]
+    if inexact.size:
+        raise CaptureError(
+            f"{call} multiplies by the reciprocal of its scale, so both must be numbers of float32, got the scale "
+            f"{inexact[0]}; round it to float32, and take none below 2**-127"
+        )
 
 
 def _check_zero_point(call: Call, zero_point: np.ndarray) -> None:
@@ -74,6 +83,20 @@ def _check_zero_point(call: Call, zero_point: np.ndarray) -> None:
             f"{call} needs zero points that are integers, so that a code stands for 0.0, got {bad[0]}; round them, "
             f"such as by quantizer.zero_point.round_(), and calibrate or train with them as they are then"
         )
+
+
+def _check_rounding(call: Call) -> None:
+    """Check the rounding, which a program in a file may have from anywhere."""
+    if call["rounding"] not in ROUNDINGS:
+        raise CaptureError(f"{call} needs the rounding {', '.join(ROUNDINGS)}, got '{call['rounding']}'")
+
+
+def _operator(call: Call, dtype: IntType, zero_point: int) -> Quantize:
+    """Return the IR's operator, by the same convention."""
+    if dtype.bipolar:
+        return Quantize(dtype.low, dtype.high, bipolar=True)
+    offset = zero_point if call["zero_point_first"] else 0
+    return Quantize(dtype.low, dtype.high, rounding=call["rounding"], reciprocal=call["reciprocal"], offset=offset)
 
 
 def _range(call: Call, zero_point: np.ndarray) -> IntType:

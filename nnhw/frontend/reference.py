@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError
 from nnhw.frontend.capture import capture
+from nnhw.frontend.doors import opened
 from nnhw.ir import Graph, run_in_chunks
 from nnhw.nn.given import class_name, copied, dense
 
@@ -30,11 +31,12 @@ class Reference:
     """
 
     def __init__(self, model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None) -> None:
-        self._model = model if isinstance(model, ExportedProgram) else copied(model)
         self._name = class_name(model)
+        model = opened(model, example_input)
+        self._model = model if isinstance(model, ExportedProgram) else copied(model)
         self._graph: Graph | None = None
         self._first = threading.Lock()
-        if example_input is not None or isinstance(model, ExportedProgram):
+        if example_input is not None or isinstance(self._model, ExportedProgram):
             self._graph = capture(self._model, example_input)
 
     def __repr__(self) -> str:

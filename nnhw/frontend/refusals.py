@@ -9,6 +9,7 @@ from nnhw.nn.remedies import OTHERWISE, SIZES, remedy_for
 
 _RANDOM = "its results are random, but the same image must have the same result; leave it out of the model"
 _COMPLEX = "complex numbers have no codes; compute with real numbers, in two branches"
+_PT2E = "export the module that calls it, and give the program: torch.export.export(model, (example_input,))"
 _OUT = "leave out=.. away, and use the result"
 _AUTOCAST = "it computes in less precision, in which every step rounds; leave it out of forward"
 _NO_GRAD = "leave it out of forward, or export the program inside of torch.no_grad()"
@@ -23,6 +24,8 @@ def remedy_of(operation: str, node: fx.Node) -> str:
         return _NO_GRAD
     if getattr(target, "__module__", "") == "_operator":  # sizes; sums of tensors are those of ATen
         return SIZES
+    if getattr(target, "namespace", "") == "quantized_decomposed":
+        return _PT2E
     known = remedy_for(operation, quantized=True)
     if known != OTHERWISE or not isinstance(target, torch._ops.OpOverload):
         return known

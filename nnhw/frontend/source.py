@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from .agreement import Captured, OwnAnswers, own_answers
 from .archive import load_archive, random_input
 from .birthplaces import Birthplaces
 from .capture import capture_quantizers
+from .doors import EXTRAS, opened
 from .export import checked_example
 from .locations import Lines, error_location
 
@@ -34,7 +35,7 @@ EXAMPLE = "example_input"
 
 @dataclass(frozen=True)
 class Source:
-    """A model as the user gave it.
+    """A model of a user; see `source_of`.
 
     Parameters
     ----------
@@ -61,6 +62,13 @@ class Source:
         return own_answers(self.model, captured, images)
 
 
+def source_of(
+    model: nn.Module | ExportedProgram, example_input: torch.Tensor, name: str, lines: Lines = MappingProxyType({})
+) -> Source:
+    """Return the source of a model; one that came in another form goes through its door (`doors`)."""
+    return Source(opened(model, example_input, lines), example_input, name, lines)
+
+
 def load_source(source: str | Path) -> Source:
     """Load a model from FILE.py (with `model` and `example_input`), FILE.py:NAME, or FILE.pt2.
 
@@ -74,7 +82,7 @@ def load_source(source: str | Path) -> Source:
     _check_exists(path)
     if path.suffix == ".pt2" and name is None:
         program = load_archive(path)
-        return Source(program, random_input(program), identifier(path.stem))
+        return source_of(program, random_input(program), identifier(path.stem))
     if path.suffix != ".py":
         raise InputError(f"a model is FILE.py, FILE.py:NAME or FILE.pt2, got {source}")
     return _from_python(path, name)
@@ -117,7 +125,7 @@ def _from_python(path: Path, name: str | None) -> Source:
     example = _member(module, path, EXAMPLE)
     example = checked_example(torch.from_numpy(example) if isinstance(example, np.ndarray) else example)
     title = identifier(path.stem if name in (None, DEFAULT_MODEL) else f"{path.stem}_{name}")
-    return Source(model, example, title, places.lines(model) if isinstance(model, nn.Module) else {})
+    return source_of(model, example, title, places.lines(model) if isinstance(model, nn.Module) else {})
 
 
 class _SourceOnly(SourceFileLoader):
@@ -143,6 +151,11 @@ def _execute(path: Path) -> ModuleType:
             where = f"{place.file}:{place.line}" if place.file else path.name
             if isinstance(error, NnhwError):
                 raise ModelFileError(f"{where}: {error}") from error
+            if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+                raise ModelFileError(
+                    f"{where}: the package '{error.name}' is not installed; it comes by: "
+                    f"pip install 'nnhw[{EXTRAS[error.name]}]'"
+                ) from error
             raise ModelFileError(
                 f"{path} fails at {where}: {type(error).__name__}: {error}; it must run by itself: try 'python {path}'"
             ) from error

@@ -142,5 +142,7 @@ def decided(node: Node, inputs: list[np.ndarray], error: np.ndarray, unit_roundo
     """Return the least and the greatest code that a quantizer can give where its operand is off by at most `error`."""
     assert isinstance(node.op, Quantize)
     x, scale = inputs
-    reach = error + _OWN_ROUNDINGS * unit_roundoff * np.abs(x)
+    # The sum with an offset is rounded, too.
+    size = np.abs(x) + abs(node.op.offset) * along_shape(scale, x.ndim - 1)
+    reach = error + _OWN_ROUNDINGS * unit_roundoff * size
     return node.op.evaluate(x - reach, scale), node.op.evaluate(x + reach, scale)

@@ -56,7 +56,9 @@ def loads(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
 def _node_form(node: Node, locations: bool) -> Expression:
     attributes: list[Expression] = []
     for field in dataclasses.fields(node.op):
-        attributes += [f":{field.name}", getattr(node.op, field.name)]
+        value = getattr(node.op, field.name)
+        if field.name not in node.op.optional or value != field.default:
+            attributes += [f":{field.name}", value]
     form: tuple[Expression, ...] = (
         node.name,
         (node.op.name, *attributes),
@@ -88,9 +90,9 @@ def _op_of(name: str, attributes: Sequence[Expression]) -> Op:
     if row is None:
         raise IrError(f"unknown op '{name}'; known are {', '.join(OPS)}")
     keys, values = attributes[::2], attributes[1::2]
-    fields = dataclasses.fields(row)
+    fields = [field for field in dataclasses.fields(row) if field.name not in row.optional or f":{field.name}" in keys]
     if list(keys) != [f":{field.name}" for field in fields] or len(keys) != len(values):
-        wanted = " ".join(f":{field.name} VALUE" for field in fields)
+        wanted = " ".join(_wanted(row, field.name) for field in dataclasses.fields(row))
         raise IrError(f"op {name} has the attributes ({wanted}), got ({' '.join(map(show, attributes))})")
     values = tuple(str(value) if isinstance(value, str) else value for value in values)  # bare words are Symbols
     for field, value in zip(fields, values, strict=True):
@@ -99,7 +101,11 @@ def _op_of(name: str, attributes: Sequence[Expression]) -> Op:
         if type(value) is not kind:
             raise IrError(f"attribute :{field.name} of op {name} must be {field.type}, got {show(value)}")
     make: Callable[..., Op] = row
-    return make(*values)
+    return make(**{field.name: value for field, value in zip(fields, values, strict=True)})
+
+
+def _wanted(row: type[Op], attribute: str) -> str:
+    return f"[:{attribute} VALUE]" if attribute in row.optional else f":{attribute} VALUE"
 
 
 _ATTRIBUTE_KINDS: dict[str, type[Any]] = {"int": int, "float": float, "bool": bool, "str": str}

@@ -51,11 +51,15 @@ class DesignSpace:
         source, codes = body.inputs[0], body.inputs[0].type.int_dtype
         self.layers = read_bytes(layers, source.name, codes, source.type.shape)
         self._planner = Planner(self.layers, (source.name, codes), family)
+        self._made: dict[tuple[str, Folding], Candidate] = {}
 
     def candidate(self, layer: Layer, folding: Folding) -> Candidate:
         """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""
-        plan = self._planner.plan(layer, folding)
-        return Candidate(folding, plan.cycles, plan.cost(self.family))
+        key = layer.name, folding
+        if key not in self._made:
+            plan = self._planner.plan(layer, folding)
+            self._made[key] = Candidate(folding, plan.cycles, plan.cost(self.family))
+        return self._made[key]
 
     def costs(self, placed: Sequence[Folding]) -> list[Cost]:
         """Return what each layer takes, folded as it is said."""

@@ -57,24 +57,16 @@ def map_body(
     MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
         an override that names no layer or that the engine does not accept.
     """
-    return with_schedule(_found(body, board_name, budget, family, target_interval, overrides or {}))
+    return Mapper.of(body, board_name, family, overrides or {}).best(budget, target_interval)
 
 
-def _found(
-    body: Graph,
-    board_name: str,
-    budget: Budget,
-    family: Family,
-    target_interval: int | None,
-    overrides: Mapping[str, Mapping[str, int]],
-) -> Accelerator:
-    """Return the accelerator that `map_body` chooses; its schedule may be an estimate."""
-    space = DesignSpace(body, read_layers(body), family)
-    mapper = Mapper(space, space.frontiers(overrides), board_name)
+def _best(mapper: Mapper, budget: Budget, target_interval: int | None) -> Accelerator:
+    """Return the accelerator that a mapper chooses; its schedule may be an estimate."""
     intervals = mapper.intervals(budget, target_interval)
     found = mapper.first_that_fits(budget, intervals)
     interval = found.schedule.interval_cycles
-    takes_large_ram, plain_budget = accelerator_cost(found, family).spram > 0, replace(budget, spram=0)
+    takes_large_ram = accelerator_cost(found, mapper.space.family).spram > 0
+    plain_budget = replace(budget, spram=0)
     if takes_large_ram:
         # Large RAM is far from most of the logic, and has one port: it is taken for nothing but speed or room.
         with suppress(MappingError):
@@ -108,6 +100,16 @@ class Mapper:
         self.space = space
         self.frontiers = frontiers
         self.board_name = board_name
+
+    @classmethod
+    def of(cls, body: Graph, board_name: str, family: Family, overrides: Mapping[str, Mapping[str, int]]) -> Mapper:
+        """Return the mapper of an integer graph; see `map_body`. Raises: MappingError: a layer that no engine runs."""
+        space = DesignSpace(body, read_layers(body), family)
+        return cls(space, space.frontiers(overrides), board_name)
+
+    def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
+        """Return the accelerator that `map_body` returns. Raises: MappingError: the network does not fit."""
+        return with_schedule(_best(self, budget, target_interval))
 
     def intervals(self, budget: Budget, target: int | None) -> list[int]:
         """Return the cycles a frame to try, ascending.

@@ -14,10 +14,12 @@ import nnhw.errors
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _REPEATED_CALL = re.compile(r"@\d+")
+# Parts of one of Brevitas's quantizers, whose own name says more.
+_PARTS = re.compile(r"(\.export_handler|\.fused_activation_quant_proxy\.activation_impl)$")
 _OWN_FOLDERS = tuple(f"{Path(file).resolve().parent}/" for file in (torch.__file__, nnhw.errors.__file__))
 _PYTHON_FOLDER = sysconfig.get_paths()["stdlib"] + "/"
 # Traces in a saved archive come from another machine, where these stood elsewhere.
-_OWN_PACKAGES = re.compile(r"/(site|dist)-packages/(torch|nnhw)/|/nnhw/nn/|^<")
+_OWN_PACKAGES = re.compile(r"/(site|dist)-packages/(torch|nnhw|brevitas)/|/nnhw/nn/|^<")
 _SITE_PACKAGES = re.compile(r"/(site|dist)-packages/")
 
 
@@ -32,7 +34,7 @@ def module_path(node: fx.Node) -> str:
     """Return the path of the innermost module that a node belongs to; empty for the model itself."""
     stack = node.meta.get("nn_module_stack") or {}
     path = str(list(stack.values())[-1][0]) if stack else ""
-    return _REPEATED_CALL.sub("", path)
+    return _PARTS.sub("", _REPEATED_CALL.sub("", path))
 
 
 def user_frame(node: fx.Node) -> tuple[str, int] | None:
@@ -42,7 +44,7 @@ def user_frame(node: fx.Node) -> tuple[str, int] | None:
 
 
 def innermost_user_frame(frames: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
-    """Return the last (file, line) that belongs neither to Python, torch nor nnhw.
+    """Return the last (file, line) that belongs neither to Python, torch, Brevitas nor nnhw.
 
     Frames of other installed packages count only if there is no other.
     """

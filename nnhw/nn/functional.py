@@ -4,6 +4,8 @@
 `torch.ops.nnhw.quantize.default` and needs no pattern matching.
 """
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor
 
@@ -47,13 +49,51 @@ def along_axis(parameter: Tensor, x: Tensor, axis: int) -> Tensor:
     return parameter.to(x.dtype).reshape(shape)
 
 
+def _half_away(number: Tensor) -> Tensor:
+    whole = number.trunc()
+    return whole + torch.copysign(((number - whole).abs() >= 0.5).to(number.dtype), number)
+
+
+def _half_up(number: Tensor) -> Tensor:
+    whole = number.floor()
+    return whole + (number - whole >= 0.5).to(number.dtype)
+
+
+ROUNDINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "half_even": torch.round,
+    "half_away": _half_away,
+    "half_up": _half_up,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+}
+"""Rounding to integers by the usual names. No sum with 0.5: it would be rounded itself."""
+
+
+def checked_rounding(who: str, rounding: str) -> str:
+    """Return the name of a rounding if there is one of this name. Raises: InputError."""
+    if rounding not in ROUNDINGS:
+        raise InputError(f"{who} needs the rounding {', '.join(ROUNDINGS)}, got {rounding!r}")
+    return rounding
+
+
 @torch.library.custom_op("nnhw::quantize", mutates_args=())
-def quantize(x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int, axis: int, bipolar: bool) -> Tensor:
+def quantize(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    qmin: int,
+    qmax: int,
+    axis: int,
+    bipolar: bool,
+    rounding: str = "half_even",
+    reciprocal: bool = False,
+    zero_point_first: bool = False,
+) -> Tensor:
     """Round `x` to the nearest number that an integer code stands for.
 
     Every step is elementwise in the dtype of `x`:
 
-        affine:  code = clamp(round_half_even(x / scale) + zero_point, qmin, qmax)
+        affine:  code = clamp(round(x / scale) + zero_point, qmin, qmax)
         bipolar: code = +1 if x >= 0 else -1            (so sign(0) = sign(-0.0) = +1)
         result = (code - zero_point) * scale
 
@@ -68,6 +108,9 @@ def quantize(x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int,
     zero_point: integers, held in a floating-point tensor; 1 element, or one per channel.
     qmin, qmax: smallest and largest code; -1 and 1 if bipolar.
     axis: channel axis of `x` for per-channel scales, or -1.
+    rounding: one of `ROUNDINGS`.
+    reciprocal: instead of x / scale compute x * (1 / scale), each step in float32 whatever the dtype of `x`.
+    zero_point_first: round(x / scale + zero_point) instead of round(x / scale) + zero_point.
 
     Returns
     -------
@@ -75,7 +118,7 @@ def quantize(x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int,
 
     Raises
     ------
-    InputError if `axis`, `scale` and `x` do not fit each other.
+    InputError if `axis`, `scale` and `x` do not fit each other, or there is no such rounding.
 
     Source
     ------
@@ -88,20 +131,33 @@ def quantize(x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int,
         sign = torch.copysign(torch.ones((), dtype=x.dtype, device=x.device), x + 0.0)  # -0.0 + 0.0 is +0.0
         nan_or_zero = x.clamp(-1, 1) * 0  # copysign loses NaN; comparisons would keep it, 8 times slower
         return (sign + nan_or_zero) * step
-    code = (torch.round(x / step) + offset).clamp(qmin, qmax)
-    return (code - offset) * step
+    rounded = ROUNDINGS[checked_rounding("nnhw::quantize", rounding)]
+    steps = x.float() * (1.0 / step.float()) if reciprocal else x / step
+    # The sum with 0.0 makes 0.0 of -0.0.
+    code = rounded(steps + offset.to(steps.dtype)) + 0.0 if zero_point_first else rounded(steps) + offset
+    return (code.clamp(qmin, qmax).to(x.dtype) - offset) * step
 
 
 @quantize.register_fake
 def _quantize_fake(
-    x: Tensor, scale: Tensor, zero_point: Tensor, qmin: int, qmax: int, axis: int, bipolar: bool
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    qmin: int,
+    qmax: int,
+    axis: int,
+    bipolar: bool,
+    rounding: str = "half_even",
+    reciprocal: bool = False,
+    zero_point_first: bool = False,
 ) -> Tensor:
     along_axis(scale, x, axis)
+    checked_rounding("nnhw::quantize", rounding)
     return torch.empty_like(x)
 
 
 def _quantize_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]  # torch's own context object
-    x, scale, zero_point, ctx.qmin, ctx.qmax, ctx.axis, ctx.bipolar = inputs
+    x, scale, zero_point, ctx.qmin, ctx.qmax, ctx.axis, ctx.bipolar, *_ = inputs
     ctx.save_for_backward(x, scale, zero_point)
 
 
@@ -113,7 +169,7 @@ def _quantize_backward(ctx, grad):  # type: ignore[no-untyped-def]
     else:
         offset = along_axis(zero_point, x, ctx.axis)
         inside = ((ctx.qmin - offset) * step <= x) & (x <= (ctx.qmax - offset) * step)
-    return grad * inside, None, None, None, None, None, None
+    return grad * inside, *(None,) * 9
 
 
 quantize.register_autograd(_quantize_backward, setup_context=_quantize_setup)

@@ -12,6 +12,8 @@ from torch.nn.parameter import is_lazy
 
 from nnhw.errors import InputError
 
+from .foreign import foreign
+
 
 def plain(model: nn.Module) -> nn.Module:
     """Return the module that `torch.compile` was given; any other one is returned as it is."""
@@ -76,6 +78,9 @@ def unready(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
     """Yield what keeps a model from being traced at all."""
     if isinstance(model, torch.jit.ScriptModule):
         yield InputError("a TorchScript model cannot be traced; give the nn.Module that it was made of")
+        return
+    if isinstance(model, nn.Module) and (found := list(foreign(model))):
+        yield from found
         return
     tensors = _tensors(model)
     if lazy := [name for name, value in tensors.items() if is_lazy(value)]:

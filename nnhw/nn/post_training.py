@@ -128,10 +128,13 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
 
 
 def _quantizers(model: nn.Module | ExportedProgram) -> list[str]:
-    """Return the names of a model's quantizers."""
+    """Return the names of a model's quantizers: nnhw's own, and those of PT2E."""
+    graph = getattr(model, "graph", None)
+    nodes = graph.nodes if isinstance(graph, fx.Graph) else ()
+    found = [node.name for node in nodes if str(node.target).startswith(("nnhw.quantize.", "quantized_decomposed."))]
     if isinstance(model, ExportedProgram):
-        return [node.name for node in model.graph.nodes if str(node.target) == "nnhw.quantize.default"]
-    return [name for name, module in model.named_modules() if isinstance(module, Quantizer)]
+        return found
+    return [*found, *(name for name, module in model.named_modules() if isinstance(module, Quantizer))]
 
 
 def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Iterator[InputError]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nnhw.errors import InputError
 
-from .functional import power_of_two_scale, quantize
+from .functional import checked_rounding, power_of_two_scale, quantize
 
 ScaleChoice = float | Sequence[float] | Tensor | Literal["max_abs", "observed"]
 
@@ -33,6 +33,7 @@ class Quantizer(nn.Module):
     axis: channel axis of the quantized tensor for one scale per channel, or -1 for one scale.
     bipolar: the codes are -1 and +1, without 0.
     zero_point: the code that stands for 0.
+    rounding: "half_even" as PyTorch rounds, "half_away", "half_up", "floor" or "ceil".
 
     Members
     -------
@@ -47,6 +48,7 @@ class Quantizer(nn.Module):
     scale: Tensor | None
     zero_point: Tensor
     peak: Tensor
+    rounding: str = "half_even"
 
     def __init__(
         self,
@@ -57,9 +59,11 @@ class Quantizer(nn.Module):
         *,
         bipolar: bool = False,
         zero_point: int = 0,
+        rounding: str = "half_even",
     ) -> None:
         super().__init__()
         self.qmin, self.qmax, self.axis, self.bipolar = qmin, qmax, axis, bipolar
+        self.rounding = checked_rounding(type(self).__name__, rounding)
         self.scale_source = _scale_source(type(self).__name__, scale, axis)
         self.register_buffer("scale", _scale_buffer(type(self).__name__, scale, axis))
         self.register_buffer("zero_point", _zero_point_buffer(type(self).__name__, zero_point, qmin, qmax))
@@ -69,7 +73,9 @@ class Quantizer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Quantize `x`; shape and dtype stay."""
         scale = self._scale_of(x)
-        result: Tensor = quantize(x, scale, self.zero_point, self.qmin, self.qmax, self.axis, self.bipolar)
+        result: Tensor = quantize(
+            x, scale, self.zero_point, self.qmin, self.qmax, self.axis, self.bipolar, self.rounding
+        )
         return result
 
     def _scale_of(self, x: Tensor) -> Tensor:
@@ -86,7 +92,8 @@ class Quantizer(nn.Module):
 
     def extra_repr(self) -> str:
         scale = self.scale.tolist() if self.scale is not None and self.scale_source == "fixed" else self.scale_source
-        return f"codes {self.qmin}..{self.qmax}, scale={scale}, axis={self.axis}"
+        rounding = "" if self.rounding == "half_even" else f", rounding={self.rounding}"
+        return f"codes {self.qmin}..{self.qmax}, scale={scale}, axis={self.axis}{rounding}"
 
 
 class Bipolar(Quantizer):
@@ -116,6 +123,7 @@ class Int(Quantizer):
     ----------
     bits: 2 to 8.
     narrow_range: leave out the most negative code, so that the range is symmetric.
+    rounding: see `Quantizer`.
     """
 
     def __init__(
@@ -126,10 +134,11 @@ class Int(Quantizer):
         *,
         narrow_range: bool = False,
         zero_point: int = 0,
+        rounding: str = "half_even",
     ) -> None:
         _check_bits(type(self).__name__, bits)
         qmin = -(1 << (bits - 1)) + int(narrow_range)
-        super().__init__(qmin, (1 << (bits - 1)) - 1, scale, axis, zero_point=zero_point)
+        super().__init__(qmin, (1 << (bits - 1)) - 1, scale, axis, zero_point=zero_point, rounding=rounding)
 
 
 class UInt(Quantizer):
@@ -138,13 +147,20 @@ class UInt(Quantizer):
     Parameters
     ----------
     bits: 1 to 8; the codes of one bit are 0 and 1, those of `Bipolar` are -1 and +1.
+    rounding: see `Quantizer`.
     """
 
     def __init__(
-        self, bits: int = 8, scale: ScaleChoice = "max_abs", axis: int = PER_TENSOR, *, zero_point: int = 0
+        self,
+        bits: int = 8,
+        scale: ScaleChoice = "max_abs",
+        axis: int = PER_TENSOR,
+        *,
+        zero_point: int = 0,
+        rounding: str = "half_even",
     ) -> None:
         _check_bits(type(self).__name__, bits, least=1)
-        super().__init__(0, (1 << bits) - 1, scale, axis, zero_point=zero_point)
+        super().__init__(0, (1 << bits) - 1, scale, axis, zero_point=zero_point, rounding=rounding)
 
 
 def _check_bits(name: str, bits: int, least: int = BITS_MIN) -> None:

@@ -23,8 +23,6 @@ from nnhw.flow.counters import program_rows
 from nnhw.flow.device import make_device
 from nnhw.flow.measuring import count_parts, measure_parts
 from nnhw.flow.options import load_array
-from nnhw.flow.progress import SilentProgress
-from nnhw.flow.simulate import boundary_values, simulate_accelerator
 from nnhw.flow.virtual import CompiledHardware, compile_component
 from nnhw.ir import Graph
 from nnhw.mapping.shared.accelerator import assemble
@@ -36,7 +34,6 @@ from tests.flow.test_virtual import needs_compiler
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import array_of
-from tests.sim.test_benches import pytestmark as needs_simulator
 
 CLOCK_HZ = 12_000_000
 BITS = {"depthwise": 4, "bipolar": 2, "zero_point": 8}
@@ -80,7 +77,7 @@ def image_of(accelerator: Accelerator) -> ProgramImage:
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["depthwise", "bipolar"])
-def test_engines_in_a_row_equal_the_ir_at_everything_they_store(name: str, compiled_cache: Path) -> None:
+def test_engines_in_a_row_equal_the_ir_at_everything_they_store(name: str) -> None:
     body, accelerator = two(name)
     first, second = accelerator.programs
     # The second engine waits for two cycles with each word that the first one reads to send it.
@@ -89,23 +86,15 @@ def test_engines_in_a_row_equal_the_ir_at_everything_they_store(name: str, compi
     assert isinstance(emit, Emit)
     waits = 2 * emit.pixels * -(-emit.elements // first.array.codes_per_word)
     assert max(cycles) <= accelerator.schedule.interval_cycles <= max(cycles[0], cycles[1] + waits) + 10
-    for pattern in ("none", "random"):
-        check_hardware(accelerator, body, compiled_cache, pattern)
+    check_hardware(accelerator, body)
 
 
-@needs_simulator
-def test_cycles_of_every_engine_are_counted_in_simulation(tmp_path: Path) -> None:
+@needs_compiler
+def test_cycles_of_every_engine_are_counted_in_simulation() -> None:
     body, accelerator = two("zero_point")
-    kind = body.inputs[0].type
-    codes = codes_of(kind.int_dtype, (2, *kind.shape), np.random.default_rng(0))
-    patterns = [("none", "none"), ("random", "random")]
-    found = simulate_accelerator(accelerator, codes, boundary_values(body, codes), patterns, tmp_path, SilentProgress())
-    assert (
-        sum(stream.mismatches for stream in found.streams),
-        found.miscounted,
-        [len(counted) for counted in found.counted],
-    ) == (0, 0, [2, 2])
-    rows = program_rows(found.counted[0])
+    found = check_hardware(accelerator, body)
+    assert [len(each.counted) for each in found] == [2, 2]
+    rows = program_rows(found[0].counted)
     assert [row["engine"] for row in rows if row["kind"] == "input"] == [1, 2]
 
 

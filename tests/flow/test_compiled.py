@@ -25,7 +25,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             names.append(name)
             (folder / name).write_bytes(b"object")
 
-    def compile_design(product: Product, compiler: Compiler, folder: Path, runtime: list[Path]) -> Path:
+    def compile_design(product: Product, compiler: Compiler, folder: Path, cache: Path) -> Path:
+        runtime = compiled.runtime_objects(product.runtime, compiler, cache)
         names.append("product")
         (folder / "product").write_bytes(b"".join(path.read_bytes() for path in runtime) + b"library")
         return folder / "product"

@@ -22,8 +22,7 @@ from nnhw import cli
 from nnhw.flow.build_folder import BuildFolder
 from nnhw.flow.processes import Command, run
 
-if "nohup" in sys.argv:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN if "nohup" in sys.argv else signal.SIG_DFL)
 
 @cli.app.command()
 def wait() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.rtl import Equality, check_equality
 from nnhw.accelerator import Accelerator, InputFormat
 from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
@@ -17,12 +18,8 @@ from nnhw.engines.shared.model import lone_schedule
 from nnhw.engines.timing import Schedule
 from nnhw.errors import InputError, MappingError, StuckError, first_of
 from nnhw.flow import style
-from nnhw.flow.boundaries import compare, expected_beats
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options, load_array
-from nnhw.flow.simulate import boundary_values, rest_cycles
-from nnhw.flow.virtual import CompiledHardware, StreamPlan, compile_component
-from nnhw.hdl.engine import Engine
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.shared import compile_body
 from nnhw.mapping.shared.accelerator import map_program
@@ -35,6 +32,7 @@ from tests.mapping.shared.programs import array_of
 
 BOARD = load_board("icebreaker")
 FRAMES = 2
+PATTERNS = (("none", "none"), ("random", "random"))
 
 
 def mapped(body: Graph, style: str) -> tuple[Accelerator, dict[str, object]]:
@@ -49,35 +47,18 @@ def with_room(array: ArrayConfig) -> ArrayConfig:
     return replace(array, i_lanes=1, **roomy)  # type: ignore[arg-type]
 
 
-def check_hardware(accelerator: Accelerator, body: Graph, cache: Path, pattern: str) -> None:
-    """Compare compiled hardware with the IR at every boundary, and its cycles with those predicted."""
+def check_hardware(accelerator: Accelerator, body: Graph) -> list[Equality]:
+    """Compare compiled hardware with the IR at every boundary, with and without stalls, and its cycles."""
     kind = body.inputs[0].type
     codes = codes_of(kind.int_dtype, (FRAMES, *kind.shape), np.random.default_rng(1))
-    values = boundary_values(body, codes)
-    taps = accelerator.boundaries
-    library = compile_component(Engine(accelerator, taps=True, preloaded=True), [tap.bits for tap in taps], cache)
-    beats = accelerator.input_format.pack_beats(codes).reshape(FRAMES, -1)
-    plan = StreamPlan(
-        o_bytes=accelerator.output_format.frame_beats,
-        i_beat_bytes=accelerator.input_format.beat_bytes,
-        tap_beats=tuple(tap.beats for tap in taps),
-        limit_cycles=100 * accelerator.schedule.interval_cycles + 10_000,
-        i_pattern=pattern,
-        o_pattern=pattern,
-        rest_cycles=rest_cycles(accelerator),
-    )
-    ran = CompiledHardware(library, [tap.bits for tap in taps]).stream(beats, plan)
-    expected = expected_beats(accelerator, values)
-    for tap, seen, wanted, came in zip(taps, ran.taps, expected, ran.tap_beats, strict=True):
-        assert compare(tap.name, seen, wanted, FRAMES, came).equal, tap.name
-    assert (ran.outputs == accelerator.output_format.pack_beats(values[accelerator.output_node])).all()
-    assert ran.broken_rules == 0
-    if pattern == "none":
-        assert ran.ends == accelerator.schedule.ends(FRAMES)
+    found = check_equality(accelerator, body, codes, PATTERNS)
+    for equality in found:
+        assert equality.equal, equality.row()
+    return found
 
 
 @pytest.mark.parametrize(("name", "in_front"), [("residual", False), ("depthwise", True)])
-def test_shared_engine_equals_the_ir_at_everything_it_stores(name: str, in_front: bool, compiled_cache: Path) -> None:
+def test_shared_engine_equals_the_ir_at_everything_it_stores(name: str, in_front: bool) -> None:
     body = NETWORKS[name](0)
     accelerator, style = mapped(body, "shared")
     assert style["name"] == "shared"
@@ -85,19 +66,17 @@ def test_shared_engine_equals_the_ir_at_everything_it_stores(name: str, in_front
     if not in_front:
         accelerator, _ = map_program(body, "icebreaker", with_room(accelerator.programs[0].array))
         assert len(accelerator.stages) == 1
-    for pattern in ("none", "random"):
-        check_hardware(accelerator, body, compiled_cache, pattern)
+    check_hardware(accelerator, body)
 
 
-def test_shared_engine_makes_borders_of_what_pooling_reads_and_of_what_leaves(compiled_cache: Path) -> None:
+def test_shared_engine_makes_borders_of_what_pooling_reads_and_of_what_leaves() -> None:
     body = NETWORKS["bordered"](0)
     accelerator = map_on_board(body, BOARD, Options(style="shared", reusable=True))[0].accelerator
-    for pattern in ("none", "random"):
-        check_hardware(accelerator, body, compiled_cache, pattern)
+    check_hardware(accelerator, body)
 
 
 @pytest.mark.parametrize("code", [U4, I4, BIPOLAR], ids=["unsigned", "signed", "bipolar"])
-def test_layers_that_no_array_runs_have_engines_behind_the_shared_one(code: IntType, compiled_cache: Path) -> None:
+def test_layers_that_no_array_runs_have_engines_behind_the_shared_one(code: IntType) -> None:
     body = decoder(code)
     with pytest.raises(MappingError, match="upsample"):
         compile_body(body, array_of(8, 2, 4))
@@ -105,26 +84,23 @@ def test_layers_that_no_array_runs_have_engines_behind_the_shared_one(code: IntT
     assert "2 layers behind it" in str(style["why"])
     at = next(index for index, stage in enumerate(accelerator.stages) if isinstance(stage.config, SharedConfig))
     assert at < len(accelerator.stages) - 2
-    for pattern in ("none", "random"):
-        check_hardware(accelerator, body, compiled_cache, pattern)
+    check_hardware(accelerator, body)
 
 
-def test_codes_of_a_zero_point_come_to_the_shared_engine_as_bytes(compiled_cache: Path) -> None:
+def test_codes_of_a_zero_point_come_to_the_shared_engine_as_bytes() -> None:
     body = NETWORKS["zero_point"](0)
     accelerator, _ = mapped(body, "shared")
     form = accelerator.input_format
     assert (form.element, form.offset, form.codes) == (IntType(-128, 127), 1, IntType(-127, 128))
-    for pattern in ("none", "random"):
-        check_hardware(accelerator, body, compiled_cache, pattern)
+    check_hardware(accelerator, body)
 
 
-def test_codes_of_a_zero_point_leave_the_shared_engine_as_they_are_stored(compiled_cache: Path) -> None:
+def test_codes_of_a_zero_point_leave_the_shared_engine_as_they_are_stored() -> None:
     body = NETWORKS["zero_point_out"](0)
     accelerator, _ = map_program(body, "icebreaker", array_of(8, 2, 4))
     form = accelerator.output_format
     assert (form.element, set(form.offsets)) == (IntType(-8, 7), {5})
-    for pattern in ("none", "random"):
-        check_hardware(accelerator, body, compiled_cache, pattern)
+    check_hardware(accelerator, body)
 
 
 def test_partitions_compute_what_the_whole_does() -> None:

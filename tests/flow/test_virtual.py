@@ -42,27 +42,21 @@ needs_compiler = pytest.mark.skipif(bool(compiler_missing()), reason=compiler_mi
 
 
 @pytest.fixture(scope="module")
-def cache(compiled_cache: Path) -> Path:
-    """Where what these tests compile is kept: where that of the other tests is."""
-    return compiled_cache / "virtual"
-
-
-@pytest.fixture(scope="module")
 def body() -> Graph:
     """The network of these tests."""
     return mlp()
 
 
 @pytest.fixture(scope="module")
-def engine(cache: Path, body: Graph) -> Path:
+def engine(compiled_cache: Path, body: Graph) -> Path:
     """The library of its engine."""
-    return compile_component(Engine(accelerator_of(body, SMALL)), (), cache)
+    return compile_component(Engine(accelerator_of(body, SMALL)), (), compiled_cache)
 
 
 @pytest.fixture
-def device(cache: Path, body: Graph) -> Iterator[CompiledHardware]:
+def device(compiled_cache: Path, body: Graph) -> Iterator[CompiledHardware]:
     """Its device, running."""
-    library = compile_component(make_device(accelerator_of(body, SMALL), 12_000_000), (), cache)
+    library = compile_component(make_device(accelerator_of(body, SMALL), 12_000_000), (), compiled_cache)
     hardware = CompiledHardware(library)
     yield hardware
     hardware.close()
@@ -110,17 +104,17 @@ def test_stream_says_what_was_not_taken_and_did_not_come(engine: Path, body: Gra
 
 
 @needs_compiler
-def test_stream_of_wide_beats_counts_the_bytes_that_were_not_taken(cache: Path) -> None:
+def test_stream_of_wide_beats_counts_the_bytes_that_were_not_taken(compiled_cache: Path) -> None:
     accelerator = map_body(wide_input(), "test", Budget(100_000, 1000), target_interval=10)
     form, o_bytes = accelerator.input_format, accelerator.output_format.frame_beats
     assert form.beat_bytes == 3
     frames = form.pack_beats(random_codes(wide_input(), FRAMES)).reshape(FRAMES, -1)
-    hardware = CompiledHardware(compile_component(Engine(accelerator), (), cache))
+    hardware = CompiledHardware(compile_component(Engine(accelerator), (), compiled_cache))
     run = hardware.stream(frames, StreamPlan(o_bytes, (), 100_000, i_beat_bytes=3))
     assert (run.i_left, run.o_count) == (0, FRAMES * o_bytes)
     hardware.close()
     cut_off = StreamPlan(o_bytes, (), 4, i_beat_bytes=3)
-    hardware = CompiledHardware(compile_component(Engine(accelerator), (), cache))
+    hardware = CompiledHardware(compile_component(Engine(accelerator), (), compiled_cache))
     assert hardware.stream(frames, cut_off).i_left == frames.size - 3 * 4
     hardware.close()
 
@@ -179,18 +173,17 @@ def test_transfer_rejects_bytes_that_are_not_taken(device: CompiledHardware) -> 
 
 
 @needs_compiler
-def test_compile_library_takes_what_it_made_before(cache: Path, engine: Path, body: Graph) -> None:
+def test_compile_library_takes_what_it_made_before(compiled_cache: Path, engine: Path, body: Graph) -> None:
     stamp = engine.stat().st_mtime_ns
-    again = compile_component(Engine(accelerator_of(body, SMALL)), (), cache)
+    again = compile_component(Engine(accelerator_of(body, SMALL)), (), compiled_cache)
     assert (again, again.stat().st_mtime_ns) == (engine, stamp)
 
 
 @needs_compiler
-def test_compile_library_rejects_broken_verilog_and_leaves_nothing(cache: Path) -> None:
-    before = sorted(cache.iterdir())
+def test_compile_library_rejects_broken_verilog_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=r"^verilator failed with exit status 1:\n.*syntax error"):
-        compile_library("module top(; endmodule", (), cache)
-    assert [path for path in sorted(cache.iterdir()) if path not in before and path.suffix != ".o"] == []
+        compile_library("module top(; endmodule", (), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_compiler_rejects_a_machine_without_tools(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.errors import InputError
-from nnhw.nn import power_of_two_scale, quantize
+from nnhw.nn import Int, Quantizer, UInt, power_of_two_scale, quantize
+from nnhw.nn.functional import ROUNDINGS
+from tests.ir.test_rounding import slow_round
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 SCALES = st.one_of(
@@ -111,10 +114,78 @@ def test_quantize_bipolar_passes_the_gradient_up_to_the_scale() -> None:
     assert x.grad.tolist() == [0, 1, 1, 1, 0]
 
 
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("zero_point", [-1.0, 0.0, 2.0])
+@pytest.mark.parametrize("first", [False, True])
+def test_quantize_rounds_half_way_points_by_its_convention(rounding: str, zero_point: float, first: bool) -> None:
+    halves = [n / 2 for n in range(-30, 31)]
+    offset = int(zero_point)
+    result = quantize(
+        torch.tensor(halves) * 0.25, torch.tensor([0.25]), torch.tensor([zero_point]), -8, 7, -1, False, rounding,
+        False, first,
+    )  # fmt: skip
+    moved = offset if first else 0
+    rounded = [slow_round(rounding, Fraction(half) + moved) - moved for half in halves]
+    assert result.tolist() == [0.25 * (min(max(code + offset, -8), 7) - offset) for code in rounded]
+    assert not torch.signbit(result[result == 0]).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(st.lists(st.floats(-300, 300, width=32), min_size=1), st.floats(2**-10, 2**10, width=32), st.integers(-128, 127))
+def test_quantize_by_the_reciprocal_is_that_of_pt2e(
+    dtype: torch.dtype, values: list[float], scale: float, zero_point: int
+) -> None:
+    halves = [(n + 0.5) * scale for n in range(-40, 40)]
+    x = torch.tensor(values + halves)
+    codes = torch.ops.quantized_decomposed.quantize_per_tensor(x, scale, zero_point, -128, 127, torch.int8)
+    arguments = torch.tensor([scale]), torch.tensor([float(zero_point)]), -128, 127, -1, False
+    result = quantize(x.to(dtype), *arguments, reciprocal=True)
+    assert result.dtype == dtype
+    assert ((result.float() / scale).round() + zero_point).tolist() == codes.tolist()
+
+
+def test_quantize_keeps_nan_by_each_convention() -> None:
+    x = torch.tensor([math.nan, math.inf, -math.inf])
+    for rounding in ROUNDINGS:
+        result = quantize(x, torch.ones(1), torch.ones(1), -1, 1, -1, False, rounding, True, True)
+        assert math.isnan(result[0])
+        assert result[1:].tolist() == [0.0, -2.0]
+
+
+def test_quantize_rejects_a_rounding_that_there_is_not() -> None:
+    with pytest.raises(InputError) as caught:
+        quantize(torch.ones(1), torch.ones(1), torch.zeros(1), -1, 1, -1, False, "odd")
+    assert str(caught.value) == (
+        "nnhw::quantize needs the rounding half_even, half_away, half_up, floor, ceil, got 'odd'"
+    )
+
+
+def test_operator_takes_calls_of_before_there_were_conventions() -> None:
+    x = torch.tensor([0.5, 1.5, -0.7])
+    result = torch.ops.nnhw.quantize(x, torch.ones(1), torch.zeros(1), -1, 1, -1, False)
+    assert result.tolist() == [0.0, 1.0, -1.0]
+
+
+@pytest.mark.parametrize("module", [Int(4, 1.0, rounding="floor"), UInt(3, 1.0, rounding="floor")])
+def test_quantizers_round_as_they_are_told(module: Quantizer) -> None:
+    assert module(torch.tensor([1.9, 2.5])).tolist() == [1.0, 2.0]
+    assert "rounding=floor" in repr(module)
+
+
+def test_quantizers_reject_a_rounding_that_there_is_not() -> None:
+    with pytest.raises(InputError) as caught:
+        Int(4, 1.0, rounding="odd")
+    assert str(caught.value) == "Int needs the rounding half_even, half_away, half_up, floor, ceil, got 'odd'"
+
+
+CONVENTIONS = [(), ("half_away", False, False), ("floor", True, True)]
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("bipolar", [False, True])
-def test_quantize_obeys_the_rules_of_custom_operators(bipolar: bool) -> None:
+def test_quantize_obeys_the_rules_of_custom_operators(bipolar: bool, convention: tuple[object, ...]) -> None:
     x = torch.tensor([[0.1, -0.7], [0.4, 2.0]], requires_grad=True)
-    arguments = (x, torch.tensor([0.5, 0.25]), torch.zeros(2), -1, 1, 0, bipolar)
+    arguments = (x, torch.tensor([0.5, 0.25]), torch.zeros(2), -1, 1, 0, bipolar, *convention)
     # Not "test_autograd_registration ... gradcheck": a straight-through gradient is no derivative.
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
     torch.library.opcheck(torch.ops.nnhw.quantize.default, arguments, test_utils=checks)

@@ -51,6 +51,7 @@ class Op(ABC):
     name: ClassVar[str]
     arity: ClassVar[int]  # number of inputs; ANY: two or more
     parameters: ClassVar[tuple[int, ...]] = ()  # positions of operands that are constants; all others are not
+    optional: ClassVar[tuple[str, ...]] = ()  # attributes that the text form leaves out where they have their default
     from_library: ClassVar[bool] = False  # PyTorch's last bits depend on the machine; `waver` bounds them, too
 
     def check_operands(self, operands: Sequence[Operand]) -> None:

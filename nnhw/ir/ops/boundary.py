@@ -12,6 +12,7 @@ from nnhw.errors import IrError
 from nnhw.ir.types import FLOAT, IntType, TensorType
 
 from .base import RISING, Array, Op, Operand, along_shape, broadcasts_to, float_operand, int_operand
+from .rounding import HALF_EVEN, ROUNDINGS
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class NoCode(IrError):
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """Codes of float values: clamp(round_half_even(x / scale), low, high), or the sign of x.
+    """Codes of float values: clamp(round(x / scale + offset) - offset, low, high), or the sign of x.
 
     Zero points do not occur: a code of the IR is the distance from the zero point, so 0 stands for 0.0.
     Inputs: x, float64; scale, float64 constant that broadcasts to x.
@@ -68,20 +69,38 @@ class Quantize(Op):
     ----------
     low, high: least and greatest code.
     bipolar: the code is +1 where x >= 0 (0.0 and -0.0 included), else -1; the scale has no part in it.
+    rounding: which integer a number between two of them becomes: one of `ROUNDINGS`.
+    reciprocal: x is rounded to float32 and multiplied by 1 / scale, both the reciprocal and the product rounded to
+        float32, and so is the sum with the offset; the scale is a number of float32 then.
+    offset: the zero point where it is added in front of rounding. It moves the ties: half to even of 0.5 + 1 is 2.
     """
 
     low: int
     high: int
     bipolar: bool = False
+    rounding: str = HALF_EVEN
+    reciprocal: bool = False
+    offset: int = 0
     name: ClassVar[str] = "quantize"
     arity: ClassVar[int] = 2
     parameters: ClassVar[tuple[int, ...]] = (1,)
+    optional: ClassVar[tuple[str, ...]] = ("rounding", "reciprocal", "offset")
+
+    def __post_init__(self) -> None:
+        if self.rounding not in ROUNDINGS:
+            raise IrError(f"quantize needs the rounding {', '.join(ROUNDINGS)}, got '{self.rounding}'")
+        if self.bipolar and (self.rounding != HALF_EVEN or self.reciprocal or self.offset):
+            raise IrError(
+                "quantize takes the sign of x if it is bipolar: it has neither rounding, reciprocal nor offset"
+            )
 
     def infer(self, operands: Sequence[Operand]) -> TensorType:
         """Shape of x, integers low..high."""
         x, scale = operands
         float_operand(x, "x")
         _check_scale(x, scale)
+        if self.reciprocal and not has_reciprocal(scale.constant).all():
+            raise IrError("scales must be numbers of float32, and so must their reciprocals, to multiply by these")
         return TensorType(x.type.shape, IntType(self.low, self.high, self.bipolar))
 
     def evaluate(self, *inputs: Array) -> Array:
@@ -91,12 +110,22 @@ class Quantize(Op):
             raise NoCode(int(np.argwhere(bad)[0][0]))
         if self.bipolar:
             return np.where(x >= 0, 1, -1).astype(np.int64)
-        steps = np.rint(x / along_shape(scale, x.ndim - 1))
-        codes: Array = np.clip(steps, self.low, self.high)
-        return codes.astype(np.int64)
+        steps = self._steps(x, along_shape(scale, x.ndim - 1))
+        # Rounding leaves integers as they are and never falls, so it changes nothing to clamp in front of it.
+        rounded = ROUNDINGS[self.rounding](np.clip(steps, self.low + self.offset, self.high + self.offset))
+        return rounded.astype(np.int64) - self.offset
+
+    def _steps(self, x: Array, scale: Array) -> Array:
+        """Return x in steps of the scale, from the offset on."""
+        if self.reciprocal:
+            with np.errstate(over="ignore"):  # beyond float32 is infinite, and beyond the range of codes
+                steps = x.astype(np.float32) * (np.float32(1) / scale.astype(np.float32))
+        else:
+            steps = x / scale
+        return steps + steps.dtype.type(self.offset) if self.offset else steps
 
     def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
-        """Rising in x, because scales are positive."""
+        """Rising in x, because scales are positive, and no rounding ever falls."""
         return RISING if position == 0 else None
 
 
@@ -132,3 +161,12 @@ def _check_scale(x: Operand, scale: Operand) -> None:
         raise IrError(f"a scale of shape {list(values.shape)} does not broadcast to {list(x.type.shape)}")
     if values.dtype != np.float64 or not (np.isfinite(values) & (values > 0)).all():
         raise IrError("scales must be float64, positive and finite")
+
+
+def has_reciprocal(scale: Array) -> Array:
+    """Return where a scale is a positive number of float32 whose reciprocal is one, too."""
+    with np.errstate(over="ignore"):
+        single = scale.astype(np.float32)
+        inverse = np.float32(1) / np.where(single > 0, single, 1)
+    result: Array = (single == scale) & (single > 0) & np.isfinite(inverse)
+    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from math import log
 
 from nnhw.accelerator import Accelerator
@@ -12,7 +13,7 @@ from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.family import Family
-from nnhw.mapping.mapper import map_body
+from nnhw.mapping.mapper import Mapper
 from nnhw.mapping.resources import Cost
 
 GRID = 1.2
@@ -35,6 +36,11 @@ class Fronts:
         # DSP blocks that the shared engine leaves cost nothing.
         self.lavish = replace(family, dsp_lc=0, dense_dsp=family.name == "ice40")
         self._made: dict[tuple[int, int, int], Accelerator | None] = {}
+
+    @cached_property
+    def _mapper(self) -> Mapper:
+        """What makes all mappings: the choices of each layer are the same in all."""
+        return Mapper.of(self.body, self.board, self.lavish, {})
 
     def find(self, interval: int, left: Budget, queue_ebr: int) -> Iterator[Accelerator]:
         """Yield mappings that fit: the smallest that takes no more than an interval, then those that take little more.
@@ -77,8 +83,7 @@ class Fronts:
         if key not in self._made:
             budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(GRID**step)
             try:
-                made = map_body(self.body, self.board, budget, family=self.lavish, target_interval=interval)
-                self._made[key] = made
+                self._made[key] = self._mapper.best(budget, interval)
             except MappingError:
                 self._made[key] = None
         return self._made[key]

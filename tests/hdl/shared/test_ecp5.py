@@ -24,13 +24,13 @@ from tests.mapping.shared.programs import check_program
 
 BOARD = load_board("ulx3s_25f")
 BODY = NETWORKS["wide"](0)
-CHOICE = choose_array(network_of(BODY), Budget(lc=20000, ebr=50, dsp=28), ECP5)
+CHOICE = choose_array(network_of(BODY), Budget(lc=6000, ebr=40, dsp=8), ECP5)
 
 
 def test_an_array_of_the_ecp5_has_wide_words_and_several_requantizers() -> None:
     array = CHOICE.compiled.config.array
     assert not array.dsp
-    assert array.dsp_lanes * array.simd == 28
+    assert array.dsp_lanes * array.simd == 8
     assert array.word_bits > 64
     assert array.drains > 1
     assert array.constant_lanes > 1

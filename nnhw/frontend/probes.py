@@ -1,0 +1,57 @@
+"""Images on which two evaluations of a model are compared: what is likely to tell them apart."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnhw.ir import Graph, run
+from nnhw.ir.ops import Quantize
+
+_COUNT = 16  # images of each kind
+_SEED = 20_260_101
+
+
+def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
+    """Return images: of the example, random ones in its range, and numbers on the edges of the first quantizer.
+
+    Rounding decides on edges: half-way points between two codes, or integers.
+
+    Parameters
+    ----------
+    example: [N, *shape].
+    """
+    generator = np.random.default_rng(_SEED)
+    shape = (_COUNT, *example.shape[1:])
+    kinds = [example[:_COUNT]]
+    if example.dtype.kind == "f":
+        kinds.append(generator.uniform(example.min(), example.max(), shape))
+        edges = _edges(graph, example)
+        if edges.size:
+            kinds.append(generator.choice(edges, shape))
+    elif example.dtype.kind in "iu":
+        kinds.append(generator.integers(example.min(), example.max(), shape, endpoint=True))
+    return np.concatenate([images.astype(example.dtype) for images in kinds])
+
+
+def _edges(graph: Graph, example: np.ndarray) -> np.ndarray:
+    """Return the inputs that lie on an edge of the first quantizer.
+
+    It is the first one behind the same scaling of all numbers of an image, if there is one at all.
+    """
+    constant = np.broadcast_to(np.reshape([0.0, 1.0, 2.0], (3, *(1,) * (example.ndim - 1))), (3, *example.shape[1:]))
+    values: dict[str, np.ndarray] = {}
+    run(graph, constant.astype(example.dtype), values.__setitem__)
+    for node in graph.nodes:
+        if not isinstance(node.op, Quantize) or node.inputs[0] not in values:
+            continue
+        levels = values[node.inputs[0]].reshape(3, -1)
+        offset, slope = levels[0, 0], levels[1, 0] - levels[0, 0]
+        if slope and np.allclose(levels, offset + slope * np.arange(3.0)[:, None]):
+            edges: np.ndarray = (_steps(node.op) * graph.constants[node.inputs[1]].flat[0] - offset) / slope
+            return edges
+    return np.empty(0)
+
+
+def _steps(op: Quantize) -> np.ndarray:
+    """Return in steps of the scale where a code can begin, whatever the rounding: half-way points, and integers."""
+    return np.zeros(1) if op.bipolar else np.arange(2 * op.low - 2, 2 * op.high + 3) / 2

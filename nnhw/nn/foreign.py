@@ -1,0 +1,53 @@
+"""Models of other quantization tools that no tracing can read: refused by name, with the way that works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from nnhw.errors import InputError
+
+_PT2E = "quantize with PT2E (prepare_pt2e, calibrate, convert_pt2e), or give the float model to nnhw.quantize"
+_INT8_MODULES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
+_OBSERVERS = {"ObserverBase", "FakeQuantizeBase"}
+_OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
+
+
+def foreign(model: nn.Module) -> Iterator[InputError]:
+    """Yield a problem for each kind of foreign quantization that a model holds."""
+    modules = {name or "the model itself": module for name, module in model.named_modules()}
+    if found := [name for name, module in modules.items() if _home(module).startswith(_INT8_MODULES)]:
+        layer = modules[found[0]]
+        yield InputError(
+            f"layer '{found[0]}' of the model is torch's own int8 module {type(layer).__name__}, which cannot be "
+            f"exported; {_PT2E}"
+        )
+    if found := [name for name, module in modules.items() if _observes(module)]:
+        yield InputError(
+            f"'{found[0]}' of the model is a {type(modules[found[0]]).__name__}, which observes or imitates "
+            f"quantization and is not converted; call convert_pt2e(model) if prepare_pt2e or prepare_qat_pt2e has made "
+            f"it; otherwise take the float model, and {_PT2E}"
+        )
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    if found := [name for name, value in state.items() if _subclass(value)]:
+        yield InputError(
+            f"'{found[0]}' of the model is torchao's {_subclass(state[found[0]])}, which is unpacked, and for dynamic "
+            f"quantization scaled, at run time; an accelerator has fixed scales: {_PT2E}"
+        )
+
+
+def _home(module: nn.Module) -> str:
+    return type(module).__module__ + "."
+
+
+def _observes(module: nn.Module) -> bool:
+    """Return whether a module is an observer or a fake quantizer, of torch or of torchao, which is not imported."""
+    bases = [base for base in type(module).__mro__ if base.__name__ in _OBSERVERS]
+    return any(base.__module__.startswith(_OBSERVERS_HOMES) for base in bases)
+
+
+def _subclass(value: Tensor) -> str:
+    """Return the name of a tensor's class if it is one of torchao's; else nothing."""
+    kinds = (type(value), type(value.data))
+    return next((kind.__name__ for kind in kinds if kind.__module__.startswith("torchao")), "")

@@ -1,0 +1,285 @@
+"""Brevitas's own quantizers and layers, each in a small model."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import brevitas.nn as qnn
+import brevitas.quant as quantizers
+import torch
+from brevitas.inject import ExtendedInjector
+from brevitas_examples.bnn_pynq.models import model_with_cfg
+from torch import Tensor, nn
+
+CHANNELS, SIZE = 4, 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model that is to be built, or refused by name.
+
+    Parameters
+    ----------
+    source: 'weights', 'activations', 'biases', 'truncations', 'layers' or 'models'.
+    make: returns the model and an example input; what Brevitas itself cannot make raises.
+    """
+
+    source: str
+    name: str
+    make: Callable[[], tuple[nn.Module, Tensor]]
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.name}"
+
+    def model(self) -> tuple[nn.Module, Tensor]:
+        """Return the model, trained for a few steps in which statistics are collected, and an example input."""
+        torch.manual_seed(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, example = self.make()
+            for _ in range(3):
+                more = example.repeat(4, *(1,) * (example.dim() - 1))
+                model(torch.randn_like(more) if more.is_floating_point() else more)
+        return model.eval(), example
+
+
+def images(*shape: int) -> Tensor:
+    """Return an example input."""
+    return torch.randn(4, *shape)
+
+
+def _weights(name: str) -> Case:
+    def make() -> tuple[nn.Module, Tensor]:
+        conv = qnn.QuantConv2d(2, CHANNELS, 3, bias=True, weight_quant=getattr(quantizers, name))
+        act = qnn.QuantIdentity(return_quant_tensor=True)
+        return nn.Sequential(act, conv, qnn.QuantReLU(bit_width=4)), images(2, SIZE, SIZE)
+
+    return Case("weights", name, make)
+
+
+def _activations(name: str) -> Case:
+    def make() -> tuple[nn.Module, Tensor]:
+        options = {"per_channel_broadcastable_shape": (1, CHANNELS, 1, 1), "scaling_stats_permute_dims": (1, 0, 2, 3)}
+        bounds = {"min_val": -2.0, "max_val": 2.0} if name.endswith("Init") else {}
+        groups = {"group_dim": 1, "group_size": 2} if name.startswith("MX") else {}
+        act = qnn.QuantIdentity(getattr(quantizers, name), **options, **bounds, **groups)
+        conv = qnn.QuantConv2d(CHANNELS, CHANNELS, 3, bias=False)
+        return nn.Sequential(qnn.QuantIdentity(), conv, nn.BatchNorm2d(CHANNELS), act), images(CHANNELS, SIZE, SIZE)
+
+    return Case("activations", name, make)
+
+
+def _biases(name: str) -> Case:
+    def make() -> tuple[nn.Module, Tensor]:
+        act = qnn.QuantIdentity(return_quant_tensor=True)
+        return nn.Sequential(
+            act, qnn.QuantLinear(8, CHANNELS, bias=True, bias_quant=getattr(quantizers, name))
+        ), images(8)
+
+    return Case("biases", name, make)
+
+
+def _truncations(name: str) -> Case:
+    def make() -> tuple[nn.Module, Tensor]:
+        act = qnn.QuantIdentity(quantizers.Uint8ActPerTensorFloat, bit_width=4, return_quant_tensor=True)
+        pool = qnn.TruncAvgPool2d(2, trunc_quant=getattr(quantizers, name), bit_width=4)
+        return nn.Sequential(act, pool, qnn.QuantConv2d(1, CHANNELS, 3, bias=False)), images(1, SIZE, SIZE)
+
+    return Case("truncations", name, make)
+
+
+class Two(nn.Module):
+    """Two branches and a layer that takes both."""
+
+    def __init__(self, joined: nn.Module, *, listed: bool = False) -> None:
+        super().__init__()
+        self.act = qnn.QuantIdentity(return_quant_tensor=True)
+        self.left = qnn.QuantConv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)
+        self.joined, self.listed = joined, listed
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Join a layer with what goes around it."""
+        x = self.act(x)
+        branches = self.left(x), x
+        return self.joined(list(branches)) if self.listed else self.joined(*branches)
+
+
+class Shared(nn.Module):
+    """Two layers with one quantizer of weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(qnn.QuantIdentity(), qnn.QuantLinear(8, 8, bias=False), qnn.QuantReLU(bit_width=4))
+        self.second = qnn.QuantLinear(8, CHANNELS, bias=False, weight_quant=self.first[1].weight_quant)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run both layers."""
+        return self.second(self.first(x))
+
+
+class Added(nn.Module):
+    """QuantTensors that are added by the model's own code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = qnn.QuantIdentity(return_quant_tensor=True)
+        self.conv = qnn.QuantConv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)
+        self.again = qnn.QuantReLU(bit_width=4, return_quant_tensor=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a QuantTensor."""
+        x = self.act(x)
+        return self.again(self.act(self.conv(x)) + x)
+
+
+def _behind_act(*layers: nn.Module, shape: tuple[int, ...] = (CHANNELS, SIZE, SIZE)) -> tuple[nn.Module, Tensor]:
+    return nn.Sequential(qnn.QuantIdentity(return_quant_tensor=True), *layers), images(*shape)
+
+
+def _conv(**options: object) -> nn.Module:
+    return qnn.QuantConv2d(CHANNELS, CHANNELS, 3, **{"bias": False, **options})
+
+
+_Q = quantizers
+LAYERS: Mapping[str, Callable[[], tuple[nn.Module, Tensor]]] = {
+    "QuantLinear": lambda: _behind_act(qnn.QuantLinear(8, 4, bias=True), shape=(8,)),
+    "QuantLinear, Int8Bias, QuantTensor out": lambda: _behind_act(
+        qnn.QuantLinear(8, 4, bias=True, bias_quant=_Q.Int8Bias, return_quant_tensor=True), shape=(8,)
+    ),
+    "QuantConv1d": lambda: _behind_act(qnn.QuantConv1d(4, 4, 3, bias=True), shape=(4, 16)),
+    "QuantConv2d": lambda: _behind_act(_conv(bias=True)),
+    "QuantConv2d, depthwise, stride 2, padding": lambda: _behind_act(_conv(groups=CHANNELS, stride=2, padding=1)),
+    "QuantConv2d, per channel": lambda: _behind_act(_conv(weight_quant=_Q.Int8WeightPerChannelFloat)),
+    "QuantConv2d, bit width learned": lambda: _behind_act(_conv(weight_bit_width_impl_type="parameter")),
+    "QuantConv2d, 3 bits": lambda: _behind_act(_conv(weight_bit_width=3)),
+    "QuantConv2d, input_quant, output_quant": lambda: (
+        nn.Sequential(_conv(input_quant=_Q.Int8ActPerTensorFloat, output_quant=_Q.Int8ActPerTensorFloat)),
+        images(CHANNELS, SIZE, SIZE),
+    ),
+    "QuantConv3d": lambda: _behind_act(qnn.QuantConv3d(1, 2, 3, bias=False), shape=(1, 5, 5, 5)),
+    "QuantConvTranspose1d": lambda: _behind_act(qnn.QuantConvTranspose1d(4, 4, 3, stride=2, bias=True), shape=(4, 8)),
+    "QuantConvTranspose2d": lambda: _behind_act(qnn.QuantConvTranspose2d(4, 4, 3, stride=2, bias=True)),
+    "QuantIdentity, signed": lambda: _behind_act(qnn.QuantIdentity(bit_width=4)),
+    "QuantReLU, 2 bits": lambda: _behind_act(_conv(), qnn.QuantReLU(bit_width=2)),
+    "QuantReLU, per channel": lambda: _behind_act(
+        _conv(),
+        qnn.QuantReLU(
+            scaling_per_output_channel=True,
+            per_channel_broadcastable_shape=(1, CHANNELS, 1, 1),
+            scaling_stats_permute_dims=(1, 0, 2, 3),
+        ),
+    ),
+    "QuantReLU, bit width learned": lambda: _behind_act(_conv(), qnn.QuantReLU(bit_width_impl_type="parameter")),
+    "QuantReLU, power-of-two scale": lambda: _behind_act(_conv(), qnn.QuantReLU(_Q.Uint8ActPerTensorFixedPoint)),
+    "QuantReLU, floor": lambda: _behind_act(_conv(), qnn.QuantReLU(float_to_int_impl_type="floor")),
+    "QuantReLU, ceil": lambda: _behind_act(_conv(), qnn.QuantReLU(float_to_int_impl_type="ceil")),
+    "QuantReLU, round to zero": lambda: _behind_act(_conv(), qnn.QuantReLU(float_to_int_impl_type="round_to_zero")),
+    "QuantReLU, dpu": lambda: _behind_act(_conv(), qnn.QuantReLU(float_to_int_impl_type="dpu")),
+    "QuantReLU, stochastic": lambda: _behind_act(_conv(), qnn.QuantReLU(float_to_int_impl_type="stochastic_round")),
+    "QuantIdentity, round to zero": lambda: _behind_act(
+        _conv(), qnn.QuantIdentity(float_to_int_impl_type="round_to_zero")
+    ),
+    "QuantIdentity, dpu": lambda: _behind_act(_conv(), qnn.QuantIdentity(float_to_int_impl_type="dpu")),
+    "QuantIdentity, 24 bits": lambda: _behind_act(_conv(), qnn.QuantIdentity(bit_width=24)),
+    "QuantHardTanh": lambda: _behind_act(_conv(), qnn.QuantHardTanh(max_val=1.0, min_val=-1.0)),
+    "QuantHardSwish": lambda: _behind_act(_conv(), qnn.QuantHardSwish()),
+    "QuantSigmoid": lambda: _behind_act(_conv(), qnn.QuantSigmoid()),
+    "QuantTanh": lambda: _behind_act(_conv(), qnn.QuantTanh()),
+    "MaxPool2d of QuantTensors": lambda: _behind_act(nn.MaxPool2d(2), _conv()),
+    "AvgPool2d of QuantTensors": lambda: _behind_act(nn.AvgPool2d(2), qnn.QuantIdentity()),
+    "Dropout, Flatten of QuantTensors": lambda: _behind_act(
+        nn.Dropout(0.5), nn.Flatten(), qnn.QuantLinear(8, 4, bias=False), shape=(2, 2, 2)
+    ),
+    "BatchNorm2d, QuantReLU": lambda: _behind_act(_conv(), nn.BatchNorm2d(CHANNELS), qnn.QuantReLU(bit_width=4)),
+    "BatchNorm2dToQuantScaleBias": lambda: _behind_act(
+        _conv(),
+        qnn.BatchNorm2dToQuantScaleBias(CHANNELS, bias_quant=_Q.Int8BiasPerTensorFloatInternalScaling),
+        qnn.QuantReLU(),
+    ),
+    "BatchNorm1dToQuantScaleBias": lambda: _behind_act(
+        qnn.QuantConv1d(4, 4, 3, bias=False),
+        qnn.BatchNorm1dToQuantScaleBias(4, bias_quant=_Q.Int8BiasPerTensorFloatInternalScaling),
+        qnn.QuantReLU(),
+        shape=(4, 8),
+    ),
+    "TruncAvgPool2d": lambda: _behind_act(qnn.TruncAvgPool2d(2, bit_width=8)),
+    "TruncAvgPool2d, floor": lambda: _behind_act(qnn.TruncAvgPool2d(2, bit_width=6, float_to_int_impl_type="floor")),
+    "TruncAvgPool2d, QuantReLU in front": lambda: _behind_act(
+        _conv(), qnn.QuantReLU(bit_width=4, return_quant_tensor=True), qnn.TruncAvgPool2d(3, bit_width=4)
+    ),
+    "TruncAvgPool2d, windows beyond the edge": lambda: _behind_act(qnn.TruncAvgPool2d(3, ceil_mode=True)),
+    "TruncAdaptiveAvgPool2d, windows of different sizes": lambda: _behind_act(qnn.TruncAdaptiveAvgPool2d(3)),
+    "TruncAdaptiveAvgPool2d": lambda: _behind_act(qnn.TruncAdaptiveAvgPool2d(1, bit_width=8)),
+    "TruncQuantAccumulator": lambda: _behind_act(
+        _conv(return_quant_tensor=True), qnn.TruncQuantAccumulator(_Q.RoundTo8bit)
+    ),
+    "QuantEltwiseAdd": lambda: (Two(qnn.QuantEltwiseAdd()), images(CHANNELS, SIZE, SIZE)),
+    "QuantCat": lambda: (Two(qnn.QuantCat(), listed=True), images(CHANNELS, SIZE, SIZE)),
+    "QuantTensors that are added": lambda: (Added(), images(CHANNELS, SIZE, SIZE)),
+    "QuantUpsample": lambda: _behind_act(qnn.QuantUpsample(scale_factor=2, mode="nearest"), _conv()),
+    "QuantUpsamplingNearest2d": lambda: _behind_act(qnn.QuantUpsamplingNearest2d(scale_factor=2), _conv()),
+    "QuantUpsamplingBilinear2d": lambda: _behind_act(qnn.QuantUpsamplingBilinear2d(scale_factor=2), _conv()),
+    "weight quantizer shared": lambda: (Shared(), images(8)),
+    "weight quantizer absent": lambda: _behind_act(_conv(weight_quant=None)),
+    "activation quantizer absent": lambda: (nn.Sequential(_conv()), images(CHANNELS, SIZE, SIZE)),
+    "QuantRNN": lambda: (qnn.QuantRNN(4, 4), images(3, 4)),
+    "QuantLSTM": lambda: (qnn.QuantLSTM(4, 4), images(3, 4)),
+    "QuantMultiheadAttention": lambda: (Attention(), images(3, 8)),
+    "QuantEmbedding": lambda: (nn.Sequential(qnn.QuantEmbedding(8, 4)), torch.randint(0, 8, (4, 3))),
+}
+
+
+class Attention(nn.Module):
+    """Attention of a sequence to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = qnn.QuantMultiheadAttention(8, 2, packed_in_proj=False, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the result without the weights."""
+        return self.attention(x, x, x)[0]
+
+
+MODELS = tuple(f"{net}_{widths}" for net in ("tfc", "sfc", "lfc", "cnv") for widths in ("1w1a", "1w2a", "2w2a"))
+_NO_CONFIGURATION = "lfc_2w2a"  # brevitas_examples has none
+SHAPES = {"cnv": (3, 32, 32), "resnet18": (3, 32, 32)}
+
+
+def bnn_pynq(name: str) -> tuple[nn.Module, Tensor]:
+    """Return a model of brevitas_examples, untrained, with statistics of random images, and an example input."""
+    torch.manual_seed(1)
+    model = model_with_cfg(name, pretrained=False)[0]
+    example = torch.rand(4, *SHAPES.get(name.partition("_")[0], (1, 28, 28)))
+    with torch.no_grad():
+        for _ in range(2):
+            model(torch.rand(16, *example.shape[1:]))
+    return model.eval(), example
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[str], Case]]] = {
+    "weights": ("Weight", _weights),
+    "activations": ("Act", _activations),
+    "biases": ("Bias", _biases),
+    "truncations": ("To8bit", _truncations),
+}
+# Of these, quantizers are made: they lack a bit width, or a class of what quantizes.
+_PARTS = ("FpFNUZ", "FpOCP", "IntBias", "None", "MSEWeightZeroPoint", "ActQuantSolver", "WeightQuantSolver")
+
+
+def _names(kind: str) -> Iterator[str]:
+    for name, value in inspect.getmembers(quantizers, inspect.isclass):
+        whole = not name.startswith(_PARTS) and not any(part in name for part in ("Mixin", "Base"))
+        if issubclass(value, ExtendedInjector) and whole and _KINDS[kind][0] in name:
+            yield name
+
+
+def cases() -> list[Case]:
+    """Return all cases: every quantizer that `brevitas.quant` has by name, and the layers and models above."""
+    found = [make(name) for kind, (_, make) in _KINDS.items() for name in _names(kind)]
+    found += [Case("layers", name, make) for name, make in LAYERS.items()]
+    names = (*(name for name in MODELS if name != _NO_CONFIGURATION), "resnet18_4w4a")
+    return found + [Case("models", name, lambda name=name: bnn_pynq(name)) for name in names]
