@@ -58,7 +58,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "faults": Benchmark("a million inferences while link and board fail: no row is wrong", faults.run, faults.show),
     "planted": Benchmark("mistakes planted in captures, passes, engines: what stops each", planted.run, planted.show),
     "mutants": Benchmark("faults planted in nnhw's source: the test that fails", mutants.run, mutants.show, None),
-    "mutants": Benchmark("faults planted in the source: which test fails", mutants.run, mutants.show, None),
     "cmsis_nn": Benchmark("CMSIS-NN's int8 operators: its test vectors, from IR to RTL", cmsis.run, cmsis.show),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),

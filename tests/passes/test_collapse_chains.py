@@ -241,6 +241,6 @@ def test_the_proof_looks_at_both_sides_of_a_step(error: int) -> None:
     region = region_of(ChainBuilder(sums, (1,)).add(-100.0).quantize(SIGN).build())
     steps, evaluate = _scanned(region), Evaluator(region)
     assert steps.starts.tolist() == [[-1000, 100]]
-    wrong = Steps(steps.starts + [[0, error]], steps.codes)
+    wrong = Steps(steps.starts + np.array([[0, error]]), steps.codes)
     assert _holds_around(steps, sums.low, sums.high, evaluate)
     assert not _holds_around(wrong, sums.low, sums.high, evaluate)
