@@ -85,8 +85,8 @@ def test_random_network_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatc
 
 def test_random_network_that_torch_computes_otherwise_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     class OffByOne(Evaluator):
-        def __call__(self, images: np.ndarray) -> Evaluation:
-            evaluation = super().__call__(images)
+        def __call__(self, images: np.ndarray, *, numbers: bool = False) -> Evaluation:
+            evaluation = super().__call__(images, numbers=numbers)
             calls = [replace(call, codes=call.codes + 1) for call in evaluation.calls]
             return replace(evaluation, calls=tuple(calls))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -277,6 +278,7 @@ def _names(kind: str) -> Iterator[str]:
             yield name
 
 
+@functools.cache
 def cases() -> list[Case]:
     """Return all cases: every quantizer that `brevitas.quant` has by name, and the layers and models above."""
     found = [make(name) for kind, (_, make) in _KINDS.items() for name in _names(kind)]
