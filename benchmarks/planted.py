@@ -188,7 +188,7 @@ FAULTS = (
     Planted("capture", "eps of batch norm is 1e-3", translated("aten.batch_norm.default", lambda right, made, call:
         right(made, replace(call, arguments={**call.arguments, "eps": 1e-3})))),
     Planted("capture", "ranges of quantizers end one code early", lambda: mock.patch.object(
-        quantizers, "Quantize", lambda low, high, bipolar: Quantize(low, high - 1, bipolar))),
+        quantizers, "Quantize", lambda low, high, **others: Quantize(low, high - 1, **others))),
     Planted("capture", "a scale is wrong in its 20th bit", lambda: mock.patch.object(
         quantizers, "_spread", lambda call, scale, rank: _SPREAD(call, scale, rank) * (1 + 2.0**-20))),
     Planted("capture", "max pooling of 1 x 1", translated("aten.max_pool2d.default", lambda right, translator, call:
