@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, raise_all
-from nnhw.nn.given import unready
+from nnhw.nn.given import copied, unready
 
 from . import pt2e
 from .answers import check_answers
@@ -61,6 +61,8 @@ def traceable(model: nn.Module | ExportedProgram, example_input: Tensor, lines: 
     if holds_brevitas(model):
         made: nn.Module = _brevitas().opened(model, example_input, lines)
         return made
+    if is_onnx(model):
+        return copied(model)  # type: ignore[arg-type]  # an OnnxModel is a module
     return model
 
 
@@ -69,7 +71,25 @@ def evaluator_of(model: nn.Module | ExportedProgram) -> Evaluator:
     if holds_brevitas(model):
         evaluator: Evaluator = _brevitas().BrevitasEvaluator(model)
         return evaluator
+    if is_onnx(model):
+        made: Evaluator = onnx_door().evaluator(model)
+        return made
     return Evaluator(model)
+
+
+def is_onnx(model: nn.Module | ExportedProgram) -> bool:
+    """Return whether a model was loaded from an ONNX file."""
+    return type(model).__module__.startswith(f"{__package__}.onnx.")
+
+
+def onnx_door() -> ModuleType:
+    """Return the part that imports onnx."""
+    try:
+        from . import onnx
+
+        return onnx
+    except ImportError as error:
+        raise InputError(f"an ONNX file needs packages that are missing: {error}; pip install 'nnhw[onnx]'") from error
 
 
 def holds_brevitas(model: nn.Module | ExportedProgram) -> bool:

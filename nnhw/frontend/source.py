@@ -1,4 +1,4 @@
-"""Models as files: FILE.py, FILE.py:NAME and FILE.pt2."""
+"""Models as files: FILE.py, FILE.py:NAME, FILE.pt2 and FILE.onnx."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .agreement import Captured, OwnAnswers, own_answers
 from .archive import load_archive, random_input
 from .birthplaces import Birthplaces
 from .capture import capture_quantizers
-from .doors import EXTRAS, opened
+from .doors import EXTRAS, onnx_door, opened
 from .export import checked_example
 from .locations import Lines, error_location
 
@@ -70,9 +70,10 @@ def source_of(
 
 
 def load_source(source: str | Path) -> Source:
-    """Load a model from FILE.py (with `model` and `example_input`), FILE.py:NAME, or FILE.pt2.
+    """Load a model from FILE.py (with `model` and `example_input`), FILE.py:NAME, FILE.pt2 or FILE.onnx.
 
-    A Python file is the user's own program and is run. A .pt2 file is inspected first, and nothing in it is run.
+    A Python file is the user's own program and is run. A .pt2 or .onnx file is inspected first, and nothing in it
+    is run.
 
     Raises
     ------
@@ -83,8 +84,11 @@ def load_source(source: str | Path) -> Source:
     if path.suffix == ".pt2" and name is None:
         program = load_archive(path)
         return source_of(program, random_input(program), identifier(path.stem))
+    if path.suffix == ".onnx" and name is None:
+        model, example = onnx_door().load(path)
+        return Source(model, example, identifier(path.stem))
     if path.suffix != ".py":
-        raise InputError(f"a model is FILE.py, FILE.py:NAME or FILE.pt2, got {source}")
+        raise InputError(f"a model is FILE.py, FILE.py:NAME, FILE.pt2 or FILE.onnx, got {source}")
     return _from_python(path, name)
 
 
@@ -107,7 +111,7 @@ def _check_exists(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; give a model file in it, such as {path / 'model.py'}")
     folder = path.parent
-    files = sorted(file.name for file in folder.iterdir() if file.suffix in (".py", ".pt2")) if folder.is_dir() else []
+    files = sorted(file.name for file in folder.iterdir() if file.suffix in (".py", ".pt2", ".onnx")) if folder.is_dir() else []
     near = difflib.get_close_matches(path.name, files, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(str(folder / name) for name in near)}?" if near else ""
     missing = "" if folder.is_dir() else f", nor does its folder {folder}"

@@ -1,0 +1,305 @@
+"""From a checked graph to a module: node by node, each by the builder of its operator."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from onnx import AttributeProto, NodeProto, helper
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
+
+from .model import OnnxFile, OnnxModel, Step, Tap
+from .reading import Graph, array_of, label_of
+from .refusals import reason_of
+from .values import EXAMPLES, Coding, Known, Traced, Value
+
+Build = Callable[["Node"], "Value | Sequence[Value]"]
+"""Of a node: what it makes."""
+Fold = Callable[["Node"], "Sequence[Value] | None"]
+
+_IMAGE_ELEMENTS_MAX = 1 << 24  # of one value for one image
+_LAYERS_RESERVED = frozenset(dir(nn.Module())) | {"steps", "result", "file"}
+
+
+@dataclass
+class Node:
+    """A node of the file while it is built.
+
+    Members
+    -------
+    inputs: None for one that is left out.
+    version: of the node's domain.
+    """
+
+    proto: NodeProto
+    inputs: tuple[Value | None, ...]
+    version: int
+    builder: Builder
+    _attributes: dict[str, Any]
+
+    @property
+    def op(self) -> str:
+        """The name of the operator."""
+        return str(self.proto.op_type)
+
+    def __str__(self) -> str:
+        return f"{self.op} '{label_of(self.proto)}'"
+
+    def refusal(self, reason: str) -> CaptureError:
+        """Return the error with a reason."""
+        return CaptureError(f"{self} {reason}")
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Return an attribute. Those that nobody takes are refused."""
+        return self._attributes.pop(name, default)
+
+    def adopt(self, other: Node) -> None:
+        """Take over the attributes that nobody has asked another node for."""
+        self._attributes = other._attributes
+
+    @property
+    def untaken(self) -> list[str]:
+        """The attributes that nobody has asked for."""
+        return list(self._attributes)
+
+    def given(self, place: int) -> bool:
+        """Return whether there is an input at a place."""
+        return place < len(self.inputs) and self.inputs[place] is not None
+
+    def __getitem__(self, place: int) -> Value:
+        value = self.inputs[place] if place < len(self.inputs) else None
+        if value is None:
+            raise self.refusal(f"lacks its input {place}; export the model again")
+        return value
+
+    def traced(self, place: int = 0) -> Traced:
+        """Return an input that the module computes with; numbers of the file become a step of their own."""
+        value = self[place]
+        return self.builder.constant_step(self, value, place) if isinstance(value, Known) else value
+
+    def floats(self, place: int = 0) -> Traced:
+        """Return an input that is no integer in the file. Raises: CaptureError."""
+        value = self.traced(place)
+        if value.coding is not None:
+            raise self.refusal("computes with integers; put DequantizeLinear in front of it")
+        return value
+
+    def known(self, place: int, what: str) -> np.ndarray:
+        """Return the numbers of an input that must be constant. Raises: CaptureError."""
+        value = self[place]
+        if not isinstance(value, Known):
+            raise self.refusal(f"computes its {what} from the model's input; export it as a constant")
+        return value.array
+
+    def optional(self, place: int, what: str) -> np.ndarray | None:
+        """Return the numbers of an input that may be left out."""
+        return self.known(place, what) if self.given(place) else None
+
+    def integers(self, place: int, what: str) -> list[int] | None:
+        """Return constant whole numbers, such as axes; None where they are left out."""
+        array = self.optional(place, what)
+        return None if array is None else [int(number) for number in array.reshape(-1)]
+
+    def emit(self, layer: nn.Module, *operands: Traced, result: int = 0, **facts: Any) -> Traced:
+        """Add a step, and return what it makes; facts are those of `Traced`."""
+        return self.builder.emit(self, layer, operands, result, facts)
+
+    def tap(self, value: Traced, tensor: str, offset: Any = 0.0, factor: Any = 1.0) -> Traced:
+        """Note that the step behind a value quantizes, and where the file has its codes; see `Tap`."""
+        return self.builder.tap(value, tensor, np.asarray(offset), np.asarray(factor))
+
+
+class Builder:
+    """Builds the module of a graph.
+
+    Parameters
+    ----------
+    table: builders by (domain, operator).
+    fold: returns the results of a node of constants; None for any other.
+    """
+
+    def __init__(self, graph: Graph, table: Mapping[tuple[str, str], Build], fold: Fold) -> None:
+        self.graph, self._fold = graph, fold
+        self.batch = graph.input_shape[0] if graph.input_shape else None
+        self.fixed_batch = False
+        self.consumers: dict[str, list[NodeProto]] = {}
+        for node in graph.nodes:
+            for name in node.input:
+                self.consumers.setdefault(name, []).append(node)
+        self._table = table
+        self._values: dict[str, Value] = {name: Known(name, array) for name, array in graph.constants.items()}
+        self._layers: dict[str, nn.Module] = {}
+        self._steps: list[Step] = []
+        self._taps: list[Tap] = []
+        self._broken: set[str] = set()
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def build(self) -> OnnxModel:
+        """Return the module. Raises: CaptureError, or ProblemList with all of them at once."""
+        self._add_input()
+        problems: list[NnhwError] = []
+        for proto in self.graph.nodes:
+            if self._broken & set(proto.input):
+                self._broken.update(proto.output)
+                continue
+            try:
+                self._build(proto)
+            except NnhwError as error:
+                problems.append(error)
+                self._broken.update(proto.output)
+        raise_all(problems)
+        result = self._values[self.graph.output]
+        if not isinstance(result, Traced) or result.constant:
+            raise CaptureError("the model's output does not depend on its input; export what is computed from it")
+        result, integers = self._plain_result(result)
+        batch = self.batch if self.fixed_batch else None
+        content = self.graph.model.SerializeToString()
+        file = OnnxFile(content, self.graph.input, self.graph.output, batch, tuple(self._taps), integers)
+        return OnnxModel(self._layers, tuple(self._steps), result.key, file)
+
+    def _add_input(self) -> None:
+        shape = self.graph.input_shape
+        if len(shape) < 2 or None in shape[1:]:
+            shown = ["batch" if index == 0 and size is None else size or "?" for index, size in enumerate(shape)]
+            raise InputError(
+                f"the input '{self.graph.input}' has the shape {shown}; the batch has to come first, and may be open, "
+                f"but all other sizes have to be fixed: export with fixed sizes"
+            )
+        dtype = torch.from_numpy(np.empty(0, self.graph.input_dtype)).dtype
+        if math.prod(shape[1:]) > _IMAGE_ELEMENTS_MAX:  # type: ignore[arg-type]
+            raise InputError(f"the input '{self.graph.input}' has {math.prod(shape[1:])} numbers for one image; "  # type: ignore[arg-type]
+                             f"{_IMAGE_ELEMENTS_MAX} are accepted")
+        with self._fake:
+            like = torch.empty((EXAMPLES, *shape[1:]), dtype=dtype)  # type: ignore[arg-type]
+        self._values[self.graph.input] = Traced(self.graph.input, like)
+
+    def _build(self, proto: NodeProto) -> None:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        build = self._table.get((domain, proto.op_type))
+        inputs = tuple(self._values[name] if name else None for name in proto.input)
+        node = Node(proto, inputs, self.graph.opsets[domain], self, _attributes(proto))
+        results = self._fold(node)
+        if results is None:
+            if build is None:
+                raise node.refusal(reason_of(proto.op_type))
+            made = build(node)
+            results = [made] if isinstance(made, Known | Traced) else list(made)
+        if node.untaken:
+            raise node.refusal(f"has the attribute '{node.untaken[0]}', of which nothing is known here")
+        for name, value in zip(proto.output, results, strict=False):
+            if name:
+                self._values[name] = value
+        missing = [name for name in proto.output[len(results) :] if name and self._is_read(name)]
+        if missing:
+            raise node.refusal(f"has the result '{missing[0]}', which is not supported; leave it out")
+
+    def _is_read(self, name: str) -> bool:
+        return name in self.consumers or name == self.graph.output
+
+    def constant_step(self, node: Node, value: Known, place: int) -> Traced:
+        """Return numbers of the file as a value of the module."""
+        if value.depends_on_batch:
+            raise node.refusal("computes with the size of the batch, but an image's result must not depend on it")
+        return self.emit(node, Numbers(value.array), (), place + 1, {"constant": True})
+
+    def emit(self, node: Node, layer: nn.Module, operands: Sequence[Traced], result: int, facts: dict[str, Any]) -> Traced:
+        """Add a step; see `Node.emit`."""
+        name = self._name(label_of(node.proto) or node.op, result)
+        self._layers[name] = layer.eval()
+        key = f"{name}()"
+        self._steps.append(Step(name, tuple(value.key for value in operands), key))
+        try:
+            with self._fake, torch.no_grad():
+                like = layer(*(value.like for value in operands))
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [""])[0]
+            raise node.refusal(f"does not fit its inputs: {type(error).__name__}: {line}; export the model again") from error
+        constant = facts.pop("constant", False) or (bool(operands) and all(value.constant for value in operands))
+        _check_shape(node, like, constant)
+        return Traced(key, like, constant, **facts)
+
+    def tap(self, value: Traced, tensor: str, offset: np.ndarray, factor: np.ndarray) -> Traced:
+        """Note where the file has codes; see `Node.tap`."""
+        layer = next(step.layer for step in self._steps if step.result == value.key)
+        self._taps.append(Tap(layer, tensor, offset, factor, value.constant))
+        return value
+
+    def _name(self, label: str, result: int) -> str:
+        """Return a name for a layer that no other one has."""
+        base = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_") or "node"
+        base = base if base[0].isalpha() else f"n_{base}"
+        base = f"{base}_{result}" if result else base
+        name, count = base, 1
+        while name in self._layers or name in _LAYERS_RESERVED:
+            count += 1
+            name = f"{base}_{count}"
+        return name
+
+    def _plain_result(self, value: Traced) -> tuple[Traced, bool]:
+        """Return a result whose integers are those of the file, as floats."""
+        if value.coding is None:
+            return value, False
+        coding = value.coding
+        if coding.real:
+            raise CaptureError(f"the output '{self.graph.output}' is both read as numbers and returned as integers")
+        if not coding.zero_point.any():
+            return value, True
+        layer = Shifted(float(coding.zero_point.reshape(-1)[0]))
+        self._layers["integers_of_the_result"] = layer
+        self._steps.append(Step("integers_of_the_result", (value.key,), "integers()"))
+        return Traced("integers()", value.like), True
+
+
+class Numbers(nn.Module):
+    """Numbers of the file."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        super().__init__()
+        self.register_buffer("numbers", torch.from_numpy(np.array(array)))
+
+    def forward(self) -> Tensor:
+        """Return them."""
+        numbers: Tensor = self.numbers
+        return numbers
+
+
+class Shifted(nn.Module):
+    """x + offset."""
+
+    def __init__(self, offset: float) -> None:
+        super().__init__()
+        self.offset = offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add."""
+        return x + self.offset
+
+
+def _attributes(proto: NodeProto) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    for attribute in proto.attribute:
+        if attribute.type == AttributeProto.TENSOR:
+            attributes[attribute.name] = array_of(attribute.t, f"{proto.op_type} '{label_of(proto)}'")
+            continue
+        value = helper.get_attribute_value(attribute)
+        attributes[attribute.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return attributes
+
+
+def _check_shape(node: Node, like: object, constant: bool) -> None:
+    if not isinstance(like, Tensor):
+        raise node.refusal("does not make one tensor")
+    if not constant and (like.ndim < 1 or like.shape[0] != EXAMPLES):
+        shape = ["batch" if size == EXAMPLES else size for size in like.shape]
+        raise node.refusal(f"must keep the batch as its first axis, but makes the shape {shape}")
+    if math.prod(like.shape[1:]) > _IMAGE_ELEMENTS_MAX:
+        raise node.refusal(f"makes {math.prod(like.shape[1:])} numbers for one image; {_IMAGE_ELEMENTS_MAX} are accepted")
+

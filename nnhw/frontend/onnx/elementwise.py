@@ -1,0 +1,268 @@
+"""Arithmetic and activations."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .building import Build, Node
+from .values import Known, Traced, Value
+
+POWERS = (0.5, 1.0, 2.0, 3.0, -1.0)
+
+
+class Binary(nn.Module):
+    """A function of two operands, of which one may be constant.
+
+    Parameters
+    ----------
+    constant: numbers; None where both are given.
+    first: the constant is the first operand.
+    """
+
+    constant: Tensor | None
+
+    def __init__(self, function: Callable[..., Tensor], constant: np.ndarray | None = None, first: bool = False):
+        super().__init__()
+        self.register_buffer("constant", None if constant is None else torch.from_numpy(np.array(constant, np.float32)))
+        self.function, self.first = function, first
+
+    def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        """Compute."""
+        other = self.constant if other is None else other
+        return self.function(other, x) if self.first else self.function(x, other)
+
+
+class Function(nn.Module):
+    """A function of one value, with options."""
+
+    def __init__(self, function: Callable[..., Tensor], **options: Any) -> None:
+        super().__init__()
+        self.function, self.options = function, options
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute."""
+        return self.function(x, **self.options)
+
+
+def binary(function: Callable[..., Tensor]) -> Build:
+    """Return the builder of a function of two values, or of a value and a constant."""
+
+    def build(node: Node) -> Value:
+        left, right = node[0], node[1]
+        if len(node.inputs) != 2:
+            raise node.refusal(f"has {len(node.inputs)} inputs; export it with two")
+        if isinstance(right, Known) and not right.depends_on_batch:
+            return node.emit(Binary(function, _broadcast(node, right.array, node.floats(0))), node.floats(0))
+        if isinstance(left, Known) and not left.depends_on_batch:
+            constant = _broadcast(node, left.array, node.floats(1))
+            return node.emit(Binary(function, constant, first=True), node.floats(1))
+        return node.emit(Binary(function), node.floats(0), node.floats(1))
+
+    return build
+
+
+def _broadcast(node: Node, array: np.ndarray, value: Traced) -> np.ndarray:
+    """Return a constant without the axes in front that it does not need, such as that of the batch."""
+    while array.ndim and array.shape[0] == 1 and array.ndim >= max(len(value.shape), 2):
+        array = array[0]
+    if array.ndim > len(value.shape) or (array.ndim == len(value.shape) and array.ndim > 1):
+        raise node.refusal(f"has a constant of the shape {list(array.shape)}, with numbers for each image of a batch")
+    return array
+
+
+def simple(layer: Callable[[], nn.Module], **facts: Any) -> Build:
+    """Return the builder of an operator without attributes."""
+    return lambda node: node.emit(layer(), node.floats(0), **facts)
+
+
+def relu(node: Node) -> Value:
+    """Relu."""
+    return node.emit(nn.ReLU(), node.floats(0), positive=True)
+
+
+def leaky_relu(node: Node) -> Value:
+    """LeakyRelu."""
+    return node.emit(nn.LeakyReLU(node.take("alpha", 0.01)), node.floats(0))
+
+
+def prelu(node: Node) -> Value:
+    """PRelu, with one slope or one for each channel."""
+    x, slope = node.floats(0), node.known(1, "slope")
+    channels = x.shape[1] if len(x.shape) > 1 else 1
+    layout = [1] * (len(x.shape) - 1)
+    layout[:1] = [channels]
+    aligned = slope.reshape((1,) * (len(x.shape) - 1 - slope.ndim) + slope.shape) if slope.ndim < len(x.shape) else slope
+    if slope.size != 1 and list(aligned.shape) != layout and list(aligned.shape) != [1, *layout]:
+        raise node.refusal(f"has slopes of the shape {list(slope.shape)}; use one, or one for each channel")
+    layer = nn.PReLU(slope.size)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.array(slope, np.float32)).reshape(-1))
+    return node.emit(layer, x)
+
+
+def clip(node: Node) -> Value:
+    """Clip, with constant bounds, either of which may be missing."""
+    x = node.floats(0)
+    low, high = node.take("min"), node.take("max")
+    if len(node.inputs) > 1:
+        bounds = [node.optional(place, "bounds") for place in (1, 2)]
+        low, high = (None if bound is None else float(bound.reshape(-1)[0]) for bound in bounds)
+    if low is None and high is None:
+        return x
+    if low == 0 and high is None:
+        return node.emit(nn.ReLU(), x, positive=True)
+    if low is not None and high is not None and low < high:
+        return node.emit(nn.ReLU6() if (low, high) == (0, 6) else nn.Hardtanh(low, high), x, positive=low >= 0)
+    return node.emit(Function(torch.clamp, min=low, max=high), x)
+
+
+def hard_sigmoid(node: Node) -> Value:
+    """HardSigmoid: max(0, min(1, alpha * x + beta))."""
+    alpha, beta = node.take("alpha", 0.2), node.take("beta", 0.5)
+    if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
+        return node.emit(nn.Hardsigmoid(), node.floats(0), positive=True)
+    return node.emit(Function(_hard_sigmoid, alpha=alpha, beta=beta), node.floats(0), positive=True)
+
+
+def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
+    return torch.clamp(x * alpha + beta, 0.0, 1.0)
+
+
+def elu(node: Node) -> Value:
+    """Elu."""
+    return node.emit(nn.ELU(node.take("alpha", 1.0)), node.floats(0))
+
+
+def selu(node: Node) -> Value:
+    """Selu, with the factors of its definition."""
+    own = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
+    if any(abs(node.take(name, value) - value) > 1e-6 for name, value in own.items()):
+        raise node.refusal("has other factors than those of its definition; use Elu")
+    return node.emit(nn.SELU(), node.floats(0))
+
+
+def celu(node: Node) -> Value:
+    """Celu."""
+    return node.emit(nn.CELU(node.take("alpha", 1.0)), node.floats(0))
+
+
+def gelu(node: Node) -> Value:
+    """Gelu, exact or by tanh."""
+    return node.emit(nn.GELU(approximate=node.take("approximate", "none")), node.floats(0))
+
+
+def swish(node: Node) -> Value:
+    """Swish: x * sigmoid(alpha * x), with alpha 1."""
+    if node.take("alpha", 1.0) != 1.0:
+        raise node.refusal("has a factor; use alpha=1")
+    return node.emit(nn.SiLU(), node.floats(0))
+
+
+def softplus(node: Node) -> Value:
+    """Softplus."""
+    return node.emit(nn.Softplus(threshold=88.0), node.floats(0), positive=True)
+
+
+def power(node: Node) -> Value:
+    """Pow with the exponent 0.5, 1, 2, 3 or -1."""
+    exponent = node.known(1, "exponent")
+    if exponent.size != 1 or float(exponent.reshape(-1)[0]) not in POWERS:
+        raise node.refusal(f"has the exponent {exponent.reshape(-1)[:3].tolist()}; use one of {POWERS}")
+    return node.emit(Function(torch.pow, exponent=float(exponent.reshape(-1)[0])), node.floats(0))
+
+
+def softmax(kind: type[nn.Softmax | nn.LogSoftmax]) -> Build:
+    """Return the builder of Softmax or LogSoftmax, along one axis."""
+
+    def build(node: Node) -> Value:
+        x = node.floats(0)
+        old = node.version < 13
+        axis = node.take("axis", 1 if old else -1) % len(x.shape)
+        if not axis or (old and axis != len(x.shape) - 1):
+            raise node.refusal(f"has axis={axis} of {len(x.shape)}; use the last axis")
+        return node.emit(kind(dim=axis), x)
+
+    return build
+
+
+def argmax(node: Node) -> Value:
+    """ArgMax: the first of equal ones."""
+    x = node.floats(0)
+    axis = node.take("axis", 0) % len(x.shape)
+    if not axis or node.take("select_last_index", 0):
+        raise node.refusal("is along the batch, or takes the last of equal ones; use axis=1 and select_last_index=0")
+    return node.emit(Function(torch.argmax, dim=axis, keepdim=bool(node.take("keepdims", 1))), x)
+
+
+def same(node: Node) -> Value:
+    """Identity and Dropout: nothing, outside of training."""
+    node.take("ratio")
+    node.take("is_test")
+    if node.op == "Dropout":
+        node.take("seed")
+        if node.given(2) and bool(node.known(2, "mode").any()):
+            raise node.refusal("is in training mode; export the model in eval mode")
+    return node[0]
+
+
+def cast(node: Node) -> Value:
+    """Cast from a float to a float, or from integers to floats."""
+    to = node.take("to")
+    node.take("saturate")
+    if to not in (1, 10, 11, 16):
+        raise node.refusal("makes integers of values that depend on the input; use QuantizeLinear")
+    if to in (10, 16):
+        raise node.refusal("computes in less precision than float32, in which every step rounds; export with float32")
+    x = node.traced(0)
+    if x.coding is None:
+        return x if x.like.is_floating_point() else node.emit(Function(torch.Tensor.float), x)
+    if x.coding.real or x.coding.zero_point.any():
+        raise node.refusal("takes integers with a zero point for numbers; use DequantizeLinear")
+    return Traced(x.key, x.like, x.constant)
+
+
+TABLE: dict[str, Build] = {
+    "Add": binary(operator.add),
+    "Sub": binary(operator.sub),
+    "Mul": binary(operator.mul),
+    "Div": binary(operator.truediv),
+    "Min": binary(torch.minimum),
+    "Max": binary(torch.maximum),
+    "Relu": relu,
+    "LeakyRelu": leaky_relu,
+    "PRelu": prelu,
+    "Clip": clip,
+    "Sigmoid": simple(nn.Sigmoid, positive=True),
+    "Tanh": simple(nn.Tanh),
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": simple(nn.Hardswish),
+    "Elu": elu,
+    "Selu": selu,
+    "Celu": celu,
+    "Gelu": gelu,
+    "Mish": simple(nn.Mish),
+    "Swish": swish,
+    "Softplus": softplus,
+    "Softsign": simple(nn.Softsign),
+    "Abs": simple(lambda: Function(torch.abs), positive=True),
+    "Neg": simple(lambda: Function(torch.neg)),
+    "Exp": simple(lambda: Function(torch.exp), positive=True),
+    "Sqrt": simple(lambda: Function(torch.sqrt), positive=True),
+    "Reciprocal": simple(lambda: Function(torch.reciprocal)),
+    "Floor": simple(lambda: Function(torch.floor)),
+    "Ceil": simple(lambda: Function(torch.ceil)),
+    "Round": simple(lambda: Function(torch.round)),
+    "Pow": power,
+    "Softmax": softmax(nn.Softmax),
+    "LogSoftmax": softmax(nn.LogSoftmax),
+    "ArgMax": argmax,
+    "Identity": same,
+    "Dropout": same,
+    "Cast": cast,
+}

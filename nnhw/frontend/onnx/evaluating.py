@@ -1,0 +1,181 @@
+"""What ONNX Runtime, and QONNX's own functions for its operators, compute of a file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+from torch import Tensor, nn
+
+from nnhw.frontend.evaluation import Evaluator, QuantizerCall, call_of
+
+from .model import OnnxModel, Tap
+from .quantizing import Codes
+from .reading import QONNX, array_of
+
+_IR_VERSION = 10  # which every ONNX Runtime from 1.20 on reads; operators' versions say what they mean
+
+
+class OnnxEvaluator(Evaluator):
+    """A model from an ONNX file as ONNX Runtime evaluates the file, without any of its optimizations."""
+
+    model: OnnxModel
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        file = self.model.file
+        self._runner = _Runner(file.content, file.input, (file.output, *(tap.tensor for tap in file.taps)))
+
+    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
+        """Return the result for a batch, and note the calls of quantizers in the order of the module."""
+        file = self.model.file
+        images = batch.numpy()
+        parts = [self._runner(part) for part in _parts(images, file.batch)]
+        for tap in file.taps:
+            arrays = [part[tap.tensor] for part in parts]
+            array = arrays[0] if tap.constant else np.concatenate(arrays)[: len(images)]
+            calls.append(self._call(tap, array))
+        result = np.concatenate([part[file.output] for part in parts])[: len(images)]
+        return torch.from_numpy(result.astype(np.float32) if file.integers else np.array(result))
+
+    def _call(self, tap: Tap, array: np.ndarray) -> QuantizerCall:
+        codes = next(part for part in getattr(self.model, tap.layer).modules() if isinstance(part, Codes))
+        made = torch.from_numpy(np.asarray((array.astype(np.float64) - tap.offset) * tap.factor))
+        return call_of(made.float(), (made.float(), codes.scale, codes.zero_point, *codes.convention))
+
+
+def evaluator(model: nn.Module) -> OnnxEvaluator:
+    """Return a model from an ONNX file as its own framework evaluates it."""
+    return OnnxEvaluator(model)
+
+
+def _parts(images: np.ndarray, size: int | None) -> Iterator[np.ndarray]:
+    """Cut images into batches of the only size that a file takes; the last one is filled up."""
+    if size is None:
+        yield images
+        return
+    for start in range(0, len(images), size):
+        part = images[start : start + size]
+        yield part[np.arange(size) % len(part)]
+
+
+class _Runner:
+    """Evaluates a graph: what lies between operators of QONNX by one session of ONNX Runtime each."""
+
+    def __init__(self, content: bytes, input: str, wanted: Sequence[str]) -> None:
+        model = ModelProto()
+        model.ParseFromString(content)
+        self._input, self._wanted = input, dict.fromkeys(wanted)
+        self._opsets = {item.domain: item.version for item in model.opset_import if item.domain not in QONNX}
+        self._versions = {item.domain: item.version for item in model.opset_import}
+        self._initializers = {item.name: item for item in model.graph.initializer}
+        self._parts = _segments(_needed(model, self._wanted))
+        self._sessions: dict[int, tuple[onnxruntime.InferenceSession, list[str], list[str]]] = {}
+
+    def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the wanted tensors."""
+        values: dict[str, np.ndarray] = {self._input: images}
+        for number, nodes in enumerate(self._parts):
+            if nodes[0].domain in QONNX:
+                values[nodes[0].output[0]] = self._custom(nodes[0], values)
+                continue
+            if number not in self._sessions:
+                self._sessions[number] = self._session(number, values)
+            session, names, results = self._sessions[number]
+            values.update(zip(results, session.run(results, {name: values[name] for name in names}), strict=True))
+        return {name: values[name] if name in values else self._constant(name) for name in self._wanted}
+
+    def _constant(self, name: str) -> np.ndarray:
+        return array_of(self._initializers[name], "the file")
+
+    def _custom(self, node: NodeProto, values: dict[str, np.ndarray]) -> np.ndarray:
+        """Evaluate an operator of QONNX by its own function."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from qonnx.custom_op.registry import getCustomOp
+
+            context: dict[str, Any] = {
+                name: values[name] if name in values else self._constant(name) for name in node.input
+            }
+            context[node.output[0]] = np.empty(_last_shape(node, context), np.float32)
+            version = self._versions.get(node.domain, 1)
+            last = node.domain == QONNX[-1]
+            own = NodeProto()
+            own.CopyFrom(node)
+            own.domain = "qonnx.custom_op.general" if not last else node.domain
+            operator = getCustomOp(own, onnx_opset_version=self._versions.get("", 13) if last else version)
+            operator.execute_node(context, None)
+        result: np.ndarray = np.asarray(context[node.output[0]])
+        return result
+
+    def _session(
+        self, number: int, values: dict[str, np.ndarray]
+    ) -> tuple[onnxruntime.InferenceSession, list[str], list[str]]:
+        """Return a session for a part of the graph, the values that it reads, and those that it makes."""
+        nodes = self._parts[number]
+        made = {name for node in nodes for name in node.output if name}
+        read = dict.fromkeys(name for node in nodes for name in node.input if name and name not in made)
+        names = [name for name in read if name not in self._initializers]
+        later = {name for part in self._parts[number + 1 :] for node in part for name in node.input}
+        results = [name for node in nodes for name in node.output if name and name in later | self._wanted.keys()]
+        graph = helper.make_graph(
+            nodes,
+            "part",
+            [_untyped(name, values[name]) for name in names],
+            [helper.make_empty_tensor_value_info(name) for name in results],
+            [self._initializers[name] for name in read if name in self._initializers],
+        )
+        opsets = [helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        return session, names, results
+
+
+def _needed(model: ModelProto, wanted: dict[str, None]) -> list[NodeProto]:
+    names, needed = set(wanted), []
+    for node in reversed(model.graph.node):
+        if names & set(node.output) - {""}:
+            needed.append(node)
+            names |= set(node.input)
+    return needed[::-1]
+
+
+def _segments(nodes: Sequence[NodeProto]) -> list[list[NodeProto]]:
+    """Return runs of standard nodes, and nodes of QONNX one by one, in an order in which they can run.
+
+    Standard nodes wait for the node of QONNX that they read, and no longer, so that there are few runs.
+    """
+    level: dict[str, int] = {}
+    placed: dict[int, list[NodeProto]] = {}
+    for node in nodes:
+        custom = node.domain in QONNX
+        before = max((level.get(name, 0) for name in node.input), default=0)
+        # Odd levels are of QONNX, even ones of runs.
+        own = before + 1 - before % 2 if custom else before + before % 2
+        own = before + 2 if custom and before % 2 else own
+        placed.setdefault(own, []).append(node)
+        level.update(dict.fromkeys(node.output, own))
+    segments: list[list[NodeProto]] = []
+    for own in sorted(placed):
+        segments += [[node] for node in placed[own]] if own % 2 else [placed[own]]
+    return segments
+
+
+def _last_shape(node: NodeProto, context: dict[str, np.ndarray]) -> tuple[int, ...]:
+    return (0,) * context[node.input[0]].ndim
+
+
+def _untyped(name: str, array: np.ndarray) -> ValueInfoProto:
+    """Return an input of a type, and of as many axes as it has."""
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return helper.make_tensor_value_info(name, kind, [None] * array.ndim)
+
+

@@ -1,0 +1,106 @@
+"""Nodes that compute with constants and sizes alone: evaluated when a file is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from .building import Build, Node
+from .reading import ELEMENTS_MAX
+from .values import BATCH, EXAMPLES, Known, Value
+
+_MOVES = frozenset({"Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Cast", "Identity", "Reshape", "Split"})
+"""Operators that a size of the batch goes through as it is."""
+FOLDED = _MOVES | frozenset(
+    {
+        *("Abs", "Add", "And", "Ceil", "Clip", "ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor"),
+        *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or"),
+        *("Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Round", "Shape", "Sign"),
+        *("Size", "Sqrt", "Sub", "Tile", "Transpose", "Where", "Pad", "ReduceMean", "Relu", "Sigmoid", "Tanh"),
+        *("Dropout", "CastLike", "DepthToSpace", "Trilu", "ScatterND", "GatherND", "Concat"),
+    }
+)
+_INT64 = 7  # of the attribute `to`
+
+
+def _can_fold(node: Node) -> bool:
+    known = all(value is None or isinstance(value, Known) for value in node.inputs)
+    return node.proto.domain in ("", "ai.onnx") and node.op in FOLDED and known and bool(node.inputs)
+
+
+def folded(node: Node) -> list[Value] | None:
+    """Return the results of a node of constants; None for any other."""
+    return _results(node) if _can_fold(node) else None
+
+
+def _results(node: Node) -> list[Value]:
+    values = [value for value in node.inputs if isinstance(value, Known)]
+    if any(value.depends_on_batch for value in values):
+        if node.op not in _MOVES or (node.op == "Cast" and node.take("to") != _INT64):
+            raise node.refusal("computes with the size of the batch, but an image's result must not depend on it")
+    _check_size(node, values)
+    for name in node.untaken:
+        node.take(name)
+    given = [value for value in node.inputs if isinstance(value, Known)]
+    names = [name for name in node.proto.input if name]
+    graph = helper.make_graph(
+        [node.proto],
+        "folded",
+        [helper.make_tensor_value_info(value, 0, None) for value in dict.fromkeys(names)],
+        [helper.make_tensor_value_info(name, 0, None) for name in node.proto.output if name],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.version)])
+    feeds = {name: value.array for name, value in zip(names, given, strict=True)}
+    try:
+        results = ReferenceEvaluator(model).run(None, feeds)
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0]
+        raise node.refusal(f"does not fit its inputs: {type(error).__name__}: {line}; export the model again") from error
+    return [Known(name, np.asarray(result)) for name, result in zip(node.proto.output, results, strict=False)]
+
+
+def _check_size(node: Node, values: Sequence[Known]) -> None:
+    """Check that a result is of a size that a file could have, where the size is among the numbers."""
+    count = 0.0
+    if node.op in ("ConstantOfShape", "Expand", "Tile", "Pad"):
+        numbers = values[-1 if node.op != "Pad" else 1].array if values else np.zeros(0)
+        sizes = [abs(float(size)) + 1 for size in numbers.reshape(-1)[:64]]
+        count = math.prod(sizes) * (values[0].array.size if node.op != "ConstantOfShape" else 1)
+    elif node.op == "Range" and len(values) == 3:
+        start, limit, step = (float(value.array) for value in values)
+        count = abs((limit - start) / step) if step else math.inf
+    if count > ELEMENTS_MAX:
+        raise node.refusal(f"makes a constant of {count:.3g} numbers; {ELEMENTS_MAX} are accepted")
+
+
+def shape(node: Node) -> Value:
+    """Shape of a value: the batch stays open."""
+    value = node[0]
+    sizes = list(value.array.shape if isinstance(value, Known) else value.shape)
+    start, end = node.take("start", 0), node.take("end", len(sizes))
+    if not isinstance(value, Known) and not value.constant:
+        sizes[0] = BATCH if sizes[0] == EXAMPLES else sizes[0]
+    return Known(node.proto.output[0], np.array(sizes[start:end], np.int64))
+
+
+def constant(node: Node) -> Value:
+    """Constant."""
+    kinds = {
+        "value": None,
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    for name, kind in kinds.items():
+        value = node.take(name)
+        if value is not None:
+            return Known(node.proto.output[0], np.asarray(value, kind))
+    raise node.refusal("has no numbers; export it with a plain tensor")
+
+
+TABLE: dict[str, Build] = {"Shape": shape, "Constant": constant}

@@ -1,0 +1,277 @@
+"""Linear layers and batch normalization."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .building import Build, Node
+from .values import Known, Traced, Value
+
+_CONVS: dict[int, type[nn.Conv1d | nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
+_TRANSPOSED: dict[int, type[nn.ConvTranspose1d | nn.ConvTranspose2d]] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d}
+_FUNCTIONS: dict[tuple[bool, int], Callable[..., Tensor]] = {
+    (False, 1): functional.conv1d,
+    (False, 2): functional.conv2d,
+    (True, 1): functional.conv_transpose1d,
+    (True, 2): functional.conv_transpose2d,
+}
+
+
+class Computed(nn.Module):
+    """A layer whose weights are computed, such as by a quantizer: a function of torch with options.
+
+    Parameters
+    ----------
+    bias: constant; None for one that comes as third operand, or for none.
+    """
+
+    bias: Tensor | None
+
+    def __init__(self, function: Callable[..., Tensor], bias: np.ndarray | None, **options: Any) -> None:
+        super().__init__()
+        self.register_buffer("bias", None if bias is None else _tensor(bias))
+        self.function, self.options = function, options
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Compute."""
+        return self.function(x, weight, self.bias if bias is None else bias, **self.options)
+
+
+def convolution(node: Node) -> Value:
+    """Conv, of images or of sequences."""
+    operands = [node.floats(0)]
+    layer, more = conv_layer(node, node[1], node[2] if node.given(2) else None, tuple(operands[0].shape))
+    return node.emit(layer, *operands, *more)
+
+
+def conv_layer(
+    node: Node, weight: Value, bias: Value | None, shape: Sequence[int], border: float = 0.0
+) -> tuple[nn.Module, list[Traced]]:
+    """Return a convolution, and its operands behind the first one.
+
+    Parameters
+    ----------
+    shape: of what it reads.
+    """
+    sizes = _shape_of(weight)
+    rank = len(sizes) - 2
+    if rank not in _CONVS or len(shape) != rank + 2:
+        raise node.refusal(f"has weights of the shape {sizes} for values of {len(shape)} axes; use images or sequences")
+    kernel = node.take("kernel_shape", sizes[2:])
+    if list(kernel) != sizes[2:]:
+        raise node.refusal(f"has kernel_shape={list(kernel)} for weights of the shape {sizes}; export the model again")
+    strides, dilations = ones(node, "strides", rank), ones(node, "dilations", rank)
+    pads = padding_of(node, shape[2:], kernel, strides, dilations)
+    options: dict[str, Any] = {"stride": strides, "dilation": dilations, "groups": node.take("group", 1)}
+    begin, end = pads[:rank], pads[rank:]
+    options["padding"] = tuple(begin) if begin == end else 0
+    more = [] if isinstance(weight, Known) else [weight]
+    if isinstance(weight, Known) and not isinstance(bias, Traced):
+        layer: nn.Module = _CONVS[rank](
+            sizes[1] * options["groups"], sizes[0], tuple(kernel), bias=bias is not None, **options
+        )
+        _fill(layer, weight.array, None if bias is None else bias.array)
+    else:
+        more = [node.traced(1) if isinstance(weight, Known) else weight]
+        more += [bias] if isinstance(bias, Traced) else []
+        constant = bias.array if isinstance(bias, Known) else None
+        layer = Computed(_FUNCTIONS[False, rank], constant, **options)
+    return (layer if begin == end else Padded(pads, layer, border)), more
+
+
+def transposed_convolution(node: Node) -> Value:
+    """ConvTranspose, of images or of sequences."""
+    x, weight = node.floats(0), node[1]
+    bias = node.known(2, "bias") if node.given(2) else None
+    sizes = _shape_of(weight)
+    rank = len(sizes) - 2
+    if rank not in _CONVS:
+        raise node.refusal(f"has weights of the shape {sizes}; use images or sequences")
+    node.take("kernel_shape")
+    if node.take("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.take("output_shape"):
+        raise node.refusal("has auto_pad or output_shape; export it with pads")
+    strides, dilations = ones(node, "strides", rank), ones(node, "dilations", rank)
+    pads = list(node.take("pads", [0] * 2 * rank))
+    extra = list(node.take("output_padding", [0] * rank))
+    # What is cut off behind may be less than in front: that is an output padding.
+    extra = [more + front - back for more, front, back in zip(extra, pads[:rank], pads[rank:], strict=True)]
+    options: dict[str, Any] = {
+        "stride": tuple(strides),
+        "padding": tuple(pads[:rank]),
+        "output_padding": tuple(extra),
+        "groups": node.take("group", 1),
+        "dilation": tuple(dilations),
+    }
+    if min(extra) < 0:
+        raise node.refusal(f"has pads={pads}, more behind than in front; export it with equal ones")
+    if isinstance(weight, Traced):
+        return node.emit(Computed(_FUNCTIONS[True, rank], bias, **options), x, weight)
+    layer = _TRANSPOSED[rank](
+        sizes[0], sizes[1] * options["groups"], tuple(sizes[2:]), bias=bias is not None, **options
+    )
+    return node.emit(_fill(layer, weight.array, bias), x)
+
+
+class Padded(nn.Module):
+    """A border of one value, then a layer.
+
+    Parameters
+    ----------
+    pads: as ONNX has them: in front of each axis, then behind each.
+    """
+
+    def __init__(self, pads: Sequence[int], layer: nn.Module, value: float = 0.0) -> None:
+        super().__init__()
+        rank = len(pads) // 2
+        self.pads = [pads[axis + side * rank] for axis in reversed(range(rank)) for side in (0, 1)]
+        self.value, self.layer = value, layer
+
+    def forward(self, x: Tensor, *more: Tensor) -> Tensor:
+        """Put the border on, and compute."""
+        result: Tensor = self.layer(functional.pad(x, self.pads, value=self.value), *more)
+        return result
+
+
+def padding_of(
+    node: Node, shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """Return the pads in front of each axis, then behind each."""
+    auto, pads = node.take("auto_pad", "NOTSET"), list(node.take("pads", [0] * 2 * len(kernel)))
+    if auto in ("NOTSET", ""):
+        if len(pads) != 2 * len(kernel) or min(pads) < 0:
+            raise node.refusal(f"has pads={pads}; export it with two of 0 or more for each axis")
+        return pads
+    if auto == "VALID":
+        return [0] * 2 * len(kernel)
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        raise node.refusal(f"has auto_pad='{auto}'; use SAME_UPPER, SAME_LOWER, VALID or NOTSET")
+    totals = [
+        max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
+        for size, taps, stride, dilation in zip(shape, kernel, strides, dilations, strict=True)
+    ]
+    less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return less + more if auto == "SAME_UPPER" else more + less
+
+
+def ones(node: Node, name: str, rank: int) -> tuple[int, ...]:
+    """Return an attribute with one number for each axis, 1 by default."""
+    return tuple(int(number) for number in node.take(name, [1] * rank))
+
+
+def gemm(node: Node) -> Value:
+    """Gemm: alpha * A B + beta * C, with constants in the places of B and C."""
+    x = node.floats(0)
+    alpha, beta = node.take("alpha", 1.0), node.take("beta", 1.0)
+    if node.take("transA", 0):
+        raise node.refusal("transposes its first operand, and so the batch; export it with transA=0")
+    transposed, weight = bool(node.take("transB", 0)), node[1]
+    bias = node[2] if node.given(2) else None
+    if isinstance(bias, Known):
+        bias = Known(bias.name, (bias.array * np.float32(beta)).reshape(-1) if beta != 1 else bias.array.reshape(-1))
+    if isinstance(weight, Known) and not isinstance(bias, Traced):
+        array = weight.array if transposed else weight.array.T
+        return node.emit(dense(array * np.float32(alpha) if alpha != 1 else array, bias), x)
+    if alpha != 1 or (isinstance(bias, Traced) and beta != 1):
+        raise node.refusal(f"has alpha={alpha} and beta={beta} with computed weights; export it with 1")
+    return linear_of(node, x, node.traced(1), bias, transposed)
+
+
+def dense(weight: np.ndarray, bias: Known | None = None) -> nn.Linear:
+    """Return a linear layer; weight [outputs, inputs]."""
+    outputs, inputs = weight.shape
+    array = None if bias is None else np.broadcast_to(bias.array, (outputs,))
+    layer = nn.Linear(inputs, outputs, bias=bias is not None)
+    _fill(layer, weight, array)
+    return layer
+
+
+def linear_of(node: Node, x: Traced, weight: Traced, bias: Value | None, transposed: bool) -> Traced:
+    """Return the product with computed weights."""
+    if not transposed:
+        weight = node.emit(Transposed(), weight)
+    constant = bias.array if isinstance(bias, Known) else None
+    if constant is not None:
+        constant = np.broadcast_to(constant, (weight.shape[0],))
+    more = [bias] if isinstance(bias, Traced) else []
+    return node.emit(Computed(functional.linear, constant), x, weight, *more)
+
+
+class Transposed(nn.Module):
+    """A matrix with its axes exchanged."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[a, b] --> [b, a]."""
+        return x.t()
+
+
+class Product(nn.Module):
+    """x @ weight."""
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Multiply matrices."""
+        return torch.matmul(x, weight)
+
+
+def matmul(node: Node) -> Value:
+    """MatMul: a value times constant weights, along the last axis."""
+    weight = node[1]
+    if isinstance(node[0], Known):
+        raise node.refusal("has its constant on the left; export it as x @ weight, with the constant on the right")
+    if isinstance(weight, Known) and weight.array.ndim == 2:
+        return node.emit(dense(weight.array.T), node.floats(0))
+    return node.emit(Product(), node.floats(0), node.floats(1))
+
+
+def batch_normalization(node: Node) -> Value:
+    """BatchNormalization with the statistics of training."""
+    epsilon, momentum = node.take("epsilon", 1e-5), node.take("momentum", 0.9)
+    if node.take("training_mode", 0) or node.take("spatial", 1) != 1 or sum(map(bool, node.proto.output)) > 1:
+        raise node.refusal("is in training mode, or has statistics for each pixel; export the model in eval mode")
+    x = node.floats(0)
+    names = ("weight", "bias", "running_mean", "running_var")
+    arrays = [node.known(place + 1, name) for place, name in enumerate(names)]
+    kinds: dict[int, type[nn.BatchNorm1d | nn.BatchNorm2d]] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d}
+    if len(x.shape) not in kinds:
+        raise node.refusal(f"has an input of {len(x.shape)} axes; use images, sequences or vectors")
+    layer = kinds[len(x.shape)](x.shape[1], eps=epsilon, momentum=1 - momentum)
+    with torch.no_grad():
+        for name, array in zip(names, arrays, strict=True):
+            getattr(layer, name).copy_(_tensor(array))
+    return node.emit(layer, x)
+
+
+def chain(**layers: nn.Module) -> nn.Module:
+    """Return layers one behind the other, by their names."""
+    return nn.Sequential(OrderedDict(layers))
+
+
+def _shape_of(value: Value) -> list[int]:
+    return list(value.array.shape if isinstance(value, Known) else value.shape)
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(array, np.float32))
+
+
+def _fill(layer: nn.Module, weight: np.ndarray, bias: np.ndarray | None) -> nn.Module:
+    """Give a layer its numbers."""
+    for name, array in (("weight", weight), ("bias", bias)):
+        if array is not None:
+            setattr(layer, name, nn.Parameter(_tensor(array), requires_grad=False))
+    return layer
+
+
+TABLE: dict[str, Build] = {
+    "Conv": convolution,
+    "ConvTranspose": transposed_convolution,
+    "Gemm": gemm,
+    "MatMul": matmul,
+    "BatchNormalization": batch_normalization,
+}

@@ -1,0 +1,48 @@
+"""From a path to a module that computes what the file does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from nnhw.frontend.archive import random_like
+
+from . import elementwise, folding, layers, layout, qonnx
+from .building import Build, Builder
+from .model import OnnxModel
+from .reading import QONNX, read
+
+_STANDARD: Mapping[str, Build] = {**layers.TABLE, **elementwise.TABLE, **layout.TABLE, **folding.TABLE}
+TABLE: Mapping[tuple[str, str], Build] = {
+    **{("", op): build for op, build in _STANDARD.items()},
+    **{(domain, op): build for domain in QONNX[:-1] for op, build in qonnx.TABLE.items()},
+    **{(QONNX[-1], op): build for op, build in qonnx.CHANNELS_LAST.items()},
+}
+"""Builders by (domain, operator)."""
+
+
+def load(path: str | Path) -> tuple[nn.Module, Tensor]:
+    """Return an ONNX file as a module in eval mode, and an example input: the same numbers each time.
+
+    The file is checked first. Nothing in it is run, nothing is written, and no file outside of its folder is read.
+
+    Raises
+    ------
+    InputError for a file that cannot be read; CaptureError, or ProblemList with all of them at once, for operators
+    that have no counterpart.
+    """
+    graph = read(Path(path))
+    model = Builder(graph, TABLE, folding.folded).build()
+    shape = [size or 2 for size in graph.input_shape]
+    like = torch.empty(shape, dtype=torch.from_numpy(np.empty(0, graph.input_dtype)).dtype, device="meta")
+    return model, random_like(like)
+
+
+def is_mine(model: nn.Module | ExportedProgram) -> bool:
+    """Return whether a model was loaded from an ONNX file."""
+    return isinstance(model, OnnxModel)

@@ -1,0 +1,294 @@
+"""The operators of QONNX: quantizers whose results are floats.
+
+Source: https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops; Pappalardo et al., arXiv:2206.07527.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .building import Build, Node
+from .layers import conv_layer
+from .layout import max_pool, moved
+from .quantizing import PER_TENSOR, Codes, Convention, QuantizedWeight
+from .values import Known, Traced, Value
+
+BITS_MAX = 16  # of a code
+_ROUNDINGS = {
+    "ROUND": "half_even",
+    "HALF_EVEN": "half_even",
+    "CEIL": "ceil",
+    "FLOOR": "floor",
+    "HALF_UP": "half_away",  # its name in QONNX, whose executor rounds magnitudes
+}
+_TO_ZERO = ("DOWN", "ROUND_TO_ZERO")
+THRESHOLDS_MAX = 255
+
+
+def quant(node: Node) -> Value:
+    """Quant, also named IntQuant: codes of any width, as the numbers that they stand for."""
+    signed, narrow = bool(node.take("signed", 1)), bool(node.take("narrow", 1))
+    mode = node.take("rounding_mode", "ROUND").upper()
+    scale, zero_point, bits = _parameters(node)
+    x = node[0]
+    if bits == 1 and signed:
+        if zero_point.any():
+            raise node.refusal("has one bit and a zero point; use BipolarQuant")
+        return _bipolar(node, scale)
+    low, high = limits(signed, narrow, bits)
+    if isinstance(x, Known) and bits > BITS_MAX:
+        return _plain(node, x, scale, zero_point, (low, high), mode)
+    if bits > BITS_MAX:
+        raise node.refusal(f"has {bits} bits, but codes have 1 to {BITS_MAX}; use fewer")
+    rounding = rounding_of(node, mode, low)
+    return _quantized(node, scale, zero_point, (low, high), False, rounding)
+
+
+def bipolar_quant(node: Node) -> Value:
+    """BipolarQuant: the sign, +1 for 0."""
+    return _bipolar(node, node.known(1, "scale"))
+
+
+def _bipolar(node: Node, scale: np.ndarray) -> Value:
+    return _quantized(node, scale, np.zeros(1, np.float32), (-1, 1), True, "half_even")
+
+
+def limits(signed: bool, narrow: bool, bits: int) -> tuple[int, int]:
+    """Return the least and the greatest code of a width."""
+    if signed:
+        return -(1 << (bits - 1)) + int(narrow), (1 << (bits - 1)) - 1
+    return 0, (1 << bits) - 1 - int(narrow)
+
+
+def rounding_of(node: Node, mode: str, low: int) -> str:
+    """Return the rounding of `nnhw.quantize`; towards 0 is downwards where no code is below 0."""
+    if mode in _TO_ZERO and low >= 0:
+        return "floor"
+    if mode not in _ROUNDINGS:
+        raise node.refusal(f"has rounding_mode='{mode}', which no engine does; use {', '.join(_ROUNDINGS)}")
+    return _ROUNDINGS[mode]
+
+
+def _parameters(node: Node) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return scale, zero point and width."""
+    scale, zero_point = node.known(1, "scale"), node.known(2, "zero point")
+    return scale, zero_point, width_of(node, 3)
+
+
+def width_of(node: Node, place: int) -> int:
+    """Return a number of bits. Raises: CaptureError."""
+    bits = node.known(place, "bit width").reshape(-1)
+    if bits.size != 1 or bits[0] != int(bits[0]) or bits[0] < 1:
+        raise node.refusal(f"has the bit widths {bits[:3].tolist()}; use one whole number")
+    return int(bits[0])
+
+
+def _quantized(
+    node: Node, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], bipolar: bool, rounding: str
+) -> Value:
+    """Add the quantizer of a value, or of weights."""
+    x = node[0]
+    shape = x.array.shape if isinstance(x, Known) else x.shape
+    axis, (scale, zero_point) = aligned(node, (scale, zero_point), shape)
+    convention: Convention = (*limits, axis, bipolar, rounding, False, bool(zero_point.any()))
+    codes = Codes(scale, zero_point, convention)
+    positive = limits[0] >= 0 and not zero_point.any() and not bipolar
+    if isinstance(x, Known):
+        made = node.emit(QuantizedWeight(x.array, codes), positive=positive, constant=True)
+    else:
+        made = node.emit(codes, node.floats(0), positive=positive)
+    return node.tap(made, node.proto.output[0])
+
+
+def aligned(
+    node: Node, parameters: tuple[np.ndarray, np.ndarray], shape: tuple[int, ...]
+) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
+    """Return the axis along which scales or zero points differ, and both with as many numbers."""
+    whole = np.broadcast_shapes(*(array.shape for array in parameters))
+    axes = [len(shape) - len(whole) + index for index, size in enumerate(whole) if size != 1]
+    if not axes:
+        scale, zero_point = (array.reshape(1) for array in parameters)
+        return PER_TENSOR, (scale, zero_point)
+    if len(axes) > 1 or axes[0] < 0 or shape[axes[0]] != max(whole):
+        raise node.refusal(f"has scales of the shape {list(whole)}; use one scale, or one for each channel")
+    scale, zero_point = (np.broadcast_to(array, whole).reshape(-1) for array in parameters)
+    if zero_point.size and (zero_point == zero_point[0]).all():
+        zero_point = zero_point[:1]
+    return axes[0], (scale, zero_point)
+
+
+def _plain(
+    node: Node, x: Known, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], mode: str
+) -> Known:
+    """Return what a quantizer of many bits makes of constants, such as a bias: numbers."""
+    functions = {"half_even": np.round, "ceil": np.ceil, "floor": np.floor}
+    rounding = _ROUNDINGS.get(mode, "")
+    if rounding not in functions:
+        raise node.refusal(f"has rounding_mode='{mode}' and more than {BITS_MAX} bits; use ROUND, CEIL or FLOOR")
+    codes = functions[rounding](np.clip(x.array / scale + zero_point, *(np.float32(limit) for limit in limits)))
+    return Known(node.proto.output[0], ((codes - zero_point) * scale).astype(np.float32))
+
+
+class Truncated(nn.Module):
+    """Codes of which lower bits are cut off.
+
+    Parameters
+    ----------
+    scale, zero_point: of what comes in.
+    out_zero_point: of the result, in its own steps.
+    factor: what a step of `codes` is worth.
+    """
+
+    def __init__(self, scale: float, zero_point: float, out_zero_point: float, codes: Codes, factor: float) -> None:
+        super().__init__()
+        self.scale, self.zero_point, self.out_zero_point = scale, zero_point, out_zero_point
+        self.codes, self.factor = codes, factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Find the integers, cut, and scale."""
+        steps = x / self.scale
+        whole = torch.round(steps + self.zero_point if self.zero_point else steps)
+        cut = self.codes(whole) / self.codes.scale
+        return (cut - self.out_zero_point if self.out_zero_point else cut) * self.factor
+
+
+def trunc(node: Node) -> Value:
+    """Trunc, of version 1 (by widths, the scale stays) and 2 (by the scales of input and result)."""
+    x = node.floats(0)
+    mode = node.take("rounding_mode", "FLOOR").upper()
+    scale, zero_point = (_number(node, place, what) for place, what in ((1, "scale"), (2, "zero point")))
+    if node.version < 2:
+        in_bits, out_bits = width_of(node, 3), width_of(node, 4)
+        cut, out_scale, out_zero_point = in_bits - out_bits, scale, zero_point
+        signed, narrow = not x.positive, False
+    else:
+        out_scale, out_bits = _number(node, 4, "scale"), width_of(node, 5)
+        cut = int(np.round(np.log2(np.float32(out_scale) / np.float32(scale))))
+        out_zero_point = zero_point / 2.0**cut
+        signed, narrow = bool(node.take("signed", 1)), bool(node.take("narrow", 0))
+    if cut < 0 or out_bits > BITS_MAX:
+        raise node.refusal(f"leaves {out_bits} bits and cuts {cut}; cut 0 or more, and leave up to {BITS_MAX}")
+    low, high = limits(signed, narrow, out_bits)
+    step = np.array([2.0**cut], np.float32)
+    rounding = rounding_of(node, mode, low)
+    codes = Codes(step, np.zeros(1, np.float32), (low, high, PER_TENSOR, False, rounding, False, False))
+    layer = Truncated(scale, zero_point, out_zero_point, codes, out_scale)
+    made = node.emit(layer, x, positive=x.positive and not zero_point)
+    # result = (code - zero point) * scale  -->  code * step
+    return node.tap(made, node.proto.output[0], -out_zero_point * out_scale, 2.0**cut / out_scale)
+
+
+def _number(node: Node, place: int, what: str) -> float:
+    array = node.known(place, what).reshape(-1)
+    if not array.size or (array != array[0]).any():
+        raise node.refusal(f"has a {what} for each channel; use one")
+    return float(array[0])
+
+
+class Staircase(nn.Module):
+    """How many thresholds are at or below a number.
+
+    Each of them adds min(max(floor(x - threshold), -1), 0), which is -1 below it and 0 from it on, exactly.
+
+    Parameters
+    ----------
+    thresholds: [steps, ..]; each broadcasts to the input.
+    """
+
+    thresholds: Tensor
+
+    def __init__(self, thresholds: np.ndarray, codes: Codes, scale: float, bias: float) -> None:
+        super().__init__()
+        self.register_buffer("thresholds", torch.from_numpy(np.array(thresholds, np.float32)))
+        self.codes, self.scale, self.bias = codes, scale, bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Count."""
+        below = torch.clamp(torch.floor(x - self.thresholds[0]), -1.0, 0.0)
+        for number in range(1, len(self.thresholds)):
+            below = below + torch.clamp(torch.floor(x - self.thresholds[number]), -1.0, 0.0)
+        count: Tensor = self.codes(below + float(len(self.thresholds)))
+        count = count * self.scale if self.scale != 1 else count
+        return count + self.bias if self.bias else count
+
+
+def multi_threshold(node: Node) -> Value:
+    """MultiThreshold: out_scale * (how many thresholds are at or below x) + out_bias."""
+    x, thresholds = node.floats(0), node.known(1, "thresholds")
+    scale, bias = node.take("out_scale", 1.0), node.take("out_bias", 0.0)
+    layout = node.take("data_layout", "")
+    node.take("out_dtype")
+    rank = len(x.shape)
+    axis = layout.index("C") if "C" in layout else 1
+    count = thresholds.shape[-1]
+    if thresholds.ndim != 2 or not 1 <= count <= THRESHOLDS_MAX or axis >= rank:
+        raise node.refusal(
+            f"has thresholds of the shape {list(thresholds.shape)} for values of {rank} axes; use [channels, steps] "
+            f"with 1 to {THRESHOLDS_MAX} steps"
+        )
+    if thresholds.shape[0] not in (1, x.shape[axis]) or not np.isfinite(thresholds).all():
+        raise node.refusal(f"has thresholds for {thresholds.shape[0]} channels of {x.shape[axis]}; use one row for each")
+    layers = np.sort(thresholds, axis=1).T.reshape(count, -1, *(1,) * (rank - 1 - axis))
+    codes = Codes(np.ones(1), np.zeros(1), (0, count, PER_TENSOR, False, "half_even", False, False))
+    made = node.emit(Staircase(layers, codes, scale, bias), x)
+    return node.tap(made, node.proto.output[0], bias, 1 / scale)
+
+
+def channels_last(build: Build) -> Build:
+    """Return the builder of an operator that has the channels as last axis."""
+
+    def built(node: Node) -> Value:
+        x = node.traced(0)
+        back, forth = _orders(len(x.shape))
+        first = moved(node, Permuted(back), x)
+        inner = Node(node.proto, (first, *node.inputs[1:]), node.builder.graph.opsets.get("", 13), node.builder, {})
+        inner.adopt(node)
+        made = build(inner)
+        assert isinstance(made, Traced)
+        return moved(node, Permuted(forth), made)
+
+    return built
+
+
+def _orders(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+
+
+class Permuted(nn.Module):
+    """Axes in another order."""
+
+    def __init__(self, axes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Permute."""
+        return x.permute(self.axes)
+
+
+def _last_convolution(node: Node) -> Value:
+    """Conv whose weights have the channels last, too."""
+    x, weight = node.floats(0), node[1]
+    rank = len(x.shape)
+    back, _ = _orders(rank)
+    if isinstance(weight, Known):
+        weight = Known(weight.name, weight.array.transpose(back))
+    else:
+        weight = node.emit(Permuted(back), weight)
+    layer, more = conv_layer(node, weight, node[2] if node.given(2) else None, x.shape)
+    return node.emit(layer, x, *more)
+
+
+TABLE: dict[str, Build] = {
+    "Quant": quant,
+    "IntQuant": quant,
+    "BipolarQuant": bipolar_quant,
+    "Trunc": trunc,
+    "MultiThreshold": multi_threshold,
+}
+CHANNELS_LAST: dict[str, Build] = {
+    "Conv": channels_last(_last_convolution),
+    "MaxPool": channels_last(max_pool),
+}

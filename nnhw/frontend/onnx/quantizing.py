@@ -1,0 +1,76 @@
+"""Layers that call the operator `nnhw.quantize`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nnhw.nn.functional import quantize
+
+PER_TENSOR = -1
+Convention = tuple[int, int, int, bool, str, bool, bool]
+"""qmin, qmax, axis, bipolar, rounding, reciprocal, zero_point_first: see `nnhw.nn.functional.quantize`."""
+
+
+class Codes(nn.Module):
+    """The operator with its arguments.
+
+    Parameters
+    ----------
+    scale, zero_point: one, or one for each index of the axis.
+    """
+
+    scale: Tensor
+    zero_point: Tensor
+
+    def __init__(self, scale: np.ndarray, zero_point: np.ndarray, convention: Convention) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.from_numpy(np.array(scale, np.float32).reshape(-1)))
+        self.register_buffer("zero_point", torch.from_numpy(np.array(zero_point, np.float32).reshape(-1)))
+        self.convention = convention
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Quantize a tensor."""
+        result: Tensor = quantize(x, self.scale, self.zero_point, *self.convention)
+        return result
+
+
+class QuantizedWeight(nn.Module):
+    """Numbers of the file behind a quantizer."""
+
+    def __init__(self, weight: np.ndarray, codes: Codes) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.from_numpy(np.array(weight, np.float32)), requires_grad=False)
+        self.codes = codes
+
+    def forward(self) -> Tensor:
+        """Return the quantized numbers."""
+        result: Tensor = self.codes(self.weight)
+        return result
+
+
+class Requantized(nn.Module):
+    """Numbers times factors, then codes of the scale 1: how integer operators make codes of sums.
+
+    Parameters
+    ----------
+    layer: computes the sums; None for one operand as it is.
+    factors: they broadcast to the sums, and are multiplied one after the other, in float32.
+    divisor: in which steps of it the codes count.
+    """
+
+    def __init__(self, layer: nn.Module | None, factors: tuple[np.ndarray, ...], divisor: float, codes: Codes) -> None:
+        super().__init__()
+        self.layer, self.divisor, self.codes = layer, divisor, codes
+        for number, factor in enumerate(factors):
+            self.register_buffer(f"factor{number}", torch.from_numpy(np.array(factor, np.float32)))
+        self.count = len(factors)
+
+    def forward(self, *operands: Tensor) -> Tensor:
+        """Compute, scale and quantize."""
+        x = operands[0] if self.layer is None else self.layer(*operands)
+        for number in range(self.count):
+            x = x * getattr(self, f"factor{number}")
+        result: Tensor = self.codes(x / self.divisor if self.divisor != 1 else x)
+        return result
