@@ -112,9 +112,17 @@ class Node:
         """Add a step, and return what it makes; facts are those of `Traced`."""
         return self.builder.emit(self, layer, operands, result, facts)
 
-    def tap(self, value: Traced, tensor: str, offset: Any = 0.0, factor: Any = 1.0) -> Traced:
+    def tap(
+        self,
+        value: Traced,
+        tensor: str,
+        offset: Any = 0.0,
+        factor: Any = 1.0,
+        part: tuple[int, int, int] | None = None,
+    ) -> Traced:
         """Note that the step behind a value quantizes, and where the file has its codes; see `Tap`."""
-        return self.builder.tap(value, tensor, np.asarray(offset), np.asarray(factor))
+        self.builder.tap(value, tensor, np.asarray(offset), np.asarray(factor), part)
+        return value
 
 
 class Builder:
@@ -124,18 +132,28 @@ class Builder:
     ----------
     table: builders by (domain, operator).
     fold: returns the results of a node of constants; None for any other.
+
+    Members
+    -------
+    batch: the number of images that the file says it takes; None for any.
+    fixed_batch: that number is written into the file's constants, too.
+    consumers: the nodes that read each tensor.
+    inputs: the model's integer input as codes, by the zero point.
     """
 
     def __init__(self, graph: Graph, table: Mapping[tuple[str, str], Build], fold: Fold) -> None:
         self.graph, self._fold = graph, fold
         self.batch = graph.input_shape[0] if graph.input_shape else None
         self.fixed_batch = False
+        self.inputs: dict[str, Traced] = {}
         self.consumers: dict[str, list[NodeProto]] = {}
         for node in graph.nodes:
             for name in node.input:
                 self.consumers.setdefault(name, []).append(node)
         self._table = table
-        self._values: dict[str, Value] = {name: Known(name, array) for name, array in graph.constants.items()}
+        self._values: dict[str, Value] = {
+            name: Known(name, array, graph.kinds.get(name, "")) for name, array in graph.constants.items()
+        }
         self._layers: dict[str, nn.Module] = {}
         self._steps: list[Step] = []
         self._taps: list[Tap] = []
@@ -226,11 +244,12 @@ class Builder:
         _check_shape(node, like, constant)
         return Traced(key, like, constant, **facts)
 
-    def tap(self, value: Traced, tensor: str, offset: np.ndarray, factor: np.ndarray) -> Traced:
+    def tap(
+        self, value: Traced, tensor: str, offset: np.ndarray, factor: np.ndarray, part: tuple[int, int, int] | None
+    ) -> None:
         """Note where the file has codes; see `Node.tap`."""
-        layer = next(step.layer for step in self._steps if step.result == value.key)
-        self._taps.append(Tap(layer, tensor, offset, factor, value.constant))
-        return value
+        layer = next(step.layer for step in reversed(self._steps) if step.result == value.key)
+        self._taps.append(Tap(layer, tensor, offset, factor, value.constant, part))
 
     def _name(self, label: str, result: int) -> str:
         """Return a name for a layer that no other one has."""

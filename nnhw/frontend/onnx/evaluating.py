@@ -39,6 +39,9 @@ class OnnxEvaluator(Evaluator):
         for tap in file.taps:
             arrays = [part[tap.tensor] for part in parts]
             array = arrays[0] if tap.constant else np.concatenate(arrays)[: len(images)]
+            if tap.part:
+                axis, start, end = tap.part
+                array = array.take(range(start, end), axis)
             calls.append(self._call(tap, array))
         result = np.concatenate([part[file.output] for part in parts])[: len(images)]
         return torch.from_numpy(result.astype(np.float32) if file.integers else np.array(result))

@@ -34,6 +34,7 @@ class Tap:
     tensor: the name in the file.
     offset, factor: they broadcast to the tensor.
     constant: the tensor has no batch.
+    part: the codes are a part of the tensor: axis, start and end.
     """
 
     layer: str
@@ -41,6 +42,7 @@ class Tap:
     offset: np.ndarray = field(default_factory=lambda: np.zeros(()))
     factor: np.ndarray = field(default_factory=lambda: np.ones(()))
     constant: bool = False
+    part: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)

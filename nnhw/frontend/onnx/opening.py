@@ -12,14 +12,15 @@ from torch.export import ExportedProgram
 
 from nnhw.frontend.archive import random_like
 
-from . import elementwise, folding, layers, layout, qonnx
+from . import elementwise, folding, layers, layout, qdq, qonnx, qoperator
 from .building import Build, Builder
 from .model import OnnxModel
-from .reading import QONNX, read
+from .reading import MICROSOFT, QONNX, read
 
-_STANDARD: Mapping[str, Build] = {**layers.TABLE, **elementwise.TABLE, **layout.TABLE, **folding.TABLE}
+_STANDARD: Mapping[str, Build] = {**layers.TABLE, **elementwise.TABLE, **layout.TABLE, **folding.TABLE, **qdq.TABLE, **qoperator.STANDARD}
 TABLE: Mapping[tuple[str, str], Build] = {
     **{("", op): build for op, build in _STANDARD.items()},
+    **{(MICROSOFT, op): build for op, build in {**qdq.TABLE, **qoperator.MICROSOFT}.items()},
     **{(domain, op): build for domain in QONNX[:-1] for op, build in qonnx.TABLE.items()},
     **{(QONNX[-1], op): build for op, build in qonnx.CHANNELS_LAST.items()},
 }

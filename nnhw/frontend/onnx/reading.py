@@ -23,6 +23,7 @@ QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "
 MICROSOFT = "com.microsoft"
 _VERSIONS = {**dict.fromkeys(QONNX, 2), MICROSOFT: 1}
 """Domains --> the newest version that is known. Files of QONNX use theirs without an import."""
+_FEW_BITS = ("INT4", "UINT4", "INT2", "UINT2")  # types that NumPy has not
 _EXPORT_AGAIN = "export the model again"
 
 
@@ -34,6 +35,7 @@ class Graph:
     ----------
     model: with all of its weights inside.
     constants: numbers by the names of tensors.
+    kinds: the names of their types where NumPy has no such ones.
     nodes: those that the output depends on, in an order in which they can run.
     input, output: the names of the tensors.
     opsets: versions by domain.
@@ -41,6 +43,7 @@ class Graph:
 
     model: ModelProto
     constants: dict[str, np.ndarray]
+    kinds: dict[str, str]
     nodes: tuple[NodeProto, ...]
     input: str
     output: str
@@ -77,7 +80,9 @@ def read(path: Path) -> Graph:
     _check_order(graph, path)
     needed = _needed(graph, path)
     name = _sole_input(graph, constants, needed, path)
-    return Graph(model, constants, needed, name, graph.output[0].name, opsets)
+    kinds = {item.name: TensorProto.DataType.Name(item.data_type) for item in graph.initializer}
+    kinds = {name: kind for name, kind in kinds.items() if kind in _FEW_BITS}
+    return Graph(model, constants, kinds, needed, name, graph.output[0].name, opsets)
 
 
 def _parsed(path: Path) -> ModelProto:
@@ -192,7 +197,7 @@ def array_of(tensor: TensorProto, place: str) -> np.ndarray:
     if array.dtype.kind in "fiub":
         return array.astype(np.float32) if array.dtype == np.float16 else array
     kind = TensorProto.DataType.Name(tensor.data_type)
-    if kind in ("INT4", "UINT4", "INT2", "UINT2"):
+    if kind in _FEW_BITS:
         return array.astype(np.int8)
     raise InputError(f"{place}: tensor '{tensor.name}' holds {kind}; export with float32 or integers")
 

@@ -18,10 +18,17 @@ class Known:
     Parameters
     ----------
     name: of the file's tensor.
+    kind: the file's name of its type where NumPy has no such one, such as INT4.
     """
 
     name: str
     array: np.ndarray
+    kind: str = ""
+
+    @property
+    def type(self) -> str:
+        """The file's name of its type, such as INT8."""
+        return self.kind or self.array.dtype.name.upper()
 
     @property
     def depends_on_batch(self) -> bool:

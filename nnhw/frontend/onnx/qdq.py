@@ -1,0 +1,249 @@
+"""QuantizeLinear and DequantizeLinear, and the integers between them.
+
+Source: the ONNX specification of both operators; onnxruntime/core/mlas/lib/quantize.cpp for ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor, nn
+
+from .building import Build, Node
+from .elementwise import Binary
+from .quantizing import PER_TENSOR, Codes, Convention, QuantizedWeight, Requantized
+from .values import Coding, Known, Traced, Value
+
+LIMITS = {
+    "UINT8": (0, 255),
+    "INT8": (-128, 127),
+    "INT16": (-32768, 32767),
+    "INT4": (-8, 7),
+    "UINT4": (0, 15),
+    "INT2": (-2, 1),
+    "UINT2": (0, 3),
+}
+"""Least and greatest integer of the types that become codes."""
+_TYPES = {0: "UINT8", 2: "UINT8", 3: "INT8", 5: "INT16", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
+"""TensorProto's numbers of types, as the attribute output_dtype has them."""
+_MOVES = frozenset(
+    {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "Slice", "MaxPool", "Identity", "Pad"}
+)
+BIAS_MAX = 1 << 24  # integers below it are numbers of float32
+
+
+class IntegerInput(nn.Module):
+    """Integers as they come in, as distances from a zero point."""
+
+    def __init__(self, zero_point: float, codes: Codes) -> None:
+        super().__init__()
+        self.zero_point, self.codes = zero_point, codes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Subtract, and make codes."""
+        x = x.float()
+        result: Tensor = self.codes(x - self.zero_point if self.zero_point else x)
+        return result
+
+
+def limits_of(node: Node, kind: str) -> tuple[int, int]:
+    """Return the least and the greatest integer of a type. Raises: CaptureError."""
+    if kind not in LIMITS:
+        raise node.refusal(f"has integers of the type {kind}; use {', '.join(LIMITS)}")
+    return LIMITS[kind]
+
+
+def quantize_linear(node: Node) -> Value:
+    """QuantizeLinear: integers by a fixed scale."""
+    scale, zero_point, kind = _parameters(node)
+    low, high = limits_of(node, kind)
+    axis = _axis(node, scale, zero_point)
+    x, tensor = node[0], node.proto.output[0]
+    real = _only_dequantized(node, tensor)
+    coding = Coding(scale, zero_point, low, high, axis, real)
+    if isinstance(x, Known):
+        return replace(_weight(node, x.array, coding, tensor, 0), coding=coding)
+    return _codes_of(node, node.floats(0), coding, tensor)
+
+
+def _codes_of(node: Node, x: Traced, coding: Coding, tensor: str) -> Traced:
+    """Add the quantizer of a value."""
+    convention: Convention = (coding.low, coding.high, coding.axis, False, "half_even", False, False)
+    zero_point = _checked_zero_point(node, coding)
+    if coding.real:
+        assert coding.scale is not None
+        made = node.emit(Codes(coding.scale, zero_point, convention), x, coding=coding)
+    elif coding.axis != PER_TENSOR:
+        raise node.refusal("makes integers with a scale for each channel, which integer operators read; use one scale")
+    else:
+        assert coding.scale is not None
+        codes = Codes(np.ones(1), zero_point, convention)
+        made = node.emit(Requantized(None, (), float(coding.scale.reshape(-1)[0]), codes), x, coding=coding)
+    return tapped(node, made, coding, tensor)
+
+
+def tapped(
+    node: Node, made: Traced, coding: Coding, tensor: str, part: tuple[int, int, int] | None = None
+) -> Traced:
+    """Note where the file has the integers of a quantizer; see `Tap`."""
+    shape = [1] * len(made.shape)
+    if coding.axis != PER_TENSOR:
+        shape[coding.axis] = -1
+    arrays = (array.astype(np.float64) for array in (coding.zero_point, coding.unit))
+    offset, factor = (array.reshape(shape if array.size > 1 else ()) for array in arrays)
+    return node.tap(made, tensor, offset, factor, part)
+
+
+def _checked_zero_point(node: Node, coding: Coding) -> np.ndarray:
+    if coding.high - coding.low > 255 and coding.zero_point.any():
+        raise node.refusal("has 16 bits and a zero point; use a zero point of 0, or 8 bits")
+    return coding.zero_point
+
+
+def dequantize_linear(node: Node) -> Value:
+    """DequantizeLinear: the numbers that integers stand for."""
+    scale, zero_point, _ = _parameters(node)
+    x = node[0]
+    if isinstance(x, Known):
+        return _dequantized(node, x, scale, zero_point)
+    if x.coding is not None and x.coding.real:
+        if not x.coding.same(scale, zero_point):
+            raise node.refusal("has another scale or zero point than the QuantizeLinear that it reads; use the same")
+        _axis(node, scale, zero_point)
+        return replace(x, coding=None, positive=bool((x.coding.low >= x.coding.zero_point).all()))
+    _axis(node, scale, zero_point)
+    if scale.size != 1:
+        raise node.refusal("reads integers of integer operators with a scale for each channel; use one scale")
+    integers = integer_operand(node, 0, zero_point)
+    return node.emit(Binary(operator.mul, scale.reshape(())), integers)
+
+
+def _dequantized(node: Node, x: Known, scale: np.ndarray, zero_point: np.ndarray) -> Value:
+    """Return weights as a quantizer makes them; integers of 32 bits, such as a bias, as numbers."""
+    axis = _axis(node, scale, zero_point, x.array.ndim)
+    shape = [1] * x.array.ndim
+    if axis != PER_TENSOR:
+        shape[axis] = -1
+    spread = [array.reshape(shape if array.size > 1 else ()) for array in (scale, zero_point)]
+    numbers = (x.array.astype(np.float32) - spread[1].astype(np.float32)) * spread[0]
+    if x.type not in LIMITS:
+        if x.type != "INT32":
+            raise node.refusal(f"has integers of the type {x.type}; use {', '.join((*LIMITS, 'INT32'))}")
+        return Known(node.proto.output[0], numbers.astype(np.float32))
+    coding = Coding(scale, zero_point, *LIMITS[x.type], axis, True)
+    convention: Convention = (coding.low, coding.high, axis, False, "half_even", False, False)
+    layer = QuantizedWeight(numbers, Codes(scale, zero_point, convention))
+    return node.tap(node.emit(layer, constant=True), node.proto.output[0])
+
+
+def _weight(node: Node, numbers: np.ndarray, coding: Coding, tensor: str, place: int) -> Traced:
+    """Add the quantizer of numbers of the file, whose integers the file has in a tensor."""
+    scale = coding.unit
+    if not coding.real and coding.scale is not None:
+        shape = [1] * numbers.ndim
+        if coding.axis != PER_TENSOR:
+            shape[coding.axis] = -1
+        numbers = numbers / coding.scale.reshape(shape if coding.scale.size > 1 else ())
+    convention: Convention = (coding.low, coding.high, coding.axis, False, "half_even", False, False)
+    layer = QuantizedWeight(numbers, Codes(scale, coding.zero_point, convention))
+    return tapped(node, node.emit(layer, result=place, constant=True), coding, tensor)
+
+
+def integer_weight(node: Node, place: int, zero_point: np.ndarray, axis: int) -> Traced:
+    """Return integer weights as distances from their zero point.
+
+    Parameters
+    ----------
+    axis: of the outputs, where zero points differ.
+    """
+    value = node[place]
+    if isinstance(value, Traced):
+        return integer_operand(node, place, zero_point)
+    low, high = limits_of(node, value.type)
+    zero_point = zero_point.reshape(-1)
+    axis = axis % value.array.ndim if zero_point.size > 1 else PER_TENSOR
+    shape = [1] * value.array.ndim
+    if axis != PER_TENSOR:
+        shape[axis] = -1
+    numbers = value.array.astype(np.float32) - zero_point.astype(np.float32).reshape(shape if axis != PER_TENSOR else ())
+    return _weight(node, numbers, Coding(None, zero_point, low, high, axis), value.name, place)
+
+
+def integer_operand(node: Node, place: int, zero_point: np.ndarray) -> Traced:
+    """Return integers that are computed, or come in, as distances from a zero point. Raises: CaptureError."""
+    if np.unique(zero_point).size > 1:
+        raise node.refusal(f"has one zero point per channel for its input {place}; use one for all channels")
+    x = node.traced(place)
+    coding = x.coding
+    if coding is None:
+        if x.like.is_floating_point() or x.key != node.builder.graph.input:
+            raise node.refusal(f"needs integers as its input {place}; put QuantizeLinear in front of it")
+        return _input(node, x, zero_point)
+    if coding.real or np.unique(coding.zero_point).size > 1 or coding.axis != PER_TENSOR:
+        raise node.refusal(f"reads integers with a scale for each channel as its input {place}; use one scale")
+    if float(coding.zero_point.reshape(-1)[0]) != float(zero_point.reshape(-1)[0]):
+        raise node.refusal(
+            f"takes {zero_point.reshape(-1)[0]} as zero point of its input {place}, which was made with "
+            f"{coding.zero_point.reshape(-1)[0]}; use the same"
+        )
+    return x
+
+
+def _input(node: Node, x: Traced, zero_point: np.ndarray) -> Traced:
+    """Return the model's integer input as codes: once for each zero point."""
+    offset = zero_point.reshape(-1)[:1]
+    key = f"{x.key} - {offset[0]}"
+    if key not in node.builder.inputs:
+        low, high = limits_of(node, str(x.like.dtype).removeprefix("torch.").upper())
+        convention: Convention = (low, high, PER_TENSOR, False, "half_even", False, False)
+        coding = Coding(None, offset, low, high)
+        layer = IntegerInput(float(offset[0]), Codes(np.ones(1), _checked_zero_point(node, coding), convention))
+        made = node.emit(layer, x, result=len(node.inputs) + 1, coding=coding)
+        node.builder.inputs[key] = tapped(node, made, coding, x.key)
+    return node.builder.inputs[key]
+
+
+def _parameters(node: Node) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return scale, zero point, and the type of the integers."""
+    node.take("precision")
+    node.take("saturate")
+    if node.take("block_size", 0):
+        raise node.refusal("has scales for blocks of a channel, whose products have no common scale; use per channel")
+    scale = node.known(1, "scale")
+    given = node[2] if node.given(2) else None
+    kind = _TYPES.get(node.take("output_dtype", 0) if node.op == "QuantizeLinear" else 0, "another type")
+    node.take("output_dtype")
+    if given is None:
+        return scale, np.zeros(1, np.int32), kind
+    if not isinstance(given, Known):
+        raise node.refusal("computes its zero point from the model's input; export it as a constant")
+    return scale, given.array.astype(np.int32), given.type
+
+
+def _axis(node: Node, scale: np.ndarray, zero_point: np.ndarray, rank: int = 0) -> int:
+    """Return the axis along which scales differ; -1 for one scale."""
+    axis = node.take("axis", 1)
+    if scale.size == 1 and zero_point.size == 1:
+        return PER_TENSOR
+    if scale.ndim != 1 or zero_point.size not in (1, scale.size):
+        raise node.refusal(f"has scales of the shape {list(scale.shape)}; use one, or one for each channel")
+    value = node[0]
+    rank = rank or len(value.array.shape if isinstance(value, Known) else value.shape)
+    return int(axis % rank)
+
+
+def _only_dequantized(node: Node, tensor: str) -> bool:
+    """Return whether DequantizeLinear alone reads integers, perhaps behind what moves them."""
+    if tensor == node.builder.graph.output:
+        return False
+    for consumer in node.builder.consumers.get(tensor, []):
+        if consumer.op_type == "DequantizeLinear":
+            continue
+        if consumer.op_type not in _MOVES or not all(_only_dequantized(node, name) for name in consumer.output if name):
+            return False
+    return True
+
+
+TABLE: dict[str, Build] = {"QuantizeLinear": quantize_linear, "DequantizeLinear": dequantize_linear}
