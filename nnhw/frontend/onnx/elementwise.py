@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .building import Build, Node
 from .values import Known, Traced, Value
 
+_SOFTPLUS_END = 88.0  # beyond it, e**x is infinite in float32
 POWERS = (0.5, 1.0, 2.0, 3.0, -1.0)
 
 
@@ -165,8 +166,8 @@ def swish(node: Node) -> Value:
 
 
 def softplus(node: Node) -> Value:
-    """Softplus."""
-    return node.emit(nn.Softplus(threshold=88.0), node.floats(0), positive=True)
+    """Softplus; with a threshold where an exporter has written one (`patterns`)."""
+    return node.emit(nn.Softplus(threshold=node.take("threshold", _SOFTPLUS_END)), node.floats(0), positive=True)
 
 
 def power(node: Node) -> Value:

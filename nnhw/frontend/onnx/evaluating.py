@@ -16,7 +16,7 @@ from nnhw.frontend.evaluation import Evaluator, QuantizerCall, call_of
 
 from .model import OnnxModel, Tap
 from .quantizing import Codes
-from .reading import QONNX, array_of
+from .reading import QONNX, array_of, needed_nodes
 
 _IR_VERSION = 10  # which every ONNX Runtime from 1.20 on reads; operators' versions say what they mean
 
@@ -77,7 +77,7 @@ class _Runner:
         self._opsets = {item.domain: item.version for item in model.opset_import if item.domain not in QONNX}
         self._versions = {item.domain: item.version for item in model.opset_import}
         self._initializers = {item.name: item for item in model.graph.initializer}
-        self._parts = _segments(_needed(model, self._wanted))
+        self._parts = _segments(needed_nodes(model.graph.node, *self._wanted))
         self._sessions: dict[int, tuple[onnxruntime.InferenceSession, list[str], list[str]]] = {}
 
     def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
@@ -140,15 +140,6 @@ class _Runner:
         options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         return session, names, results
-
-
-def _needed(model: ModelProto, wanted: dict[str, None]) -> list[NodeProto]:
-    names, needed = set(wanted), []
-    for node in reversed(model.graph.node):
-        if names & set(node.output) - {""}:
-            needed.append(node)
-            names |= set(node.input)
-    return needed[::-1]
 
 
 def _segments(nodes: Sequence[NodeProto]) -> list[list[NodeProto]]:

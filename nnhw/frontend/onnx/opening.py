@@ -15,6 +15,7 @@ from nnhw.frontend.archive import random_like
 from . import elementwise, folding, layers, layout, qdq, qonnx, qoperator
 from .building import Build, Builder
 from .model import OnnxModel
+from .patterns import with_functions
 from .reading import MICROSOFT, QONNX, read
 
 _STANDARD: Mapping[str, Build] = {**layers.TABLE, **elementwise.TABLE, **layout.TABLE, **folding.TABLE, **qdq.TABLE, **qoperator.STANDARD}
@@ -37,7 +38,7 @@ def load(path: str | Path) -> tuple[nn.Module, Tensor]:
     InputError for a file that cannot be read; CaptureError, or ProblemList with all of them at once, for operators
     that have no counterpart.
     """
-    graph = read(Path(path))
+    graph = with_functions(read(Path(path)))
     model = Builder(graph, TABLE, folding.folded).build()
     shape = [size or 2 for size in graph.input_shape]
     like = torch.empty(shape, dtype=torch.from_numpy(np.empty(0, graph.input_dtype)).dtype, device="meta")

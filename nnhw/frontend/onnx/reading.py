@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def read(path: Path) -> Graph:
     load_external(list(_tensors(graph, path)), path)
     constants = _constants(graph, path)
     _check_order(graph, path)
-    needed = _needed(graph, path)
+    needed = needed_nodes(graph.node, graph.output[0].name)
     name = _sole_input(graph, constants, needed, path)
     kinds = {item.name: TensorProto.DataType.Name(item.data_type) for item in graph.initializer}
     kinds = {name: kind for name, kind in kinds.items() if kind in _FEW_BITS}
@@ -223,10 +223,10 @@ def _check_order(graph: GraphProto, path: Path) -> None:
         raise InputError(f"{path}: nothing makes the output '{graph.output[0].name}'; {_EXPORT_AGAIN}")
 
 
-def _needed(graph: GraphProto, path: Path) -> tuple[NodeProto, ...]:
-    """Return the nodes that the output depends on."""
-    wanted, needed = {graph.output[0].name}, []
-    for node in reversed(graph.node):
+def needed_nodes(nodes: Sequence[NodeProto], *outputs: str) -> tuple[NodeProto, ...]:
+    """Return the nodes that outputs depend on."""
+    wanted, needed = set(outputs), []
+    for node in reversed(nodes):
         if wanted & set(node.output) - {""}:
             needed.append(node)
             wanted |= set(node.input)
