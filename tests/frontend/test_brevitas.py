@@ -21,7 +21,7 @@ from nnhw.errors import ExactnessError, InputError, ModelFileError, NnhwError, P
 from nnhw.frontend import capture, load_source
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
-from nnhw.frontend.doors import holds_brevitas
+from nnhw.frontend.doors import is_foreign
 from nnhw.frontend.probes import probes
 from nnhw.ir import run
 from nnhw.nn import QuantLinear, UInt
@@ -263,10 +263,11 @@ def test_comparison_looks_at_edges_of_the_first_quantizer() -> None:
     graph = capture(mlp(qnn.QuantIdentity(quant.Int8ActPerTensorFixedPoint)), digits())
     scale = next(graph.constants[node.inputs[1]] for node in graph.nodes if node.op.name == "quantize")
     images = probes(graph, digits().numpy())
-    assert len(images) == 4 + 16 + 16
-    halves = images[-16:] / scale * 2
+    assert len(images) == 4 + 16 + 16 + 16
+    halves, near = images[20:36] / scale * 2, images[36:] / scale * 2
     assert np.array_equal(halves, np.rint(halves))
     assert (halves % 2 == 1).any()
+    assert (near != np.rint(near)).all()
 
 
 def test_model_file_goes_through_check_and_ir(tmp_path: Path) -> None:
@@ -323,8 +324,8 @@ def test_brevitas_is_imported_for_its_own_models_alone() -> None:
 
 
 def test_models_are_known_by_their_layers() -> None:
-    assert holds_brevitas(mlp())
-    assert not holds_brevitas(nn.Sequential(nn.Linear(2, 2)))
+    assert is_foreign(mlp())
+    assert not is_foreign(nn.Sequential(nn.Linear(2, 2)))
 
 
 @needs_simulator
