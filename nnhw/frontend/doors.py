@@ -114,10 +114,10 @@ def load_file(path: Path) -> tuple[nn.Module, Tensor]:
 
 
 def _packages(model: nn.Module | ExportedProgram) -> Iterator[str]:
-    """Yield the packages that the classes of a model's layers are from, and the module of its own class."""
+    """Yield the packages that the classes of a model's layers are from, and the modules of its own class's bases."""
     if not isinstance(model, nn.Module):
         return
-    yield type(model).__module__
+    yield from (base.__module__ for base in type(model).__mro__)
     for base in {base for module in model.modules() for base in type(module).__mro__}:
         yield base.__module__.partition(".")[0]
 
