@@ -1,6 +1,6 @@
 """ONNX files as they are. Importing this imports onnx: see `nnhw.frontend.doors`."""
 
-from .evaluating import OnnxEvaluator, evaluator
-from .opening import is_mine, load
+from .evaluating import evaluator
+from .opening import load, traceable
 
-__all__ = ["OnnxEvaluator", "evaluator", "is_mine", "load"]
+__all__ = ["evaluator", "load", "traceable"]

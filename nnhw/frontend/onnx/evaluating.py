@@ -11,6 +11,7 @@ import onnxruntime
 import torch
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from nnhw.frontend.evaluation import Evaluator, QuantizerCall, call_of
 
@@ -52,8 +53,9 @@ class OnnxEvaluator(Evaluator):
         return call_of(made.float(), (made.float(), codes.scale, codes.zero_point, *codes.convention))
 
 
-def evaluator(model: nn.Module) -> OnnxEvaluator:
+def evaluator(model: nn.Module | ExportedProgram) -> OnnxEvaluator:
     """Return a model from an ONNX file as its own framework evaluates it."""
+    assert isinstance(model, nn.Module)
     return OnnxEvaluator(model)
 
 
