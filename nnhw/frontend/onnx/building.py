@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -119,9 +119,10 @@ class Node:
         offset: Any = 0.0,
         factor: Any = 1.0,
         part: tuple[int, int, int] | None = None,
+        reads: str = "",
     ) -> Traced:
         """Note that the step behind a value quantizes, and where the file has its codes; see `Tap`."""
-        self.builder.tap(value, tensor, np.asarray(offset), np.asarray(factor), part)
+        self.builder.tap(value, Tap("", tensor, np.asarray(offset), np.asarray(factor), value.constant, part, reads))
         return value
 
 
@@ -222,6 +223,17 @@ class Builder:
     def _is_read(self, name: str) -> bool:
         return name in self.consumers or name == self.graph.output
 
+    def number_of(self, name: str) -> float | None:
+        """Return the number that a constant holds; None for no constant, or for several numbers."""
+        value = self._values.get(name)
+        if value is None:
+            maker = next((node for node in self.graph.nodes if name in node.output and node.op_type == "Constant"), None)
+            value = Known(name, next(iter(_attributes(maker).values()))) if maker is not None else None
+        if not isinstance(value, Known):
+            return None
+        array = np.asarray(value.array)
+        return float(array.reshape(-1)[0]) if array.size == 1 else None
+
     def constant_step(self, node: Node, value: Known, place: int) -> Traced:
         """Return numbers of the file as a value of the module."""
         if value.depends_on_batch:
@@ -244,12 +256,10 @@ class Builder:
         _check_shape(node, like, constant)
         return Traced(key, like, constant, **facts)
 
-    def tap(
-        self, value: Traced, tensor: str, offset: np.ndarray, factor: np.ndarray, part: tuple[int, int, int] | None
-    ) -> None:
+    def tap(self, value: Traced, tap: Tap) -> None:
         """Note where the file has codes; see `Node.tap`."""
         layer = next(step.layer for step in reversed(self._steps) if step.result == value.key)
-        self._taps.append(Tap(layer, tensor, offset, factor, value.constant, part))
+        self._taps.append(replace(tap, layer=layer))
 
     def _name(self, label: str, result: int) -> str:
         """Return a name for a layer that no other one has."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .building import Build, Node
-from .values import Known, Traced, Value
+from .values import Coding, Known, Traced, Value
 
 _SOFTPLUS_END = 88.0  # beyond it, e**x is infinite in float32
 POWERS = (0.5, 1.0, 2.0, 3.0, -1.0)
@@ -109,7 +109,10 @@ def prelu(node: Node) -> Value:
 
 def clip(node: Node) -> Value:
     """Clip, with constant bounds, either of which may be missing."""
-    x = node.floats(0)
+    x = node.traced(0)
+    if x.coding is not None:  # QuantizeLinear in front has these bounds
+        _check_bounds(node, x.coding)
+        return x
     low, high = node.take("min"), node.take("max")
     if len(node.inputs) > 1:
         bounds = [node.optional(place, "bounds") for place in (1, 2)]
@@ -121,6 +124,13 @@ def clip(node: Node) -> Value:
     if low is not None and high is not None and low < high:
         return node.emit(nn.ReLU6() if (low, high) == (0, 6) else nn.Hardtanh(low, high), x, positive=low >= 0)
     return node.emit(Function(torch.clamp, min=low, max=high), x)
+
+
+def _check_bounds(node: Node, coding: Coding) -> None:
+    bounds = [node.optional(place, "bounds") for place in (1, 2)]
+    low, high = (None if bound is None else int(bound.reshape(-1)[0]) for bound in bounds)
+    if low is None or high is None or low > coding.low or high < coding.high:
+        raise node.refusal("bounds integers that others read, too; put it directly behind QuantizeLinear")
 
 
 def hard_sigmoid(node: Node) -> Value:

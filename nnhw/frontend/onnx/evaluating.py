@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ class OnnxEvaluator(Evaluator):
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         file = self.model.file
-        self._runner = _Runner(file.content, file.input, (file.output, *(tap.tensor for tap in file.taps)))
+        wanted = (name for tap in file.taps for name in (tap.tensor, tap.reads) if name)
+        self._runner = _Runner(file.content, file.input, (file.output, *wanted))
 
     def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
         """Return the result for a batch, and note the calls of quantizers in the order of the module."""
@@ -38,13 +40,15 @@ class OnnxEvaluator(Evaluator):
         images = batch.numpy()
         parts = [self._runner(part) for part in _parts(images, file.batch)]
         for tap in file.taps:
-            arrays = [part[tap.tensor] for part in parts]
-            array = arrays[0] if tap.constant else np.concatenate(arrays)[: len(images)]
+            array = _joined(parts, tap.tensor, tap.constant, len(images))
             if tap.part:
                 axis, start, end = tap.part
                 array = array.take(range(start, end), axis)
-            calls.append(self._call(tap, array))
-        result = np.concatenate([part[file.output] for part in parts])[: len(images)]
+            call = self._call(tap, array)
+            if tap.reads:
+                call = replace(call, numbers=_joined(parts, tap.reads, tap.constant, len(images)))
+            calls.append(call)
+        result = _joined(parts, file.output, False, len(images))
         return torch.from_numpy(result.astype(np.float32) if file.integers else np.array(result))
 
     def _call(self, tap: Tap, array: np.ndarray) -> QuantizerCall:
@@ -57,6 +61,12 @@ def evaluator(model: nn.Module | ExportedProgram) -> OnnxEvaluator:
     """Return a model from an ONNX file as its own framework evaluates it."""
     assert isinstance(model, nn.Module)
     return OnnxEvaluator(model)
+
+
+def _joined(parts: Sequence[Mapping[str, np.ndarray]], name: str, constant: bool, count: int) -> np.ndarray:
+    """Return a tensor of all images; one without a batch as it is."""
+    arrays = [part[name] for part in parts]
+    return arrays[0] if constant else np.concatenate(arrays)[:count]
 
 
 def _parts(images: np.ndarray, size: int | None) -> Iterator[np.ndarray]:

@@ -35,6 +35,7 @@ class Tap:
     offset, factor: they broadcast to the tensor.
     constant: the tensor has no batch.
     part: the codes are a part of the tensor: axis, start and end.
+    reads: the file's tensor of floats that the module's quantizer reads, too; nothing where it reads other numbers.
     """
 
     layer: str
@@ -43,6 +44,7 @@ class Tap:
     factor: np.ndarray = field(default_factory=lambda: np.ones(()))
     constant: bool = False
     part: tuple[int, int, int] | None = None
+    reads: str = ""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ LIMITS = {
 _TYPES = {0: "UINT8", 2: "UINT8", 3: "INT8", 5: "INT16", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
 """TensorProto's numbers of types, as the attribute output_dtype has them."""
 _MOVES = frozenset(
-    {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "Slice", "MaxPool", "Identity", "Pad"}
+    {"Clip", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "Slice", "MaxPool", "Identity", "Pad"}
 )
 BIAS_MAX = 1 << 24  # integers below it are numbers of float32
 
@@ -58,14 +58,26 @@ def limits_of(node: Node, kind: str) -> tuple[int, int]:
 def quantize_linear(node: Node) -> Value:
     """QuantizeLinear: integers by a fixed scale."""
     scale, zero_point, kind = _parameters(node)
-    low, high = limits_of(node, kind)
+    tensor, (low, high) = _clipped(node, node.proto.output[0], limits_of(node, kind))
     axis = _axis(node, scale, zero_point)
-    x, tensor = node[0], node.proto.output[0]
+    x = node[0]
     real = _only_dequantized(node, tensor)
     coding = Coding(scale, zero_point, low, high, axis, real)
     if isinstance(x, Known):
         return replace(_weight(node, x.array, coding, tensor, 0), coding=coding)
     return _codes_of(node, node.floats(0), coding, tensor)
+
+
+def _clipped(node: Node, tensor: str, limits: tuple[int, int]) -> tuple[str, tuple[int, int]]:
+    """Return the tensor behind a Clip of integers, if there is one, and the limits with its bounds."""
+    consumers = node.builder.consumers.get(tensor, [])
+    if len(consumers) != 1 or consumers[0].op_type != "Clip" or len(consumers[0].input) != 3:
+        return tensor, limits
+    bounds = [node.builder.number_of(name) for name in consumers[0].input[1:]]
+    if None in bounds:
+        return tensor, limits
+    low, high = (int(bound) for bound in bounds if bound is not None)
+    return consumers[0].output[0], (max(low, limits[0]), min(high, limits[1]))
 
 
 def _codes_of(node: Node, x: Traced, coding: Coding, tensor: str) -> Traced:
@@ -93,7 +105,8 @@ def tapped(
         shape[coding.axis] = -1
     arrays = (array.astype(np.float64) for array in (coding.zero_point, coding.unit))
     offset, factor = (array.reshape(shape if array.size > 1 else ()) for array in arrays)
-    return node.tap(made, tensor, offset, factor, part)
+    reads = node.proto.input[0] if node.op == "QuantizeLinear" and coding.real and not made.constant else ""
+    return node.tap(made, tensor, offset, factor, part, reads)
 
 
 def _checked_zero_point(node: Node, coding: Coding) -> np.ndarray:

@@ -99,7 +99,7 @@ def _quantized(
         made = node.emit(QuantizedWeight(x.array, codes), positive=positive, constant=True)
     else:
         made = node.emit(codes, node.floats(0), positive=positive)
-    return node.tap(made, node.proto.output[0])
+    return node.tap(made, node.proto.output[0], reads="" if made.constant else node.proto.input[0])
 
 
 def aligned(
