@@ -59,10 +59,12 @@ def binary(function: Callable[..., Tensor]) -> Build:
         if len(node.inputs) != 2:
             raise node.refusal(f"has {len(node.inputs)} inputs; export it with two")
         if isinstance(right, Known) and not right.depends_on_batch:
-            return node.emit(Binary(function, _broadcast(node, right.array, node.floats(0))), node.floats(0))
+            x, constant = node.floats(0), _broadcast(node, right.array, node.floats(0))
+            positive = x.positive and bool((constant >= 0).all()) and function is not operator.sub
+            return node.emit(Binary(function, constant), x, positive=positive)
         if isinstance(left, Known) and not left.depends_on_batch:
-            constant = _broadcast(node, left.array, node.floats(1))
-            return node.emit(Binary(function, constant, first=True), node.floats(1))
+            x, constant = node.floats(1), _broadcast(node, left.array, node.floats(1))
+            return node.emit(Binary(function, constant, first=True), x)
         return node.emit(Binary(function), node.floats(0), node.floats(1))
 
     return build

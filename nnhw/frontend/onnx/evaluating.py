@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from nnhw.errors import InputError
 from nnhw.frontend.evaluation import Evaluator, QuantizerCall, call_of
 
 from .model import OnnxModel, Tap
@@ -89,7 +90,8 @@ class _Runner:
         self._opsets = {item.domain: item.version for item in model.opset_import if item.domain not in QONNX}
         self._versions = {item.domain: item.version for item in model.opset_import}
         self._initializers = {item.name: item for item in model.graph.initializer}
-        self._parts = _segments(needed_nodes(model.graph.node, *self._wanted))
+        nodes = [part for node in needed_nodes(model.graph.node, *self._wanted) for part in _standard(node)]
+        self._parts = _segments(nodes)
         self._sessions: dict[int, tuple[onnxruntime.InferenceSession, list[str], list[str]]] = {}
 
     def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
@@ -117,14 +119,10 @@ class _Runner:
             context: dict[str, Any] = {
                 name: values[name] if name in values else self._constant(name) for name in node.input
             }
-            context[node.output[0]] = np.empty(_last_shape(node, context), np.float32)
-            version = self._versions.get(node.domain, 1)
-            last = node.domain == QONNX[-1]
             own = NodeProto()
             own.CopyFrom(node)
-            own.domain = "qonnx.custom_op.general" if not last else node.domain
-            operator = getCustomOp(own, onnx_opset_version=self._versions.get("", 13) if last else version)
-            operator.execute_node(context, None)
+            own.domain = QONNX[0]
+            getCustomOp(own, onnx_opset_version=self._versions.get(node.domain, 1)).execute_node(context, None)
         result: np.ndarray = np.asarray(context[node.output[0]])
         return result
 
@@ -150,7 +148,11 @@ class _Runner:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        try:
+            session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [""])[0]
+            raise InputError(f"ONNX Runtime does not take the file: {line}; export it again") from error
         return session, names, results
 
 
@@ -175,8 +177,21 @@ def _segments(nodes: Sequence[NodeProto]) -> list[list[NodeProto]]:
     return segments
 
 
-def _last_shape(node: NodeProto, context: dict[str, np.ndarray]) -> tuple[int, ...]:
-    return (0,) * context[node.input[0]].ndim
+def _standard(node: NodeProto) -> list[NodeProto]:
+    """Return standard nodes for one that has the channels as last axis; any other as it is."""
+    if node.domain != QONNX[-1]:
+        return [node]
+    sizes = next((item.ints for item in node.attribute if item.name == "kernel_shape"), (1, 1))
+    rank, names, result = len(sizes) + 2, list(node.input), node.output[0]
+    back, forth = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+    moved = 2 if node.op_type == "Conv" else 1
+    fronts = [f"{result}/operand{place}" for place in range(moved)]
+    nodes = [helper.make_node("Transpose", [name], [to], perm=back) for name, to in zip(names, fronts, strict=False)]
+    own = NodeProto()
+    own.CopyFrom(node)
+    own.domain = ""
+    own.input[:moved], own.output[0] = fronts, f"{result}/first"
+    return [*nodes, own, helper.make_node("Transpose", [own.output[0]], [result], perm=forth)]
 
 
 def _untyped(name: str, array: np.ndarray) -> ValueInfoProto:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .building import Build, Node
-from .layers import conv_layer
+from .layers import batch_normalization, conv_layer
 from .layout import max_pool, moved
 from .quantizing import PER_TENSOR, Codes, Convention, QuantizedWeight
 from .values import Known, Traced, Value
@@ -21,8 +21,8 @@ _ROUNDINGS = {
     "HALF_EVEN": "half_even",
     "CEIL": "ceil",
     "FLOOR": "floor",
-    "HALF_UP": "half_away",  # its name in QONNX, whose executor rounds magnitudes
 }
+# HALF_UP is none of them: QONNX adds 0.5 to magnitudes in float32, so that numbers below a half may round up, too.
 _TO_ZERO = ("DOWN", "ROUND_TO_ZERO")
 THRESHOLDS_MAX = 255
 
@@ -291,4 +291,5 @@ TABLE: dict[str, Build] = {
 CHANNELS_LAST: dict[str, Build] = {
     "Conv": channels_last(_last_convolution),
     "MaxPool": channels_last(max_pool),
+    "BatchNormalization": channels_last(batch_normalization),
 }
