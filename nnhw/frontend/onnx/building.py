@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
+from nnhw.nn.tracing import quiet_torch
 
 from .model import OnnxFile, OnnxModel, Step, Tap
 from .reading import Graph, array_of, label_of
@@ -247,7 +248,7 @@ class Builder:
         key = f"{name}()"
         self._steps.append(Step(name, tuple(value.key for value in operands), key))
         try:
-            with self._fake, torch.no_grad():
+            with quiet_torch(), self._fake, torch.no_grad():
                 like = layer(*(value.like for value in operands))
         except Exception as error:
             line = (str(error).strip().splitlines() or [""])[0]
