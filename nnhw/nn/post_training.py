@@ -13,7 +13,9 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, NnhwError, raise_all
 
+from . import functional
 from .calibration import all_zero, batches_of
+from .frames import module_path
 from .given import half_floats, unready
 from .kinds import KNOWN, WEIGHTED, operation
 from .placement import Plan
@@ -107,24 +109,31 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
         given = type(model).__name__
         problems.append(InputError(f"a model is an nn.Module or an ExportedProgram, got {given}; give a float model"))
         return fx.GraphModule(nn.Module(), fx.Graph())
-    quantized = _quantizers(model)
-    if quantized:
-        problems.append(
-            InputError(
-                f"the model is quantized already: it has quantizers at {', '.join(quantized[:3])}; give a float model, "
-                f"or build this one as it is"
-            )
-        )
+    if quantized := _quantizers(model):
+        problems.append(_quantized_already(quantized))
         return fx.GraphModule(nn.Module(), fx.Graph())
     if missing := list(unready(model)):
         problems += missing
         return fx.GraphModule(nn.Module(), fx.Graph())
     problems += half_floats(model)
     try:
-        return traced(model, batches[0] if batches else None)
+        made = traced(model, batches[0] if batches else None)
     except InputError as error:
         problems.append(error)
         return fx.GraphModule(nn.Module(), fx.Graph())
+    # Calls of the operator in a module's own code are seen in the graph alone.
+    calls = [module_path(node) or node.name for node in made.graph.nodes if node.target is functional.quantize]
+    if calls:
+        problems.append(_quantized_already(calls))
+        return fx.GraphModule(nn.Module(), fx.Graph())
+    return made
+
+
+def _quantized_already(names: list[str]) -> InputError:
+    return InputError(
+        f"the model is quantized already: it has quantizers at {', '.join(names[:3])}; give a float model, or build this "
+        f"one as it is"
+    )
 
 
 def _quantizers(model: nn.Module | ExportedProgram) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -104,7 +105,9 @@ class _Runner:
             if number not in self._sessions:
                 self._sessions[number] = self._session(number, values)
             session, names, results = self._sessions[number]
-            values.update(zip(results, session.run(results, {name: values[name] for name in names}), strict=True))
+            with _refused():
+                made = session.run(results, {name: values[name] for name in names})
+            values.update(zip(results, made, strict=True))
         return {name: values[name] if name in values else self._constant(name) for name in self._wanted}
 
     def _constant(self, name: str) -> np.ndarray:
@@ -148,12 +151,19 @@ class _Runner:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
-        try:
+        with _refused():
             session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-        except Exception as error:
-            line = (str(error).strip().splitlines() or [""])[0]
-            raise InputError(f"ONNX Runtime does not take the file: {line}; export it again") from error
         return session, names, results
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Let what ONNX Runtime says be a message. Raises: InputError."""
+    try:
+        yield
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0]
+        raise InputError(f"ONNX Runtime does not evaluate the file: {line}; export it in another form") from error
 
 
 def _segments(nodes: Sequence[NodeProto]) -> list[list[NodeProto]]:
