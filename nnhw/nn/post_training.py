@@ -13,7 +13,6 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, NnhwError, raise_all
 
-from . import functional
 from .calibration import all_zero, batches_of
 from .frames import module_path
 from .given import half_floats, unready
@@ -26,6 +25,7 @@ from .tracing import traced
 
 WIDTH_MIN, WIDTH_MAX = 1, 8
 INPUT_BITS = 8
+_QUANTIZE = "nnhw.quantize."  # overloads of the operator
 ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
 
 
@@ -122,7 +122,7 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
         problems.append(error)
         return fx.GraphModule(nn.Module(), fx.Graph())
     # Calls of the operator in a module's own code are seen in the graph alone.
-    calls = [module_path(node) or node.name for node in made.graph.nodes if node.target is functional.quantize]
+    calls = [module_path(node) or node.name for node in made.graph.nodes if str(node.target).startswith(_QUANTIZE)]
     if calls:
         problems.append(_quantized_already(calls))
         return fx.GraphModule(nn.Module(), fx.Graph())
@@ -140,7 +140,7 @@ def _quantizers(model: nn.Module | ExportedProgram) -> list[str]:
     """Return the names of a model's quantizers: nnhw's own, and those of PT2E."""
     graph = getattr(model, "graph", None)
     nodes = graph.nodes if isinstance(graph, fx.Graph) else ()
-    found = [node.name for node in nodes if str(node.target).startswith(("nnhw.quantize.", "quantized_decomposed."))]
+    found = [node.name for node in nodes if str(node.target).startswith((_QUANTIZE, "quantized_decomposed."))]
     if isinstance(model, ExportedProgram):
         return found
     return [*found, *(name for name, module in model.named_modules() if isinstance(module, Quantizer))]

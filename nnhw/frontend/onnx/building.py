@@ -194,9 +194,12 @@ class Builder:
                 f"but all other sizes have to be fixed: export with fixed sizes"
             )
         dtype = torch.from_numpy(np.empty(0, self.graph.input_dtype)).dtype
-        if math.prod(shape[1:]) > _IMAGE_ELEMENTS_MAX:  # type: ignore[arg-type]
-            raise InputError(f"the input '{self.graph.input}' has {math.prod(shape[1:])} numbers for one image; "  # type: ignore[arg-type]
-                             f"{_IMAGE_ELEMENTS_MAX} are accepted")
+        count = math.prod(size or 0 for size in shape[1:])
+        if count > _IMAGE_ELEMENTS_MAX:
+            raise InputError(
+                f"the input '{self.graph.input}' has {count} numbers for one image; {_IMAGE_ELEMENTS_MAX} are accepted: "
+                f"export with smaller images"
+            )
         with self._fake:
             like = torch.empty((EXAMPLES, *shape[1:]), dtype=dtype)  # type: ignore[arg-type]
         self._values[self.graph.input] = Traced(self.graph.input, like)
