@@ -45,6 +45,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "brevitas": ("frontend/brevitas/",),
     "cocotb": ("../sim/",),
     "cocotb_tools": ("../sim/", "flow/simulate.py"),
+    "onnx": ("frontend/onnx/",),
+    "onnxruntime": ("frontend/onnx/",),
+    "qonnx": ("frontend/onnx/",),
     "serial": ("driver/links/serial.py",),
     "typer": ("cli.py",),
 }

@@ -131,8 +131,8 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
 
 def _quantized_already(names: list[str]) -> InputError:
     return InputError(
-        f"the model is quantized already: it has quantizers at {', '.join(names[:3])}; give a float model, or build this "
-        f"one as it is"
+        f"the model is quantized already: it has quantizers at {', '.join(names[:3])}; give a float model, or build "
+        f"this one as it is"
     )
 
 

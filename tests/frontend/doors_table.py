@@ -24,9 +24,18 @@ def _torch(source: str) -> list[Case]:
     return [case for case in torch_cases.cases() if case.source == source]
 
 
+def _onnx(source: str) -> list[Case]:
+    from tests.frontend import onnx_cases
+
+    return [case for case in onnx_cases.cases() if case.source == source]
+
+
 SOURCES: Mapping[str, Callable[[], list[Case]]] = {
     "Brevitas": _brevitas,
     "PT2E": lambda: _torch("PT2E"),
+    "ONNX (QONNX)": lambda: _onnx("ONNX (QONNX)"),
+    "ONNX (QDQ)": lambda: _onnx("ONNX (QDQ)"),
+    "ONNX (QOperator)": lambda: _onnx("ONNX (QOperator)"),
     "ExportDB": lambda: _torch("ExportDB"),
     "PyTorch's quantization tests": lambda: _torch("PyTorch's quantization tests"),
     "the same, converted by FX": lambda: _torch("the same, converted by FX"),

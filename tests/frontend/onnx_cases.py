@@ -184,7 +184,10 @@ _QONNX: Mapping[str, Callable[[], ModelProto]] = {
     "older domain": lambda: quant(domain="onnx.brevitas"),
     "oldest domain": lambda: quant(domain="finn.custom_op.general"),
     **{f"rounding {mode}": functools.partial(quant, rounding_mode=mode) for mode in ("CEIL", "FLOOR")},
-    **{f"rounding {mode}": functools.partial(quant, rounding_mode=mode) for mode in ("UP", "DOWN", "HALF_UP", "HALF_DOWN")},
+    **{
+        f"rounding {mode}": functools.partial(quant, rounding_mode=mode)
+        for mode in ("UP", "DOWN", "HALF_UP", "HALF_DOWN")
+    },
     "rounding DOWN, unsigned": lambda: quant(rounding_mode="DOWN", signed=0),
     "BipolarQuant": lambda: quant(op="BipolarQuant"),
     "zero point that is no integer": lambda: quant(zero_point=0.5),
@@ -465,7 +468,9 @@ def cases() -> list[Case]:
     """Return all cases."""
     tables = {"ONNX (QONNX)": _QONNX, "ONNX (QDQ)": _QDQ, "ONNX (QOperator)": _QOPERATOR}
     made = [
-        Case(source, name, functools.partial(_case, build)) for source, table in tables.items() for name, build in table.items()
+        Case(source, name, functools.partial(_case, build))
+        for source, table in tables.items()
+        for name, build in table.items()
     ]
     exports = {"ONNX (QONNX)": "qonnx", "ONNX (QDQ)": "qcdq"}
     return made + [

@@ -93,18 +93,21 @@ def test_tfc_of_the_zoo_has_the_sums_of_the_network_by_hand() -> None:
 
 @pytest.mark.parametrize("name", nodes.INTEGERS)
 def test_node_test_of_integers_is_exact_in_the_interpreter(name: str) -> None:
-    built = 0
+    built, refusals = 0, []
     for case in nodes.collected(name):
         made, x, expected = nodes.bound(case)
         try:
             graph = capture_quantizers(nodes.opened(made), torch.from_numpy(x)).graph
-        except NnhwError as error:  # weights for each image of a batch; what ONNX Runtime itself does not have
-            assert "does not fit its inputs" in str(error) or "Non per-tensor quantization" in str(error), error
+        except NnhwError as error:
+            refusals.append(str(error))
             continue
         for exact in (graph, lower(graph)):
             assert np.array_equal(run(exact, x)[0], expected)
         built += 1
     assert built
+    # Weights for each image of a batch, and what ONNX Runtime itself does not have.
+    known = ("does not fit its inputs", "Non per-tensor quantization")
+    assert [said for said in refusals if not any(part in said for part in known)] == []
 
 
 @needs_simulator
@@ -121,7 +124,7 @@ def test_node_tests_of_known_operators_have_their_results() -> None:
     outcomes = [nodes.outcome(case.name) for case in nodes.claimed()]
     assert [outcome.message for outcome in outcomes if outcome.kind == WRONG] == []
     built = sum(outcome.kind == nodes.BUILT for outcome in outcomes)
-    assert f"{len(outcomes)} node tests, {built} are built" in PAGE.read_text(encoding="utf-8")
+    assert f"{len(outcomes)} node tests, {built} are built" in PAGE.read_text(encoding="utf-8").replace("\n", " ")
 
 
 @pytest.mark.parametrize("dynamo", [False, True])
@@ -221,7 +224,10 @@ def test_layers_have_the_names_of_the_nodes() -> None:
     ("op", "said"),
     [
         ("Erf", "Erf 'the_y' is no part of a GELU here; export GELU as one operator, with opset 20 or later"),
-        ("LayerNormalization", "LayerNormalization 'the_y' finds its statistics from each image; use BatchNormalization"),
+        (
+            "LayerNormalization",
+            "LayerNormalization 'the_y' finds its statistics from each image; use BatchNormalization",
+        ),
         ("Det", "Det 'the_y' is not supported; docs/onnx.md lists the operators that are"),
     ],
 )
@@ -231,11 +237,13 @@ def test_operator_without_a_counterpart_is_refused(op: str, said: str) -> None:
 
 def test_attribute_that_nobody_knows_is_refused() -> None:
     made = cases.model([cases.node("Relu", "x", "y", slope=1.0)], ("n", 4), {})
-    assert refusal(made) == "Relu 'the_y' has the attribute 'slope', of which nothing is known here"
+    assert refusal(made) == "Relu 'the_y' has the attribute 'slope', of which nothing is known here; export it without"
 
 
 def test_all_problems_are_listed_at_once() -> None:
-    made = cases.model([cases.node("Sign", "x", "s"), cases.node("Erf", "x", "e"), cases.node("Add", "s", "e", "y")], ("n", 4), {})
+    made = cases.model(
+        [cases.node("Sign", "x", "s"), cases.node("Erf", "x", "e"), cases.node("Add", "s", "e", "y")], ("n", 4), {}
+    )
     message = refusal(made)
     assert "Sign 'the_s'" in message
     assert "Erf 'the_e'" in message
@@ -269,9 +277,12 @@ def test_example_equals_reference_in_rtl(tmp_path: Path) -> None:
 def test_commands_of_the_page_run(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("nnhw ")]
-    assert commands
+    commands = [command for command in commands if "examples/" in command]
+    assert len(commands) == 2
     for command in commands:
-        result = CliRunner().invoke(app, [*command.split()[1:], *(["--out", str(tmp_path / "b")] if "build" in command else [])])
+        result = CliRunner().invoke(
+            app, [*command.split()[1:], *(["--out", str(tmp_path / "b")] if "build" in command else [])]
+        )
         assert result.exit_code == 0, result.output
 
 

@@ -57,10 +57,12 @@ def test_changed_bytes_crash_nothing(data: st.DataObject, tmp_path_factory: pyte
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("changed") / "model.onnx"
     path.write_bytes(bytes(content))
+    said = "nothing; "
     try:
         load(path)
     except NnhwError as error:
-        assert "; " in str(error)
+        said = str(error)
+    assert "; " in said
 
 
 def _loop(made: ModelProto) -> None:
@@ -70,9 +72,7 @@ def _loop(made: ModelProto) -> None:
 
 def _function(made: ModelProto) -> None:
     call = helper.make_node("again", ["a"], ["b"], domain="own")
-    made.functions.append(
-        helper.make_function("own", "again", ["a"], ["b"], [call], [helper.make_opsetid("", 17)])
-    )
+    made.functions.append(helper.make_function("own", "again", ["a"], ["b"], [call], [helper.make_opsetid("", 17)]))
 
 
 def _cycle(made: ModelProto) -> None:
@@ -142,30 +142,40 @@ AGAIN = "export the model again"
 HOSTILE: dict[str, tuple[Callable[[ModelProto], object], str]] = {
     "loop": (
         _loop,
-        "model.onnx: Loop 'the_loop' runs a graph inside of the graph; export the model with fixed branches and "
-        "without loops",
+        (
+            "model.onnx: Loop 'the_loop' runs a graph inside of the graph; export the model with fixed branches and "
+            "without loops"
+        ),
     ),
     "function": (
         _function,
-        "model.onnx has functions of its own, such as 'again'; put their nodes into the graph by "
-        "onnx.inliner.inline_local_functions",
+        (
+            "model.onnx has functions of its own, such as 'again'; put their nodes into the graph by "
+            "onnx.inliner.inline_local_functions"
+        ),
     ),
     "cycle": (
         _cycle,
-        "model.onnx: Quant 'the_q' reads 'y', which nothing makes before it; the nodes must be in the order in which "
-        f"they run, without cycles: {AGAIN}",
+        (
+            "model.onnx: Quant 'the_q' reads 'y', which nothing makes before it; the nodes must be in the order in "
+            f"which they run, without cycles: {AGAIN}"
+        ),
     ),
     "name": (_renamed_output, f"model.onnx: 'q' is made twice, the second time by Quant 'the_wq'; {AGAIN}"),
     "constants": (_same_constants, f"model.onnx has two constants with the name 's'; {AGAIN}"),
     "open sizes": (
         _open_sizes,
-        "the input 'x' has the shape ['batch', '?']; the batch has to come first, and may be open, but all other "
-        "sizes have to be fixed: export with fixed sizes",
+        (
+            "the input 'x' has the shape ['batch', '?']; the batch has to come first, and may be open, but all other "
+            "sizes have to be fixed: export with fixed sizes"
+        ),
     ),
     "two inputs": (
         _two_inputs,
-        "model.onnx must have one input, got 2: 'x', 'other'; make constants of the others, or export a model with "
-        "one input",
+        (
+            "model.onnx must have one input, got 2: 'x', 'other'; make constants of the others, or export a model with "
+            "one input"
+        ),
     ),
     "two outputs": (
         _two_outputs,
@@ -173,13 +183,18 @@ HOSTILE: dict[str, tuple[Callable[[ModelProto], object], str]] = {
     ),
     "domain": (
         _domain,
-        "model.onnx has the operator Quant of the domain 'evil.ops', but operators of this domain are not known here; "
-        "export with operators of ONNX, of ONNX Runtime (com.microsoft), or of QONNX (qonnx.custom_op.general)",
+        (
+            "model.onnx has the operator Quant of the domain 'evil.ops', but operators of this domain are not known "
+            "here; export with operators of ONNX, of ONNX Runtime (com.microsoft), or of QONNX "
+            "(qonnx.custom_op.general)"
+        ),
     ),
     "large": (
         _large,
-        "model.onnx: tensor 's' has the shape [1099511627776, 1048576]; constants may have 268435456 numbers all "
-        "together; export a smaller model",
+        (
+            "model.onnx: tensor 's' has the shape [1099511627776, 1048576]; constants may have 268435456 numbers all "
+            "together; export a smaller model"
+        ),
     ),
     "large input": (
         _large_input,

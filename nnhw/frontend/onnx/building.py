@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,113 +18,15 @@ from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
 from nnhw.nn.tracing import quiet_torch
 
 from .model import OnnxFile, OnnxModel, Step, Tap
+from .node import Build, Node
 from .reading import Graph, array_of, label_of
 from .refusals import reason_of
-from .values import EXAMPLES, Coding, Known, Traced, Value
+from .values import EXAMPLES, Known, Traced, Value
 
-Build = Callable[["Node"], "Value | Sequence[Value]"]
-"""Of a node: what it makes."""
-Fold = Callable[["Node"], "Sequence[Value] | None"]
+Fold = Callable[[Node], "Sequence[Value] | None"]
 
 _IMAGE_ELEMENTS_MAX = 1 << 24  # of one value for one image
 _LAYERS_RESERVED = frozenset(dir(nn.Module())) | {"steps", "result", "file"}
-
-
-@dataclass
-class Node:
-    """A node of the file while it is built.
-
-    Members
-    -------
-    inputs: None for one that is left out.
-    version: of the node's domain.
-    """
-
-    proto: NodeProto
-    inputs: tuple[Value | None, ...]
-    version: int
-    builder: Builder
-    _attributes: dict[str, Any]
-
-    @property
-    def op(self) -> str:
-        """The name of the operator."""
-        return str(self.proto.op_type)
-
-    def __str__(self) -> str:
-        return f"{self.op} '{label_of(self.proto)}'"
-
-    def refusal(self, reason: str) -> CaptureError:
-        """Return the error with a reason."""
-        return CaptureError(f"{self} {reason}")
-
-    def take(self, name: str, default: Any = None) -> Any:
-        """Return an attribute. Those that nobody takes are refused."""
-        return self._attributes.pop(name, default)
-
-    def adopt(self, other: Node) -> None:
-        """Take over the attributes that nobody has asked another node for."""
-        self._attributes = other._attributes
-
-    @property
-    def untaken(self) -> list[str]:
-        """The attributes that nobody has asked for."""
-        return list(self._attributes)
-
-    def given(self, place: int) -> bool:
-        """Return whether there is an input at a place."""
-        return place < len(self.inputs) and self.inputs[place] is not None
-
-    def __getitem__(self, place: int) -> Value:
-        value = self.inputs[place] if place < len(self.inputs) else None
-        if value is None:
-            raise self.refusal(f"lacks its input {place}; export the model again")
-        return value
-
-    def traced(self, place: int = 0) -> Traced:
-        """Return an input that the module computes with; numbers of the file become a step of their own."""
-        value = self[place]
-        return self.builder.constant_step(self, value, place) if isinstance(value, Known) else value
-
-    def floats(self, place: int = 0) -> Traced:
-        """Return an input that is no integer in the file. Raises: CaptureError."""
-        value = self.traced(place)
-        if value.coding is not None:
-            raise self.refusal("computes with integers; put DequantizeLinear in front of it")
-        return value
-
-    def known(self, place: int, what: str) -> np.ndarray:
-        """Return the numbers of an input that must be constant. Raises: CaptureError."""
-        value = self[place]
-        if not isinstance(value, Known):
-            raise self.refusal(f"computes its {what} from the model's input; export it as a constant")
-        return value.array
-
-    def optional(self, place: int, what: str) -> np.ndarray | None:
-        """Return the numbers of an input that may be left out."""
-        return self.known(place, what) if self.given(place) else None
-
-    def integers(self, place: int, what: str) -> list[int] | None:
-        """Return constant whole numbers, such as axes; None where they are left out."""
-        array = self.optional(place, what)
-        return None if array is None else [int(number) for number in array.reshape(-1)]
-
-    def emit(self, layer: nn.Module, *operands: Traced, result: int = 0, **facts: Any) -> Traced:
-        """Add a step, and return what it makes; facts are those of `Traced`."""
-        return self.builder.emit(self, layer, operands, result, facts)
-
-    def tap(
-        self,
-        value: Traced,
-        tensor: str,
-        offset: Any = 0.0,
-        factor: Any = 1.0,
-        part: tuple[int, int, int] | None = None,
-        reads: str = "",
-    ) -> Traced:
-        """Note that the step behind a value quantizes, and where the file has its codes; see `Tap`."""
-        self.builder.tap(value, Tap("", tensor, np.asarray(offset), np.asarray(factor), value.constant, part, reads))
-        return value
 
 
 class Builder:
@@ -197,8 +99,8 @@ class Builder:
         count = math.prod(size or 0 for size in shape[1:])
         if count > _IMAGE_ELEMENTS_MAX:
             raise InputError(
-                f"the input '{self.graph.input}' has {count} numbers for one image; {_IMAGE_ELEMENTS_MAX} are accepted: "
-                f"export with smaller images"
+                f"the input '{self.graph.input}' has {count} numbers for one image; {_IMAGE_ELEMENTS_MAX} are "
+                f"accepted: export with smaller images"
             )
         with self._fake:
             like = torch.empty((EXAMPLES, *shape[1:]), dtype=dtype)  # type: ignore[arg-type]
@@ -209,20 +111,36 @@ class Builder:
         build = self._table.get((domain, proto.op_type))
         inputs = tuple(self._values[name] if name else None for name in proto.input)
         node = Node(proto, inputs, self.graph.opsets[domain], self, _attributes(proto))
-        results = self._fold(node)
-        if results is None:
-            if build is None:
-                raise node.refusal(reason_of(proto.op_type))
-            made = build(node)
-            results = [made] if isinstance(made, Known | Traced) else list(made)
+        results = self._results(node, build)
         if node.untaken:
-            raise node.refusal(f"has the attribute '{node.untaken[0]}', of which nothing is known here")
+            raise node.refusal(
+                f"has the attribute '{node.untaken[0]}', of which nothing is known here; export it without"
+            )
         for name, value in zip(proto.output, results, strict=False):
             if name:
                 self._values[name] = value
         missing = [name for name in proto.output[len(results) :] if name and self._is_read(name)]
         if missing:
             raise node.refusal(f"has the result '{missing[0]}', which is not supported; leave it out")
+
+    def _results(self, node: Node, build: Build | None) -> list[Value]:
+        """Return what a node makes. Raises: CaptureError, also for attributes of a wrong type."""
+        try:
+            results = self._fold(node)
+            if results is not None:
+                return list(results)
+            if build is None:
+                raise node.refusal(reason_of(node.op))
+            made = build(node)
+        except NnhwError:
+            raise
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [""])[0]
+            raise node.refusal(
+                f"has inputs or attributes of another form than its operator: {type(error).__name__}: {line}; export "
+                f"the model again"
+            ) from error
+        return [made] if isinstance(made, Known | Traced) else list(made)
 
     def _is_read(self, name: str) -> bool:
         return name in self.consumers or name == self.graph.output
@@ -231,7 +149,9 @@ class Builder:
         """Return the number that a constant holds; None for no constant, or for several numbers."""
         value = self._values.get(name)
         if value is None:
-            maker = next((node for node in self.graph.nodes if name in node.output and node.op_type == "Constant"), None)
+            maker = next(
+                (node for node in self.graph.nodes if name in node.output and node.op_type == "Constant"), None
+            )
             value = Known(name, next(iter(_attributes(maker).values()))) if maker is not None else None
         if not isinstance(value, Known):
             return None
@@ -241,10 +161,12 @@ class Builder:
     def constant_step(self, node: Node, value: Known, place: int) -> Traced:
         """Return numbers of the file as a value of the module."""
         if value.depends_on_batch:
-            raise node.refusal("computes with the size of the batch, but an image's result must not depend on it")
+            raise node.refusal("computes with the size of the batch; an image's result must not depend on it")
         return self.emit(node, Numbers(value.array), (), place + 1, {"constant": True})
 
-    def emit(self, node: Node, layer: nn.Module, operands: Sequence[Traced], result: int, facts: dict[str, Any]) -> Traced:
+    def emit(
+        self, node: Node, layer: nn.Module, operands: Sequence[Traced], result: int, facts: dict[str, Any]
+    ) -> Traced:
         """Add a step; see `Node.emit`."""
         name = self._name(label_of(node.proto) or node.op, result)
         self._layers[name] = layer.eval()
@@ -255,7 +177,9 @@ class Builder:
                 like = layer(*(value.like for value in operands))
         except Exception as error:
             line = (str(error).strip().splitlines() or [""])[0]
-            raise node.refusal(f"does not fit its inputs: {type(error).__name__}: {line}; export the model again") from error
+            raise node.refusal(
+                f"does not fit its inputs: {type(error).__name__}: {line}; export the model again"
+            ) from error
         constant = facts.pop("constant", False) or (bool(operands) and all(value.constant for value in operands))
         _check_shape(node, like, constant)
         return Traced(key, like, constant, **facts)
@@ -294,14 +218,15 @@ class Builder:
 class Numbers(nn.Module):
     """Numbers of the file."""
 
+    numbers: Tensor
+
     def __init__(self, array: np.ndarray) -> None:
         super().__init__()
         self.register_buffer("numbers", torch.from_numpy(np.array(array)))
 
     def forward(self) -> Tensor:
         """Return them."""
-        numbers: Tensor = self.numbers
-        return numbers
+        return self.numbers
 
 
 class Shifted(nn.Module):
@@ -322,17 +247,26 @@ def _attributes(proto: NodeProto) -> dict[str, Any]:
         if attribute.type == AttributeProto.TENSOR:
             attributes[attribute.name] = array_of(attribute.t, f"{proto.op_type} '{label_of(proto)}'")
             continue
-        value = helper.get_attribute_value(attribute)
+        try:
+            value = helper.get_attribute_value(attribute)
+        except ValueError as error:
+            raise CaptureError(
+                f"{proto.op_type} '{label_of(proto)}' has the attribute '{attribute.name}' of no known type; export "
+                f"the model again"
+            ) from error
         attributes[attribute.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return attributes
 
 
 def _check_shape(node: Node, like: object, constant: bool) -> None:
     if not isinstance(like, Tensor):
-        raise node.refusal("does not make one tensor")
+        raise node.refusal("does not make one tensor; export the model again")
     if not constant and (like.ndim < 1 or like.shape[0] != EXAMPLES):
         shape = ["batch" if size == EXAMPLES else size for size in like.shape]
-        raise node.refusal(f"must keep the batch as its first axis, but makes the shape {shape}")
+        raise node.refusal(
+            f"must keep the batch as its first axis, but makes the shape {shape}; permute the others alone"
+        )
     if math.prod(like.shape[1:]) > _IMAGE_ELEMENTS_MAX:
-        raise node.refusal(f"makes {math.prod(like.shape[1:])} numbers for one image; {_IMAGE_ELEMENTS_MAX} are accepted")
-
+        raise node.refusal(
+            f"makes {math.prod(like.shape[1:])} numbers for one image; {_IMAGE_ELEMENTS_MAX} are accepted"
+        )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .building import Build, Node
+from .node import Build, Node
 from .values import Coding, Known, Traced, Value
 
 _SOFTPLUS_END = 88.0  # beyond it, e**x is infinite in float32
@@ -75,7 +75,10 @@ def _broadcast(node: Node, array: np.ndarray, value: Traced) -> np.ndarray:
     while array.ndim and array.shape[0] == 1 and array.ndim >= max(len(value.shape), 2):
         array = array[0]
     if array.ndim > len(value.shape) or (array.ndim == len(value.shape) and array.ndim > 1):
-        raise node.refusal(f"has a constant of the shape {list(array.shape)}, with numbers for each image of a batch")
+        raise node.refusal(
+            f"has a constant of the shape {list(array.shape)}, with numbers for each image of a batch; "
+            f"use the same for all"
+        )
     return array
 
 
@@ -100,7 +103,9 @@ def prelu(node: Node) -> Value:
     channels = x.shape[1] if len(x.shape) > 1 else 1
     layout = [1] * (len(x.shape) - 1)
     layout[:1] = [channels]
-    aligned = slope.reshape((1,) * (len(x.shape) - 1 - slope.ndim) + slope.shape) if slope.ndim < len(x.shape) else slope
+    aligned = (
+        slope.reshape((1,) * (len(x.shape) - 1 - slope.ndim) + slope.shape) if slope.ndim < len(x.shape) else slope
+    )
     if slope.size != 1 and list(aligned.shape) != layout and list(aligned.shape) != [1, *layout]:
         raise node.refusal(f"has slopes of the shape {list(slope.shape)}; use one, or one for each channel")
     layer = nn.PReLU(slope.size)

@@ -208,5 +208,3 @@ def _untyped(name: str, array: np.ndarray) -> ValueInfoProto:
     """Return an input of a type, and of as many axes as it has."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, kind, [None] * array.ndim)
-
-

@@ -65,14 +65,15 @@ def _bytes(file: Path, entries: dict[str, str], tensor: TensorProto, path: Path)
     try:
         offset, length = int(entries.get("offset") or 0), int(entries.get("length") or -1)
     except ValueError:
-        offset = -1
+        offset, length = -1, -1
     size = file.stat().st_size
     expected = _size(tensor, path)
     length = expected if length < 0 else length
     if offset < 0 or length != expected or offset + length > size:
         raise InputError(
-            f"{path}: tensor '{tensor.name}' needs {expected} bytes for its shape {list(tensor.dims)}, but '{file.name}' "
-            f"has {size} bytes, of which it is said to have {length} from {offset} on; export the model again"
+            f"{path}: tensor '{tensor.name}' needs {expected} bytes for its shape {list(tensor.dims)}, but "
+            f"'{file.name}' has {size} bytes, of which it is said to have {length} from {offset} on; "
+            f"export the model again"
         )
     with file.open("rb") as data:
         data.seek(offset)

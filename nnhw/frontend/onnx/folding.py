@@ -9,7 +9,7 @@ import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from .building import Build, Node
+from .node import Build, Node
 from .reading import ELEMENTS_MAX
 from .values import BATCH, EXAMPLES, Known, Value
 
@@ -41,7 +41,7 @@ def _results(node: Node) -> list[Value]:
     values = [value for value in node.inputs if isinstance(value, Known)]
     if any(value.depends_on_batch for value in values):
         if node.op not in _MOVES or (node.op == "Cast" and node.take("to") != _INT64):
-            raise node.refusal("computes with the size of the batch, but an image's result must not depend on it")
+            raise node.refusal("computes with the size of the batch; an image's result must not depend on it")
     _check_size(node, values)
     for name in node.untaken:
         node.take(name)
@@ -59,7 +59,9 @@ def _results(node: Node) -> list[Value]:
         results = ReferenceEvaluator(model).run(None, feeds)
     except Exception as error:
         line = (str(error).strip().splitlines() or [""])[0]
-        raise node.refusal(f"does not fit its inputs: {type(error).__name__}: {line}; export the model again") from error
+        raise node.refusal(
+            f"does not fit its inputs: {type(error).__name__}: {line}; export the model again"
+        ) from error
     return [Known(name, np.asarray(result)) for name, result in zip(node.proto.output, results, strict=False)]
 
 

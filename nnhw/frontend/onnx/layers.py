@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .building import Build, Node
+from .node import Build, Node
 from .values import Known, Traced, Value
 
 _CONVS: dict[int, type[nn.Conv1d | nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
@@ -113,9 +113,8 @@ def transposed_convolution(node: Node) -> Value:
         raise node.refusal(f"has pads={pads}, more behind than in front; export it with equal ones")
     if isinstance(weight, Traced):
         return node.emit(Computed(_FUNCTIONS[True, rank], bias, **options), x, weight)
-    layer = _TRANSPOSED[rank](
-        sizes[0], sizes[1] * options["groups"], tuple(sizes[2:]), bias=bias is not None, **options
-    )
+    kind: Callable[..., nn.Module] = _TRANSPOSED[rank]
+    layer = kind(sizes[0], sizes[1] * options["groups"], tuple(sizes[2:]), bias=bias is not None, **options)
     return node.emit(_fill(layer, weight.array, bias), x)
 
 

@@ -1,19 +1,20 @@
-"""Operators that move, join and cut values, and pooling."""
+"""Operators that move, join and cut values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .building import Build, Node
 from .elementwise import Function
-from .layers import Padded, ones, padding_of
+from .layers import Padded
+from .node import Build, Node
 from .values import BATCH, EXAMPLES, Coding, Traced, Value
 
+_FLATTEN = "export x.flatten(1) or x.reshape(x.shape[0], ..)"
 _INT64_MAX = 2**31  # ends of slices at or above this are those of the axis
 
 
@@ -47,13 +48,13 @@ def reshape(node: Node) -> Value:
     images = int(np.prod(x.shape[1:]))
     if sizes[0] not in (BATCH, EXAMPLES, -1):  # a size of the batch that was written into the file
         if sizes[0] != node.builder.batch:
-            raise node.refusal(f"makes the shape {target}, whose first axis is not the batch")
+            raise node.refusal(f"makes the shape {target}, whose first axis is not the batch; {_FLATTEN}")
         node.builder.fixed_batch = True
     elif sizes[0] == -1 and -1 not in sizes[1:] and int(np.prod(sizes[1:])) != images:
-        raise node.refusal(f"makes the shape {target} of images of {images} numbers, and so mixes images")
+        raise node.refusal(f"makes the shape {target} of images of {images} numbers, and so mixes images; {_FLATTEN}")
     rest = [images // -int(np.prod(sizes[1:])) if size == -1 else size for size in sizes[1:]]
     if BATCH in rest or int(np.prod(rest)) != images:
-        raise node.refusal(f"makes the shape {target} of images of {images} numbers, and so mixes images")
+        raise node.refusal(f"makes the shape {target} of images of {images} numbers, and so mixes images; {_FLATTEN}")
     return moved(node, nn.Flatten() if len(rest) == 1 else Reshaped(rest), x)
 
 
@@ -126,8 +127,11 @@ def concat(node: Node) -> Value:
 
 
 def _alike(one: Coding, other: Coding) -> bool:
-    return one.scale is not None and other.scale is not None and one.real == other.real and one.same(
-        other.scale, other.zero_point
+    return (
+        one.scale is not None
+        and other.scale is not None
+        and one.real == other.real
+        and one.same(other.scale, other.zero_point)
     )
 
 
@@ -224,126 +228,6 @@ def _spread(pads: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
     return whole
 
 
-def max_pool(node: Node) -> Value:
-    """MaxPool."""
-    x = node.traced(0)
-    rank = len(x.shape) - 2
-    kernel = list(node.take("kernel_shape"))
-    strides, dilations = ones(node, "strides", rank), ones(node, "dilations", rank)
-    pads = padding_of(node, x.shape[2:], kernel, strides, dilations)
-    ceil = bool(node.take("ceil_mode", 0))
-    node.take("storage_order")
-    _check_rank(node, rank)
-    begin, end = pads[:rank], pads[rank:]
-    fits = begin == end and all(2 * width <= size for width, size in zip(begin, kernel, strict=True))
-    kind = nn.MaxPool1d if rank == 1 else nn.MaxPool2d
-    layer: nn.Module = kind(
-        _sizes(kernel), _sizes(strides), _sizes(begin) if fits else 0, dilation=_sizes(dilations), ceil_mode=ceil
-    )
-    if fits:
-        return moved(node, layer, x)
-    lowest = _lowest(x)
-    if lowest is None:
-        raise node.refusal(f"has pads={pads}, others in front than behind; put Relu or a quantizer in front, or Pad")
-    return moved(node, Padded(pads, layer, lowest), x)
-
-
-def _lowest(x: Traced) -> float | None:
-    """Return a number below which a value never is."""
-    if x.coding is not None:
-        coding = x.coding
-        return float((coding.low - coding.zero_point.reshape(-1)[0]) * coding.unit.reshape(-1)[0])
-    return 0.0 if x.positive else None
-
-
-def average_pool(node: Node) -> Value:
-    """AveragePool."""
-    x = node.floats(0)
-    kernel = list(node.take("kernel_shape"))
-    return node.emit(average_layer(node, x.shape, kernel), x, positive=x.positive)
-
-
-def average_layer(node: Node, shape: Sequence[int], kernel: Sequence[int]) -> nn.Module:
-    """Return average pooling of an input of a shape."""
-    rank = len(shape) - 2
-    _check_rank(node, rank)
-    strides = ones(node, "strides", rank)
-    pads = padding_of(node, shape[2:], kernel, strides, [1] * rank)
-    ceil, counted = bool(node.take("ceil_mode", 0)), bool(node.take("count_include_pad", 0))
-    if any(number != 1 for number in node.take("dilations", [1])):
-        raise node.refusal("has dilations; use 1")
-    kind = nn.AvgPool1d if rank == 1 else nn.AvgPool2d
-    begin, end = pads[:rank], pads[rank:]
-    if begin == end and all(2 * width <= size for width, size in zip(begin, kernel, strict=True)):
-        return kind(_sizes(kernel), _sizes(strides), _sizes(begin), ceil_mode=ceil, count_include_pad=counted)
-    if not counted or ceil:
-        raise node.refusal(f"has pads={pads}, others in front than behind; use equal ones, or count_include_pad=1")
-    return Padded(pads, kind(_sizes(kernel), _sizes(strides)))
-
-
-def global_pool(kinds: Sequence[Callable[[int], nn.Module]]) -> Build:
-    """Return the builder of a pooling of whole images: for sequences, and for images."""
-
-    def build(node: Node) -> Value:
-        x = node.traced(0) if node.op == "GlobalMaxPool" else node.floats(0)
-        _check_rank(node, len(x.shape) - 2)
-        return moved(node, kinds[len(x.shape) - 3](1), x)
-
-    return build
-
-
-def _check_rank(node: Node, rank: int) -> None:
-    if rank not in (1, 2):
-        raise node.refusal(f"has an input of {rank + 2} axes; use images or sequences")
-
-
-def _sizes(numbers: Sequence[int]) -> Any:
-    return numbers[0] if len(numbers) == 1 else tuple(numbers)
-
-
-def reduction(function: Callable[..., Tensor]) -> Build:
-    """Return the builder of a mean, a sum or a maximum over axes."""
-
-    def build(node: Node) -> Value:
-        x = node.floats(0)
-        attribute = node.take("axes")
-        axes = attribute if attribute is not None else node.integers(1, "axes")
-        keep, nothing = bool(node.take("keepdims", 1)), node.take("noop_with_empty_axes", 0)
-        if not axes and nothing:
-            return x
-        axes = tuple(axis % len(x.shape) for axis in axes or range(len(x.shape)))
-        if 0 in axes:
-            raise node.refusal("reduces the batch, too; give the axes of an image")
-        return node.emit(Function(function, dim=axes, keepdim=keep), x, positive=x.positive)
-
-    return build
-
-
-def resize(node: Node) -> Value:
-    """Resize and Upsample: nearest neighbours, by whole factors."""
-    x = node.traced(0)
-    mode, scales, sizes = node.take("mode", "nearest"), node.take("scales"), None
-    place = 1 if node.op == "Upsample" else 2
-    if scales is None and node.given(place) and node.known(place, "scales").size:
-        scales = node.known(place, "scales").reshape(-1).tolist()
-    if node.op == "Resize" and scales is None:
-        sizes = node.integers(3, "sizes")
-    way, nearest = node.take("coordinate_transformation_mode", "half_pixel"), node.take("nearest_mode", "round_prefer_floor")
-    for name in ("cubic_coeff_a", "exclude_outside", "extrapolation_value", "antialias"):
-        node.take(name)
-    if node.take("axes") or node.take("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise node.refusal("has axes or an aspect ratio; export it with scales for all axes")
-    plain = (way == "asymmetric" and nearest == "floor") or (way == "half_pixel" and nearest.startswith("round"))
-    if mode != "nearest" or (node.op == "Resize" and node.version > 10 and not plain):
-        raise node.refusal(f"has mode='{mode}', {way}, {nearest}; use mode='nearest' with asymmetric and floor")
-    if sizes is not None:
-        scales = [1.0, *(new / old for new, old in zip(sizes[1:], x.shape[1:], strict=True))]
-    if scales is None or any(scale != int(scale) or scale < 1 for scale in scales) or scales[:2] != [1.0, 1.0]:
-        raise node.refusal(f"has the scales {scales}; use whole numbers for height and width, and 1 for the others")
-    factors = tuple(float(int(scale)) for scale in scales[2:])
-    return moved(node, nn.Upsample(scale_factor=factors, mode="nearest"), x)
-
-
 def depth_to_space(node: Node) -> Value:
     """DepthToSpace with mode='CRD', as torch does it."""
     size = node.take("blocksize")
@@ -363,14 +247,5 @@ TABLE: dict[str, Build] = {
     "Slice": cut,
     "Gather": gather,
     "Pad": pad,
-    "MaxPool": max_pool,
-    "AveragePool": average_pool,
-    "GlobalAveragePool": global_pool((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)),
-    "GlobalMaxPool": global_pool((nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)),
-    "ReduceMean": reduction(torch.mean),
-    "ReduceSum": reduction(torch.sum),
-    "ReduceMax": reduction(torch.amax),
-    "Resize": resize,
-    "Upsample": resize,
     "DepthToSpace": depth_to_space,
 }

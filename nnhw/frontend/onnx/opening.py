@@ -13,12 +13,21 @@ from torch.export import ExportedProgram
 from nnhw.frontend.archive import random_like
 from nnhw.frontend.locations import Lines
 
-from . import elementwise, folding, layers, layout, qdq, qonnx, qoperator
-from .building import Build, Builder
+from . import elementwise, folding, layers, layout, pooling, qdq, qonnx, qoperator
+from .building import Builder
+from .node import Build
 from .patterns import with_functions
 from .reading import MICROSOFT, QONNX, read
 
-_STANDARD: Mapping[str, Build] = {**layers.TABLE, **elementwise.TABLE, **layout.TABLE, **folding.TABLE, **qdq.TABLE, **qoperator.STANDARD}
+_STANDARD: Mapping[str, Build] = {
+    **layers.TABLE,
+    **elementwise.TABLE,
+    **layout.TABLE,
+    **pooling.TABLE,
+    **folding.TABLE,
+    **qdq.TABLE,
+    **qoperator.STANDARD,
+}
 TABLE: Mapping[tuple[str, str], Build] = {
     **{("", op): build for op, build in _STANDARD.items()},
     **{(MICROSOFT, op): build for op, build in {**qdq.TABLE, **qoperator.MICROSOFT}.items()},

@@ -72,7 +72,9 @@ class _Finder:
     def _scaled(self, name: str) -> tuple[str, float]:
         """Return what a value is a multiple of, and the factor."""
         node = self._made.get(name)
-        pair = self._pair(node) if node is not None and node.op_type in ("Mul", "Div") and len(node.input) == 2 else None
+        pair = (
+            self._pair(node) if node is not None and node.op_type in ("Mul", "Div") and len(node.input) == 2 else None
+        )
         if node is None or pair is None or (node.op_type == "Div" and pair[0] != node.input[0]) or not pair[1]:
             return name, 1.0
         return pair[0], pair[1] if node.op_type == "Mul" else 1 / pair[1]

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor, nn
 
-from .building import Build, Node
 from .elementwise import Binary
+from .node import Build, Node
 from .quantizing import PER_TENSOR, Codes, Convention, QuantizedWeight, Requantized
 from .values import Coding, Known, Traced, Value
 
@@ -29,7 +29,20 @@ LIMITS = {
 _TYPES = {0: "UINT8", 2: "UINT8", 3: "INT8", 5: "INT16", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
 """TensorProto's numbers of types, as the attribute output_dtype has them."""
 _MOVES = frozenset(
-    {"Clip", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "Slice", "MaxPool", "Identity", "Pad"}
+    {
+        "Clip",
+        "Reshape",
+        "Flatten",
+        "Transpose",
+        "Squeeze",
+        "Unsqueeze",
+        "Concat",
+        "Split",
+        "Slice",
+        "MaxPool",
+        "Identity",
+        "Pad",
+    }
 )
 BIAS_MAX = 1 << 24  # integers below it are numbers of float32
 
@@ -96,9 +109,7 @@ def _codes_of(node: Node, x: Traced, coding: Coding, tensor: str) -> Traced:
     return tapped(node, made, coding, tensor)
 
 
-def tapped(
-    node: Node, made: Traced, coding: Coding, tensor: str, part: tuple[int, int, int] | None = None
-) -> Traced:
+def tapped(node: Node, made: Traced, coding: Coding, tensor: str, part: tuple[int, int, int] | None = None) -> Traced:
     """Note where the file has the integers of a quantizer; see `Tap`."""
     shape = [1] * len(made.shape)
     if coding.axis != PER_TENSOR:
@@ -180,7 +191,9 @@ def integer_weight(node: Node, place: int, zero_point: np.ndarray, axis: int) ->
     shape = [1] * value.array.ndim
     if axis != PER_TENSOR:
         shape[axis] = -1
-    numbers = value.array.astype(np.float32) - zero_point.astype(np.float32).reshape(shape if axis != PER_TENSOR else ())
+    numbers = value.array.astype(np.float32) - zero_point.astype(np.float32).reshape(
+        shape if axis != PER_TENSOR else ()
+    )
     return _weight(node, numbers, Coding(None, zero_point, low, high, axis), value.name, place)
 
 

@@ -5,13 +5,16 @@ Source: https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops; Pap
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .building import Build, Node
 from .layers import batch_normalization, conv_layer
-from .layout import max_pool, moved
+from .layout import moved
+from .node import Build, Node
+from .pooling import max_pool
 from .quantizing import PER_TENSOR, Codes, Convention, QuantizedWeight
 from .values import Known, Traced, Value
 
@@ -123,11 +126,11 @@ def _plain(
     node: Node, x: Known, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], mode: str
 ) -> Known:
     """Return what a quantizer of many bits makes of constants, such as a bias: numbers."""
-    functions = {"half_even": np.round, "ceil": np.ceil, "floor": np.floor}
+    functions: dict[str, Callable[..., np.ndarray]] = {"half_even": np.round, "ceil": np.ceil, "floor": np.floor}
     rounding = _ROUNDINGS.get(mode, "")
     if rounding not in functions:
         raise node.refusal(f"has rounding_mode='{mode}' and more than {BITS_MAX} bits; use ROUND, CEIL or FLOOR")
-    codes = functions[rounding](np.clip(x.array / scale + zero_point, *(np.float32(limit) for limit in limits)))
+    codes = functions[rounding](np.clip(x.array / scale + zero_point, np.float32(limits[0]), np.float32(limits[1])))
     return Known(node.proto.output[0], ((codes - zero_point) * scale).astype(np.float32))
 
 
@@ -229,7 +232,9 @@ def multi_threshold(node: Node) -> Value:
             f"with 1 to {THRESHOLDS_MAX} steps"
         )
     if thresholds.shape[0] not in (1, x.shape[axis]) or not np.isfinite(thresholds).all():
-        raise node.refusal(f"has thresholds for {thresholds.shape[0]} channels of {x.shape[axis]}; use one row for each")
+        raise node.refusal(
+            f"has thresholds for {thresholds.shape[0]} channels of {x.shape[axis]}; use one row for each"
+        )
     layers = np.sort(thresholds, axis=1).T.reshape(count, -1, *(1,) * (rank - 1 - axis))
     codes = Codes(np.ones(1), np.zeros(1), (0, count, PER_TENSOR, False, "half_even", False, False))
     made = node.emit(Staircase(layers, codes, scale, bias), x)

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .building import Build, Node
 from .layers import Computed, Product, chain, conv_layer
-from .layout import Joined, average_layer
+from .layout import Joined
+from .node import Build, Node
+from .pooling import average_layer
 from .qdq import BIAS_MAX, integer_operand, integer_weight, limits_of, tapped
 from .quantizing import PER_TENSOR, Codes, Convention, Requantized
 from .values import Coding, Known, Traced, Value

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, defs, numpy_helper
 
 from nnhw.errors import InputError
 
@@ -23,6 +23,8 @@ QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "
 MICROSOFT = "com.microsoft"
 _VERSIONS = {**dict.fromkeys(QONNX, 2), MICROSOFT: 1}
 """Domains --> the newest version that is known. Files of QONNX use theirs without an import."""
+_INPUTS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.UINT8: "uint8", TensorProto.INT8: "int8"}
+"""Types that the input may have."""
 _FEW_BITS = ("INT4", "UINT4", "INT2", "UINT2")  # types that NumPy has not
 _EXPORT_AGAIN = "export the model again"
 
@@ -57,9 +59,9 @@ class Graph:
     @property
     def input_dtype(self) -> np.dtype[np.generic]:
         """The dtype of the input."""
-        return np.dtype(helper.tensor_dtype_to_np_dtype(self._input().type.tensor_type.elem_type))
+        return np.dtype(_INPUTS[self._input().type.tensor_type.elem_type])
 
-    def _input(self) -> object:
+    def _input(self) -> ValueInfoProto:
         return next(value for value in self.model.graph.input if value.name == self.input)
 
 
@@ -103,6 +105,8 @@ def _parsed(path: Path) -> ModelProto:
 
 def _check_parts(model: ModelProto, path: Path) -> None:
     graph = model.graph
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise InputError(f"{path} has names that are no text; {_EXPORT_AGAIN}")
     if model.functions:
         raise InputError(
             f"{path} has functions of its own, such as '{model.functions[0].name}'; put their nodes into the graph by "
@@ -118,6 +122,17 @@ def _check_parts(model: ModelProto, path: Path) -> None:
             f"{path} must have one output, got {len(graph.output)}: {names}; keep one, such as by "
             f"onnx.utils.extract_model"
         )
+
+
+def _texts(model: ModelProto) -> Iterator[object]:
+    """Yield all names. Protobuf gives bytes for what is no UTF-8."""
+    graph = model.graph
+    yield from (item.domain for item in model.opset_import)
+    yield from (item.name for item in (*graph.initializer, *graph.input, *graph.output))
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.t.name)
 
 
 def _opsets(model: ModelProto, path: Path) -> dict[str, int]:
@@ -233,9 +248,7 @@ def needed_nodes(nodes: Sequence[NodeProto], *outputs: str) -> tuple[NodeProto, 
     return tuple(reversed(needed))
 
 
-def _sole_input(
-    graph: GraphProto, constants: dict[str, np.ndarray], needed: tuple[NodeProto, ...], path: Path
-) -> str:
+def _sole_input(graph: GraphProto, constants: dict[str, np.ndarray], needed: tuple[NodeProto, ...], path: Path) -> str:
     names = [value.name for value in graph.input if value.name not in constants]
     if len(names) != 1:
         listed = ", ".join(f"'{name}'" for name in names) or "none"
@@ -243,13 +256,19 @@ def _sole_input(
             f"{path} must have one input, got {len(names)}: {listed}; make constants of the others, or export a model "
             f"with one input"
         )
+    given = next(value.type.tensor_type.elem_type for value in graph.input if value.name == names[0])
+    if given not in _INPUTS:
+        kind = TensorProto.DataType.Name(given) if given in TensorProto.DataType.values() else "an unknown type"
+        raise InputError(
+            f"{path}: the input '{names[0]}' is {kind}, but needs to be float32, int8 or uint8; {_EXPORT_AGAIN}"
+        )
     if not any(names[0] in node.input for node in needed):
         raise InputError(f"{path}: the output does not depend on the input '{names[0]}'; {_EXPORT_AGAIN}")
     return names[0]
 
 
-def _shape(value: object) -> list[int | None]:
-    tensor = value.type.tensor_type  # type: ignore[attr-defined]  # protobuf's classes are made at run time
+def _shape(value: ValueInfoProto) -> list[int | None]:
+    tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return []
     return [axis.dim_value if axis.HasField("dim_value") and axis.dim_value > 0 else None for axis in tensor.shape.dim]

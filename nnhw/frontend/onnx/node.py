@@ -1,0 +1,120 @@
+"""A node of the file while it is built, as builders of operators see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import NodeProto
+from torch import nn
+
+from nnhw.errors import CaptureError
+
+from .model import Tap
+from .reading import label_of
+from .values import Known, Traced, Value
+
+if TYPE_CHECKING:
+    from .building import Builder
+
+Build = Callable[["Node"], "Value | Sequence[Value]"]
+"""Of a node: what it makes."""
+
+
+@dataclass
+class Node:
+    """A node of the file while it is built.
+
+    Members
+    -------
+    inputs: None for one that is left out.
+    version: of the node's domain.
+    """
+
+    proto: NodeProto
+    inputs: tuple[Value | None, ...]
+    version: int
+    builder: Builder
+    _attributes: dict[str, Any]
+
+    @property
+    def op(self) -> str:
+        """The name of the operator."""
+        return str(self.proto.op_type)
+
+    def __str__(self) -> str:
+        return f"{self.op} '{label_of(self.proto)}'"
+
+    def refusal(self, reason: str) -> CaptureError:
+        """Return the error with a reason."""
+        return CaptureError(f"{self} {reason}")
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Return an attribute. Those that nobody takes are refused."""
+        return self._attributes.pop(name, default)
+
+    def adopt(self, other: Node) -> None:
+        """Take over the attributes that nobody has asked another node for."""
+        self._attributes = other._attributes
+
+    @property
+    def untaken(self) -> list[str]:
+        """The attributes that nobody has asked for."""
+        return list(self._attributes)
+
+    def given(self, place: int) -> bool:
+        """Return whether there is an input at a place."""
+        return place < len(self.inputs) and self.inputs[place] is not None
+
+    def __getitem__(self, place: int) -> Value:
+        value = self.inputs[place] if place < len(self.inputs) else None
+        if value is None:
+            raise self.refusal(f"lacks its input {place}; export the model again")
+        return value
+
+    def traced(self, place: int = 0) -> Traced:
+        """Return an input that the module computes with; numbers of the file become a step of their own."""
+        value = self[place]
+        return self.builder.constant_step(self, value, place) if isinstance(value, Known) else value
+
+    def floats(self, place: int = 0) -> Traced:
+        """Return an input that is no integer in the file. Raises: CaptureError."""
+        value = self.traced(place)
+        if value.coding is not None:
+            raise self.refusal("computes with integers; put DequantizeLinear in front of it")
+        return value
+
+    def known(self, place: int, what: str) -> np.ndarray:
+        """Return the numbers of an input that must be constant. Raises: CaptureError."""
+        value = self[place]
+        if not isinstance(value, Known):
+            raise self.refusal(f"computes its {what} from the model's input; export it as a constant")
+        return value.array
+
+    def optional(self, place: int, what: str) -> np.ndarray | None:
+        """Return the numbers of an input that may be left out."""
+        return self.known(place, what) if self.given(place) else None
+
+    def integers(self, place: int, what: str) -> list[int] | None:
+        """Return constant whole numbers, such as axes; None where they are left out."""
+        array = self.optional(place, what)
+        return None if array is None else [int(number) for number in array.reshape(-1)]
+
+    def emit(self, layer: nn.Module, *operands: Traced, result: int = 0, **facts: Any) -> Traced:
+        """Add a step, and return what it makes; facts are those of `Traced`."""
+        return self.builder.emit(self, layer, operands, result, facts)
+
+    def tap(
+        self,
+        value: Traced,
+        tensor: str,
+        offset: Any = 0.0,
+        factor: Any = 1.0,
+        part: tuple[int, int, int] | None = None,
+        reads: str = "",
+    ) -> Traced:
+        """Note that the step behind a value quantizes, and where the file has its codes; see `Tap`."""
+        self.builder.tap(value, Tap("", tensor, np.asarray(offset), np.asarray(factor), value.constant, part, reads))
+        return value
