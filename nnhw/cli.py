@@ -50,7 +50,7 @@ app = typer.Typer(
 )
 
 ModelFile = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; or a .pt2.")
+    str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2; or an .onnx.")
 ]
 BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
 Calibrate = Annotated[

@@ -464,8 +464,9 @@ def brevitas_network() -> tuple[nn.Module, Tensor]:
     return network.eval(), torch.randn(4, 3, 12, 12)
 
 
+@functools.cache
 def cases() -> list[Case]:
-    """Return all cases."""
+    """Return all cases: the same ones each time, so that what becomes of them is found once."""
     tables = {"ONNX (QONNX)": _QONNX, "ONNX (QDQ)": _QDQ, "ONNX (QOperator)": _QOPERATOR}
     made = [
         Case(source, name, functools.partial(_case, build))

@@ -117,7 +117,13 @@ class _Runner:
         """Evaluate an operator of QONNX by its own function."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from qonnx.custom_op.registry import getCustomOp
+            try:
+                from qonnx.custom_op.registry import getCustomOp
+            except ImportError as error:
+                raise InputError(
+                    f"a file with operators of QONNX needs a package that is missing: {error}; it comes by: pip "
+                    f"install 'nnhw[onnx]'"
+                ) from error
 
             context: dict[str, Any] = {
                 name: values[name] if name in values else self._constant(name) for name in node.input
