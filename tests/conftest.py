@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Few cycles are simulated of many designs: to optimize them takes longer than to run them.
 os.environ.setdefault("CXXFLAGS", "-O0")
 
-# Captured models are many objects, few of them in circles: to look for those as often as usual takes a tenth of the time.
+# Captured models are many objects, few of them in cycles: to look for those as often as usual costs a tenth.
 gc.set_threshold(100_000, 50, 100)
 
 # The same examples in every run, however busy the machine is.
