@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.marking", "tests.ordering", "tests.headers"]
+pytest_plugins = ["tests.marking", "tests.ordering"]
 
 # Before torch is imported: its threads would fight for the cores with the other processes, of the tests or not.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
