@@ -322,7 +322,9 @@ class _Reader:
 
     def _step_function(self, node: Node) -> StepFunction:
         if isinstance(node.op, Rescale):
-            return _rescaled(node.op, self._type(node.inputs[0]), *(self.body.constants[k] for k in node.inputs[1:]))
+            return rescaled_steps(
+                node.op, self._type(node.inputs[0]), *(self.body.constants[k] for k in node.inputs[1:])
+            )
         thresholds, other = (self.body.constants[name] for name in node.inputs[1:])
         code = node.type.int_dtype
         if isinstance(node.op, StepTable):
@@ -386,7 +388,7 @@ class _Reader:
         self.problems.append(MappingError(f"{node.op.name} {node.location} {why}"))
 
 
-def _rescaled(
+def rescaled_steps(
     op: Rescale, sums: IntType, multiplier: np.ndarray, exponent: np.ndarray, bias: np.ndarray
 ) -> StepFunction:
     """Return the steps of a requantization, which never falls: each found by bisection."""
