@@ -98,9 +98,7 @@ class ArrayConfig:
             problems.append(f"input beats of {self.i_lanes} elements must divide a word of {self.codes_per_word}")
         if self.lanes % self.drains:
             problems.append(f"drains {self.drains} must divide lanes {self.lanes}")
-        shifts = self.shifts
-        if not 1 <= len(shifts) <= MOST_SHIFTS or list(shifts) != sorted(set(shifts)) or shifts[0] < 0:
-            problems.append(f"shifts must be one to {MOST_SHIFTS} ascending numbers, given {shifts}")
+        problems += self._misfit_shifts()
         if self.sum_bits + self.factor_bits > MOST_PRODUCT_BITS or self.addend_bits > MOST_PRODUCT_BITS:
             problems.append(
                 f"a sum of {self.sum_bits} bits times a factor of {self.factor_bits}, and an addend of "
@@ -115,11 +113,17 @@ class ArrayConfig:
             )
         if self.dsp_lanes and (self.dsp or self.dsp_lanes > self.lanes or not self.can_mix):
             problems.append(f"{self.dsp_lanes} of {self.lanes} lanes cannot be in DSP blocks beside others in logic")
-        if self.tie_bits and not 1 <= self.tie_bits[0] <= self.tie_bits[1] <= MOST_TIE_BITS:
-            problems.append(f"tie bits must be two ascending numbers of 1..{MOST_TIE_BITS}, given {self.tie_bits}")
         least = 1 + self.weight_stream
         if self.words < 2 or self.rows < least or self.sum_bits < 2:
             problems.append(f"it needs at least 2 words, {least} row{'s' * (least - 1)} and sums of 2 bits")
+        return problems
+
+    def _misfit_shifts(self) -> list[str]:
+        problems, shifts = [], self.shifts
+        if not 1 <= len(shifts) <= MOST_SHIFTS or list(shifts) != sorted(set(shifts)) or shifts[0] < 0:
+            problems.append(f"shifts must be one to {MOST_SHIFTS} ascending numbers, given {shifts}")
+        if self.tie_bits and not 1 <= self.tie_bits[0] <= self.tie_bits[1] <= MOST_TIE_BITS:
+            problems.append(f"tie bits must be two ascending numbers of 1..{MOST_TIE_BITS}, given {self.tie_bits}")
         return problems
 
     @property

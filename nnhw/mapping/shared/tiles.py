@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.shared import ArrayConfig, Compute, make_loops
-from nnhw.engines.shared.cycles import needed_gap, stream_cycles
 from nnhw.engines.shared.array import Requantizing
+from nnhw.engines.shared.cycles import needed_gap, stream_cycles
 from nnhw.engines.shared.records import COUNT_BITS, describe_ties, descriptor_words
 from nnhw.errors import MappingError
 from nnhw.mapping.shared.lines import Line, at_shift, signed_bits, tie_range
