@@ -2,8 +2,8 @@
 
 A line `m * x + b` over 2**s reaches index k exactly at step t_k if it is at k * 2**s or more at t_k, and below one
 place earlier. So it passes above one set of points and below another; only their convex hulls matter, and for a given
-s the slopes that do form an interval. Where ties round half to even, every other point may lie on the line itself; where
-they round away from zero, the points of all codes up to zero lie higher by what counts as a tie.
+s the slopes that do form an interval. Where ties round half to even, every other point may lie on the line itself;
+where they round away from zero, the points of all codes up to zero lie higher by what counts as a tie.
 """
 
 from __future__ import annotations
