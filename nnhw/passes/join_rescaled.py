@@ -117,8 +117,8 @@ def _check(found: Rescaled) -> None:
     constants = [graph.constants[k] for one in (*found.inner, found.node) for k in one.inputs if k in graph.constants]
     if any((array != array[:1]).any() for array in constants):
         raise LoweringError(
-            f"{found.node} adds {names} with rescalings that differ from channel to channel; use one multiplier and one "
-            f"shift for all channels of a branch"
+            f"{found.node} adds {names} with rescalings that differ from channel to channel; use one multiplier and "
+            f"one shift for all channels of a branch"
         )
     kinds = [source.type.int_dtype for source in found.sources]
     count = math.prod(kind.high - kind.low + 1 for kind in kinds)
@@ -161,7 +161,7 @@ def _joint(
         own, steps = line
         ordered = own if lead == 0 else own[::-1]
         factors = tuple(sign * factor for factor in ordered)
-        total = sum(factor * array for factor, array in zip(factors, values, strict=True))
+        total = np.stack(values, axis=1) @ np.array(factors)
         starts = np.concatenate([[total.min()], steps])
         return factors, Steps(starts[np.newaxis], np.arange(codes.min(), codes.max() + 1)[np.newaxis])
     stacked, order = np.stack(values, axis=1), np.argsort(read, kind="stable")
@@ -170,8 +170,8 @@ def _joint(
     factors_ = find_factors(stacked, segments, np.array(slopes) / slopes[lead])
     if factors_ is None:
         raise LoweringError(
-            f"{found.node} adds {' and '.join(map(str, found.sources))}, each rescaled and rounded, and no factors make "
-            f"its code a function of their weighted sum; use the same scale for both, or scales of a simple ratio"
+            f"{found.node} adds {' and '.join(map(str, found.sources))}, each rescaled and rounded, and no factors "
+            f"make its code a function of their weighted sum; use the same scale for both, or scales of a simple ratio"
         )
     total = stacked @ np.array(factors_)
     places, first = np.unique(total, return_index=True)

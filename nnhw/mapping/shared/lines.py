@@ -166,7 +166,7 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
     bounds = floor + function.code.low, ceiling + function.code.low
     falls, chosen, least = function.descending, None, MOST_SHIFT + 1
     for parity in (None, 0, 1):
-        ways = [(channel,) for channel in _channels(rows, falls, raw, parity)]
+        ways: list[tuple[Channel, ...]] = [(channel,) for channel in _channels(rows, falls, raw, parity)]
         chosen, least = _better(ways, least) or (chosen, least)
         if least == 0:
             break

@@ -313,12 +313,12 @@ class Tiler:
 
     def _check_ties(self, line: Line) -> None:
         array, ties = self.array, tie_range([line])
-        told = array.requantizing == Requantizing.STEPS or ties is None or None not in map(array.tie_code, ties)
-        if not told:
-            raise MappingError(
-                f"layer {self.task.where} rounds ties away from zero, told by {ties[0]} to {ties[1]} fraction bits; "
-                f"the array tells them by {describe_ties(array)}; use an array with more, or {STREAMING}"
-            )
+        if ties is None or array.requantizing == Requantizing.STEPS or None not in map(array.tie_code, ties):
+            return
+        raise MappingError(
+            f"layer {self.task.where} rounds ties away from zero, told by {ties[0]} to {ties[1]} fraction bits; the "
+            f"array tells them by {describe_ties(array)}; use an array with more, or {STREAMING}"
+        )
 
     def _check(self) -> None:
         """Raise MappingError for what the array has too little of."""
