@@ -413,8 +413,8 @@ def rescaled_steps(
 
 def _too_many_codes(op: Rescale) -> str:
     return (
-        f"makes {op.high - op.low + 1:,} codes, an engine at most {MOST_CODES:,}; rescale to fewer bits, or let a sum of "
-        f"two values of 8 bits be rescaled to 8 bits, which makes one function of all of it"
+        f"makes {op.high - op.low + 1:,} codes, an engine at most {MOST_CODES:,}; rescale to fewer bits, or let a sum "
+        f"of two values of 8 bits be rescaled to 8 bits, which makes one function of all of it"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from nnhw.mapping.requantize import Function
 
 MOST_SHIFT = 50
 """Fraction bits that are tried; sums of 20 bits and codes of 8 need about 36."""
+MOST_ONE_SIDED = 8
+"""Of the steps of a function, one in so many lies on one side of what is taken for zero at least."""
 FURTHER = 2
 """Fraction bits beyond the least that are tried too: there is more room for addends, which then end in zeros."""
 
@@ -170,21 +172,22 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
         chosen, least = _better(ways, least) or (chosen, least)
         if least == 0:
             break
-    if chosen is None and scaling is not None:
+    pivot = 0
+    for pivot, bits in () if chosen is not None else _ties_away(rows, scaling, bounds[0]):
         # A channel whose steps lie on one side of zero, or far from ties, has a plain line.
-        bits = np.maximum(-scaling.exponent, 0).tolist()
-        plain = _channels(rows, falls, raw, None)
-        pivot = scaling.offset - bounds[0]
-        ways = [(one, replace(one, tie_bits=own, pivot=pivot)) for one, own in zip(plain, bits, strict=True)]
+        plain, place = _channels(rows, falls, raw, None), pivot - bounds[0]
+        ways = [(one, replace(one, tie_bits=own, pivot=place)) for one, own in zip(plain, bits, strict=True)]
         chosen, least = _better(ways, least) or (chosen, least)
+        if chosen is not None:
+            break
     if chosen is None:
         return []
     parity = chosen[0].parity
     odd = 0 if parity is None else (parity + bounds[0]) & 1
     ties = np.array([channel.tie_bits for channel in chosen], dtype=np.int64)
     kind: dict[str, Any] = {}
-    if scaling is not None and ties.any():
-        kind = {"tie_bits": ties, "pivot": min(max(scaling.offset, bounds[0]), bounds[1])}
+    if ties.any():
+        kind = {"tie_bits": ties, "pivot": min(max(pivot, bounds[0]), bounds[1])}
     turn, found = np.where(falls, -1, 1), list[Line]()
     for shift in range(least, least + FURTHER + 1):
         known = {channel: _line(channel, least, shift) for channel in set(chosen)}
@@ -192,6 +195,32 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
         addend = low + (bounds[0] << shift)
         found.append(Line(turn * factor, addend, high - low, shift, *bounds, parity is not None, odd, **kind))
     return found
+
+
+def _ties_away(rows: np.ndarray, scaling: DoubleScaling | None, lowest: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield codes of zero, and in each channel the bits that tell ties, with which a function may round away from zero.
+
+    Without a scaling all channels must be alike, as those of a mean are. Their steps lie in a mirror image around zero:
+    two steps as far from it have the same sum. Of such places those come first around which most steps lie so.
+
+    Parameters
+    ----------
+    rows: int64 [channels, steps], those that occur; lowest: the code in front of them.
+    """
+    if scaling is not None:
+        yield scaling.offset, np.maximum(-scaling.exponent, 0).tolist()
+        return
+    count = rows.shape[1]
+    if count < 2 or (rows != rows[:1]).any() or rows[0, 0] == rows[0, -1]:
+        return
+    bits = max(1, int(np.ceil(np.log2((rows[0, -1] - rows[0, 0]) / (count - 1)))))
+    for place in sorted(range(1, count), key=lambda place: (-min(place, count - place), place)):
+        reach = min(place, count - place)
+        sums = rows[0, place - reach : place][::-1] + rows[0, place : place + reach]
+        if (sums == sums[0]).all():
+            yield lowest + place, [bits] * len(rows)
+            if reach < count // MOST_ONE_SIDED:
+                return
 
 
 def _better(ways: Sequence[tuple[Channel, ...]], least: int) -> tuple[list[Channel], int] | None:

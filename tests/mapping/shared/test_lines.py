@@ -140,3 +140,18 @@ def test_signed_double_rounding_needs_its_ties_and_unsigned_has_none() -> None:
     )
     assert (signed.ties.tolist(), signed.pivot) == ([5], -3)
     assert rectified.tie_bits is None
+
+
+@pytest.mark.parametrize("count", [4, 6, 16, 20, 49])
+@pytest.mark.parametrize("zero", [0, -128, 37])
+def test_mean_rounds_half_away_from_zero_on_every_sum(count: int, zero: int) -> None:
+    """The mean of codes with a zero point, as TFLite divides: half away from zero of the code itself."""
+    sums = IntType(-count * (128 + zero), count * (127 - zero))
+    every = np.arange(sums.low, sums.high + 1)
+    total = every + count * zero
+    codes = np.sign(total) * ((2 * np.abs(total) + count) // (2 * count))
+    places = np.flatnonzero(np.diff(codes)) + 1
+    function = StepFunction(every[places][None], np.arange(-128, 128)[None], IntType(-128, 127))
+    for line in fit_lines(function, sums):
+        assert (line.golden(every[:, None])[:, 0] == codes).all()
+    assert fit_lines(function, sums)
