@@ -25,7 +25,7 @@ BLOCK_FINISH_LC, CODE_BIT_LC = 15, 12
 FLIP_FLOPS = 1.0
 """Flip-flops for each logic cell, where they are counted apart."""
 TIE_LC, TIE_BIT_LC, TIE_SHIFT_LC = 4, 1, 4
-"""What tells ties away from zero: in all, for each bit that not all lanes count, for each shift; by yosys 8 to 16 LUTs."""
+"""What tells ties away from zero: in all, for each bit that not all lanes count, for each shift."""
 STEPS_LC = 5
 """What counts the steps that a sum has reached."""
 
