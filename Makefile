@@ -21,7 +21,7 @@ demo: $(VENV)/.installed ## build the example for BOARD (ice40) and run real dig
 	$(BIN)/python examples/demo.py build/demo-$(EXAMPLE)-$(BOARD)
 
 test: $(VENV)/.installed ## run all tests, lint and types among them, a process of tests per core
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.installed ## run the tests that need no simulator of hardware, no synthesis and no place and route
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m 'not rtl and not synth and not pnr and not slow'

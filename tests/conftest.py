@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.marking"]
+pytest_plugins = ["tests.marking", "tests.ordering"]
 
 # Before torch is imported: its threads would fight for the cores with the other processes, of the tests or not.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Few cycles are simulated of many designs: to optimize them takes longer than to run them.
 os.environ.setdefault("CXXFLAGS", "-O0")
+
+# Captured models are many objects, few of them in cycles: to look for those as often as usual costs a tenth.
+gc.set_threshold(100_000, 50, 100)
 
 # The same examples in every run, however busy the machine is.
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

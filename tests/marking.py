@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.marks import MEANINGS, marks_of
+from tests.marks import FAST, MARKS, MEANINGS, marks_of
 
 TESTS = Path(__file__).parent
 
@@ -88,6 +88,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks."""
     for mark, meaning in MEANINGS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out folders and files with marks where `make test-fast` would leave out each of their tests."""
+    if config.option.markexpr == FAST and collection_path.is_relative_to(TESTS):
+        return collection_path.relative_to(TESTS).as_posix() in MARKS or None
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,6 +10,9 @@ MEANINGS: dict[str, str] = {
     "slow": "takes longer than some 3 seconds, or starts other commands that do",
 }
 
+FAST = "not rtl and not synth and not pnr and not slow"
+"""The expression of `make test-fast`."""
+
 # Folder, file, or file::test, below tests --> its marks.
 MARKS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("rtl", "synth", "pnr", "slow"),
@@ -46,6 +49,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_wide_numbers.py::test_wide_numbers_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_wide_numbers.py::test_wide_numbers_equal_reference_up_to_golden_stages": ("slow",),
     "frontend/test_agreement.py::test_agreement_of_a_model_is_up_to_rounding": ("slow",),
+    "frontend/test_brevitas.py::test_brevitas_is_imported_for_its_own_models_alone": ("slow",),
     "frontend/test_brevitas.py::test_case_is_built_and_equal_or_refused_by_name": ("slow",),
     "frontend/test_brevitas.py::test_example_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_brevitas.py::test_page_counts_the_cases_as_they_are": ("slow",),
@@ -68,6 +72,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_torch_cases.py::test_page_counts_the_cases_as_they_are": ("slow",),
     "frontend/test_torch_cases.py::test_what_is_built_stays_built": ("slow",),
     "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("rtl", "synth", "slow"),
+    "frontend/test_support.py::test_support_matrix_has_every_operator_and_op": ("slow",),
     "frontend/test_support.py::test_support_matrix_is_the_committed_one": ("slow",),
     "frontend/test_support.py::test_support_matrix_says_what_each_row_means": ("slow",),
     "hdl": ("rtl",),

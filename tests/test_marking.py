@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.marking import TESTS, WATCH, MarkMissingError, needed
-from tests.marks import MARKS, MEANINGS, marks_of
+from tests.marking import TESTS, WATCH, MarkMissingError, needed, pytest_ignore_collect
+from tests.marks import FAST, MARKS, MEANINGS, marks_of
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,16 @@ def test_marks_of_a_folder_a_file_and_a_test_add_up() -> None:
     assert marks_of("hdl/shared/test_ecp5.py::test_x") == {"rtl", "slow"}
     assert marks_of("mapping/test_mapper.py::test_x") == set()
     assert marks_of("hdlx/test_y.py::test_x") == set()
+
+
+def test_fast_is_the_expression_of_make_and_leaves_out_every_mark() -> None:
+    assert f"-m '{FAST}'" in (TESTS.parent / "Makefile").read_text(encoding="utf-8")
+    assert FAST == " and ".join(f"not {mark}" for mark in MEANINGS)
+
+
+def test_files_with_marks_are_left_out_of_a_fast_run_alone(pytestconfig: pytest.Config) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for expression, expected in ((FAST, [True, True, None, None]), ("not pnr", [None] * 4), ("", [None] * 4)):
+            patch.setattr(pytestconfig.option, "markexpr", expression)
+            places = "hdl", "flow/test_chain.py", "flow/test_cache.py", "frontend/test_brevitas.py"
+            assert [pytest_ignore_collect(TESTS / place, pytestconfig) for place in places] == expected

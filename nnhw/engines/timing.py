@@ -105,7 +105,7 @@ def schedule_of(run: Run, settled: Run | None = None) -> Schedule:
     while settled is None and lead and lead[-1] == period[-1]:
         lead, period = lead[:-1], (period[-1], *period[:-1])
     interval = math.ceil(Fraction(sum(period), len(period)))
-    return Schedule(run.ends[0] - run.first + 1, interval, lead, period, joined=settled is None)
+    return Schedule(run.latency, interval, lead, period, joined=settled is None)
 
 
 def _shortest(period: tuple[int, ...]) -> tuple[int, ...]:
@@ -122,7 +122,7 @@ def as_number(cycles: Fraction) -> int | float:
 def estimated(run: Run) -> Schedule:
     """Return what the schedule of a run seems to be that does not repeat itself yet."""
     interval = math.ceil(_pace(run.ends))
-    return Schedule(run.ends[0] - run.first + 1, interval, run.distances, joined=False)
+    return Schedule(run.latency, interval, run.distances, joined=False)
 
 
 class NetworkModel(Protocol):
@@ -234,6 +234,11 @@ class Run:
     model_ends: tuple[tuple[int, ...], ...]
 
     @property
+    def latency(self) -> int:
+        """Cycles from the first beat to the last result of the first frame, both included."""
+        return self.ends[0] - self.first + 1
+
+    @property
     def distances(self) -> tuple[int, ...]:
         """Cycles between the last results of two frames."""
         return tuple(later - sooner for sooner, later in pairwise(self.ends))
@@ -262,6 +267,7 @@ def run_until_periodic(
     frame_cycles: int,
     most: tuple[int, int],
     held: int | None = None,
+    latency: int | None = None,
 ) -> Run:
     """Step a network at rest, with an input that never pauses and an output that never blocks, until it repeats itself.
 
@@ -275,6 +281,7 @@ def run_until_periodic(
     frame_cycles: a bound on the cycles of a frame; passing it means that the network is stuck.
     most: stop behind so many frames and so many cycles.
     held: this model gives nothing until everything in front of it is full.
+    latency: stop behind the first frame if it takes another number of cycles.
 
     Raises
     ------
@@ -297,7 +304,8 @@ def run_until_periodic(
         if len(ends) > frames:
             quiet = 0
             period = frames - seen.setdefault(network.state(), frames)
-            if period or (len(ends) >= most[0] and cycle >= most[1]):
+            other = latency is not None and ends[0] - first + 1 != latency
+            if other or period or (len(ends) >= most[0] and cycle >= most[1]):
                 return Run(first, tuple(ends), period, network.model_ends)
     raise StuckError(_stuck(f"end frame {len(ends)} in {frame_cycles} cycles"))
 

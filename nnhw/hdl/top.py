@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import Board
 from nnhw.errors import BoardError
+from nnhw.hdl.initial_words import words_at_once
 from nnhw.hdl.link.device import ENGINE_DOMAIN
 from nnhw.hdl.pll import PllSettings
 
@@ -175,7 +176,8 @@ def make_top(make_device: Callable[[int], wiring.Component], board: Board, setti
     platform = load_platform(board)
     # What some boards put in front of this is about packing (which is not done here), and one of them fails.
     platform.toolchain_prepare = partial(TemplatedPlatform.toolchain_prepare, platform)
-    plan = platform.prepare(Top(make_device(settings.output_hz), board, settings), name="top", emit_src=False)
+    with words_at_once():
+        plan = platform.prepare(Top(make_device(settings.output_hz), board, settings), name="top", emit_src=False)
     return TopDesign(rtlil=plan.files["top.il"], constraints=plan.files[_CONSTRAINTS[board.family]])
 
 

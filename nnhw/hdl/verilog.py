@@ -9,6 +9,8 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 
+from nnhw.hdl.initial_words import words_at_once
+
 RunYosys = Callable[[list[str], Path], None]
 """Run yosys commands in a folder."""
 
@@ -25,7 +27,8 @@ _COMMANDS = (
 
 def to_rtlil(component: wiring.Component, name: str = "top") -> str:
     """Return the RTLIL text of a component, without source locations; a port is named like `i__payload`."""
-    text: str = rtlil.convert(component, name=name, emit_src=False)
+    with words_at_once():
+        text: str = rtlil.convert(component, name=name, emit_src=False)
     return text
 
 

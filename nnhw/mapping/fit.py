@@ -2,7 +2,8 @@
 
 A line `m * x + b` over 2**s reaches index k exactly at step t_k if it is at k * 2**s or more at t_k, and below one
 place earlier. So it passes above one set of points and below another; only their convex hulls matter, and for a given
-s the slopes that do form an interval. Where ties round half to even, every other point may lie on the line itself.
+s the slopes that do form an interval. Where ties round half to even, every other point may lie on the line itself;
+where they round away from zero, the points of all codes up to zero lie higher by what counts as a tie.
 """
 
 from __future__ import annotations
@@ -30,19 +31,22 @@ class Channel:
     steps: ascending; steps outside of low..high bind from one side only.
     low, high: the part.
     parity: of ties that round up; None: all do. See `Scaler.parity`.
+    tie_bits: 0, or so many highest fraction bits are 0 in a tie, and up to index `pivot` ties count as one less.
     """
 
     steps: tuple[int, ...]
     low: int
     high: int
     parity: int | None
+    tie_bits: int = 0
+    pivot: int = 0
 
     @cache  # noqa: B019 - few, and short-lived
     def hulls(self, shift: int) -> tuple[list[Point], list[Point]]:
         """Return points at or above which the line runs, and points at or below which it runs, in its own units."""
         above, below = [], []
         for k, step in enumerate(self.steps, 1):
-            down = 0 if self.parity is None else (k + self.parity) & 1
+            down = self._down(k, shift)
             if step <= self.high:
                 above.append((max(step, self.low), (k << shift) + down))
             if step > self.low:
@@ -50,10 +54,18 @@ class Channel:
         turned = _upper_hull(below[::-1])
         return _upper_hull(above), [(-x, -y) for x, y in turned]
 
+    def _down(self, k: int, shift: int) -> int:
+        """Return how far above k the first number lies that counts as k."""
+        if self.tie_bits:
+            return 1 << (shift - self.tie_bits) if k <= self.pivot else 0
+        return 0 if self.parity is None else (k + self.parity) & 1
+
     @cache  # noqa: B019 - few, and short-lived
     def slopes(self, shift: int) -> tuple[int, int] | None:
         """Return the smallest and the largest multiplier for a shift, or None."""
         low, high = -MOST_SLOPE, MOST_SLOPE
+        if shift < self.tie_bits:
+            return None
         above, below = self.hulls(shift)
         for x1, y1 in above:
             for x2, y2 in below:

@@ -50,6 +50,9 @@ from nnhw.mapping.layers import (
 )
 from nnhw.mapping.transpose import transposes
 
+MOST_CODES = 1 << 16
+"""Of a rescaling: each is a step."""
+
 
 def read_layers(body: Graph) -> tuple[Layer, ...]:
     """Return the layers of an integer graph, each behind those that it reads.
@@ -76,6 +79,10 @@ class _Reader:
         """The value that streams where another is read: what reorders elements may change nothing of a stream."""
 
     def read(self) -> tuple[Layer, ...]:
+        for node in self.body.nodes:
+            if isinstance(node.op, Rescale) and node.op.high - node.op.low >= MOST_CODES:
+                self._refuse(node, _too_many_codes(node.op))
+        raise_all(self.problems)
         for node in self.body.nodes:
             if node.name in self.taken or isinstance(node.op, Input | Constant):
                 continue
@@ -322,7 +329,8 @@ class _Reader:
 
     def _step_function(self, node: Node) -> StepFunction:
         if isinstance(node.op, Rescale):
-            return _rescaled(node.op, self._type(node.inputs[0]), *(self.body.constants[k] for k in node.inputs[1:]))
+            constants = [self.body.constants[name] for name in node.inputs[1:]]
+            return rescaled_steps(node.op, self._type(node.inputs[0]), *constants)
         thresholds, other = (self.body.constants[name] for name in node.inputs[1:])
         code = node.type.int_dtype
         if isinstance(node.op, StepTable):
@@ -386,7 +394,7 @@ class _Reader:
         self.problems.append(MappingError(f"{node.op.name} {node.location} {why}"))
 
 
-def _rescaled(
+def rescaled_steps(
     op: Rescale, sums: IntType, multiplier: np.ndarray, exponent: np.ndarray, bias: np.ndarray
 ) -> StepFunction:
     """Return the steps of a requantization, which never falls: each found by bisection."""
@@ -401,6 +409,13 @@ def _rescaled(
     scaling = DoubleScaling(multiplier, exponent, bias, op.offset) if op.rounding == "double" else None
     all_codes = np.arange(op.low, op.high + 1)[None].repeat(len(multiplier), axis=0)
     return StepFunction(reached, all_codes, IntType(op.low, op.high), scaling)
+
+
+def _too_many_codes(op: Rescale) -> str:
+    return (
+        f"makes {op.high - op.low + 1:,} codes, an engine at most {MOST_CODES:,}; rescale to fewer bits, or let a sum "
+        f"of two values of 8 bits be rescaled to 8 bits, which makes one function of all of it"
+    )
 
 
 _FUNCTIONS = (Threshold, StepTable, Rescale)

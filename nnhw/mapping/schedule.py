@@ -114,10 +114,26 @@ class Network:
         """Beats of a frame at each output of each stage."""
         return [*(stage.config.o_beats for stage in self.stages[:-1]), self.o_beats]
 
-    def _run(self, models: Sequence[CycleModel | NetworkModel]) -> Run:
-        """Step models of the stages from rest on, until they repeat themselves or for some frames."""
+    def keeps(self, schedule: Schedule) -> bool:
+        """Return whether the network has the latency and the interval of a schedule, and never hangs."""
+        try:
+            run = self._run([model_of(stage.config) for stage in self.stages], schedule.latency_cycles)
+        except StuckError:
+            return False
+        if run.latency != schedule.latency_cycles:
+            return False
+        found = schedule_of(run) if run.period else estimated(run)
+        return found.interval == schedule.interval and not self.can_hang()
+
+    def _run(self, models: Sequence[CycleModel | NetworkModel], latency: int | None = None) -> Run:
+        """Step models of the stages from rest on, until they repeat themselves or for some frames.
+
+        Parameters
+        ----------
+        latency: stop behind the first frame if it has another one.
+        """
         most = MOST_FRAMES, MOST_STEPS // len(self.stages)
-        return run_until_periodic(models, self._sources, self._beats, self._frame_cycles, most)
+        return run_until_periodic(models, self._sources, self._beats, self._frame_cycles, most, latency=latency)
 
     def run(self, models: Sequence[CycleModel | NetworkModel]) -> None:
         """Step models of the stages for some frames."""
@@ -245,19 +261,9 @@ def _shallower(network: Network, schedule: Schedule, family: Family) -> Network:
         trials -= len(depths).bit_length()
         config = _fifo(network, index)
         fitting = [network.with_fifo(index, replace(config, depth=depth)) for depth in depths]
-        found = bisect_left(fitting, True, key=lambda shallow: _keeps(shallow, schedule))
+        found = bisect_left(fitting, True, key=lambda shallow: shallow.keeps(schedule))
         network = [*fitting, network][found]
     return network
-
-
-def _keeps(network: Network, schedule: Schedule) -> bool:
-    """Return whether a network has the latency and the interval of a schedule, and never hangs."""
-    try:
-        found = network.estimate()
-    except StuckError:
-        return False
-    same = (found.latency_cycles, found.interval) == (schedule.latency_cycles, schedule.interval)
-    return same and not network.can_hang()
 
 
 def cheaper_depths(config: FifoConfig, family: Family) -> list[int]:

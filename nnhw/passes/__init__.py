@@ -6,6 +6,7 @@ from .collapse_chains import collapse_chains
 from .fold_constants import fold_constants
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
+from .join_rescaled import join_rescaled
 from .permute_input import permute_input
 from .pipeline import PIPELINE, lower
 from .rounding import RoundingNote, find_rounding_notes
@@ -25,6 +26,7 @@ __all__ = [
     "fold_constants",
     "fold_permutes",
     "hoist_shapes",
+    "join_rescaled",
     "lower",
     "permute_input",
     "separate_padding",

@@ -13,6 +13,7 @@ from .collapse_chains import collapse_chains
 from .fold_constants import fold_constants
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
+from .join_rescaled import join_rescaled
 from .permute_input import permute_input
 from .separate_padding import separate_padding
 from .sink_integer_pooling import sink_integer_pooling
@@ -28,11 +29,13 @@ PIPELINE: dict[str, Pass] = {
     "hoist_shapes": hoist_shapes,
     "cancel_permutes": cancel_permutes,
     "align_sums": align_sums,
+    "join_rescaled": join_rescaled,
     "collapse_chains": collapse_chains,
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
     "fold_permutes": fold_permutes,
 }
+_PROVING = {"join_rescaled": join_rescaled, "collapse_chains": collapse_chains}
 
 
 def lower(
@@ -47,7 +50,7 @@ def lower(
     ----------
     stop_after: name of the last pass to run; all without it.
     observe: called with (name, graph) after each pass.
-    proofs: takes, by quantizer, how `collapse_chains` knows its steps.
+    proofs: takes, by quantizer, how `collapse_chains` and `join_rescaled` know its steps.
 
     Raises: InputError for a pass that does not exist; what the passes raise.
     """
@@ -55,7 +58,7 @@ def lower(
         raise InputError(f"there is no pass '{stop_after}'; the passes are {', '.join(PIPELINE)}")
     graph = verify(graph)
     for name, apply in PIPELINE.items():
-        graph = verify(collapse_chains(graph, proofs) if apply is collapse_chains else apply(graph))
+        graph = verify(_PROVING[name](graph, proofs) if name in _PROVING else apply(graph))
         if observe is not None:
             observe(name, graph)
         if name == stop_after:

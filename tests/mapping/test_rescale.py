@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nnhw.engines.requantize import DoubleScaler, Requantizer
+from nnhw.errors import MappingError
 from nnhw.ir import Graph, IntType
 from nnhw.ir.ops import Rescale
 from nnhw.mapping.budget import Budget
@@ -95,3 +96,13 @@ def test_scalings_leave_block_rams_to_what_has_no_other_place() -> None:
         check_equal(body, accelerator)
         needed[ebr] = sum((cost(stage.config, ICE40) for stage in accelerator.stages), Cost()).ebr
     assert needed[4] <= 4 < needed[1000]
+
+
+def test_rescaling_to_more_codes_than_an_engine_makes_is_refused() -> None:
+    net = Network((2, 5, 4), IntType(0, 255))
+    sums = net.conv(net.input, 2, (2, 2), IntType(-128, 127))
+    rows = [np.array([1 << 30] * 2), np.zeros(2, np.int64), np.zeros(2, np.int64)]
+    names = [net.constant(row, IntType(-(1 << 31), (1 << 31) - 1)) for row in rows]
+    body = net.body(net.add(Rescale(0, -(1 << 30), (1 << 30) - 1, "double"), sums, *names))
+    with pytest.raises(MappingError, match=r"^rescale .* makes 2,147,483,648 codes, an engine at most 65,536; rescale"):
+        read_layers(body)

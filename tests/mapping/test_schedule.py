@@ -28,7 +28,6 @@ from nnhw.mapping.plans import cycle_share
 from nnhw.mapping.schedule import (
     Network,
     _endless,
-    _keeps,
     cheaper_depths,
     cycle_bound,
     into_large_ram,
@@ -203,7 +202,7 @@ def beside_a_window(depth: int) -> Network:
 def test_schedule_is_kept_only_where_no_stall_breaks_it(depth: int, hangs: bool) -> None:
     network = beside_a_window(depth)
     assert network.can_hang() == hangs
-    assert _keeps(network, network.estimate()) != hangs
+    assert network.keeps(network.estimate()) != hangs
 
 
 def test_depths_are_less_than_what_fills_up() -> None:

@@ -20,6 +20,7 @@ POWERS_OF_TWO = {"lanes": 64, "simd": 64, "weight_bits": 8, "activation_bits": 8
 """Parameters that are powers of two, and the most that each may be."""
 DSP_FACTOR_BITS, DSP_NUMBER_BITS = 16, 32
 """Of a factor and of the result of the DSP block that makes a requantizer's multiplication and addition."""
+MOST_TIE_BITS = 31
 MOST_STEP_BITS = 2
 """Codes of a requantizer that compares sums with a step for each."""
 
@@ -52,6 +53,7 @@ class ArrayConfig:
     dsp_lanes: without `dsp`, so many lanes have their products in DSP blocks all the same; programs do not see it.
     requantizing: multiplication and addition in logic or in a DSP block of the iCE40, or comparisons with the steps.
     weight_stream: records of one position may multiply while their weights come, which need no cache then.
+    tie_bits: (least, most) fraction bits that tell ties of lanes that round them away from zero; None: no lane does.
 
     Raises
     ------
@@ -75,6 +77,7 @@ class ArrayConfig:
     requantizing: Requantizing = Requantizing.LOGIC
     dsp_lanes: int = 0
     weight_stream: bool = False
+    tie_bits: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         problems = [
@@ -95,9 +98,7 @@ class ArrayConfig:
             problems.append(f"input beats of {self.i_lanes} elements must divide a word of {self.codes_per_word}")
         if self.lanes % self.drains:
             problems.append(f"drains {self.drains} must divide lanes {self.lanes}")
-        shifts = self.shifts
-        if not 1 <= len(shifts) <= MOST_SHIFTS or list(shifts) != sorted(set(shifts)) or shifts[0] < 0:
-            problems.append(f"shifts must be one to {MOST_SHIFTS} ascending numbers, given {shifts}")
+        problems += self._misfit_shifts()
         if self.sum_bits + self.factor_bits > MOST_PRODUCT_BITS or self.addend_bits > MOST_PRODUCT_BITS:
             problems.append(
                 f"a sum of {self.sum_bits} bits times a factor of {self.factor_bits}, and an addend of "
@@ -115,6 +116,14 @@ class ArrayConfig:
         least = 1 + self.weight_stream
         if self.words < 2 or self.rows < least or self.sum_bits < 2:
             problems.append(f"it needs at least 2 words, {least} row{'s' * (least - 1)} and sums of 2 bits")
+        return problems
+
+    def _misfit_shifts(self) -> list[str]:
+        problems, shifts = [], self.shifts
+        if not 1 <= len(shifts) <= MOST_SHIFTS or list(shifts) != sorted(set(shifts)) or shifts[0] < 0:
+            problems.append(f"shifts must be one to {MOST_SHIFTS} ascending numbers, given {shifts}")
+        if self.tie_bits and not 1 <= self.tie_bits[0] <= self.tie_bits[1] <= MOST_TIE_BITS:
+            problems.append(f"tie bits must be two ascending numbers of 1..{MOST_TIE_BITS}, given {self.tie_bits}")
         return problems
 
     @property
@@ -187,9 +196,19 @@ class ArrayConfig:
         """Bits of the constants of a lane."""
         if self.requantizing == Requantizing.STEPS:
             return self.steps * (self.sum_bits + 1)
+        return self.line_bits + self.tie_code_bits
+
+    @property
+    def line_bits(self) -> int:
+        """Bits of factor and addend of a lane."""
         if self.requantizing == Requantizing.LOGIC:
             return 2 * self.digits + self.stored_addend_bits
         return self.factor_bits + self.addend_bits
+
+    @property
+    def tie_code_bits(self) -> int:
+        """Bits of the number that says how many fraction bits tell a lane's ties; see `tie_code`."""
+        return 0 if self.tie_bits is None else (self.tie_bits[1] - self.tie_bits[0] + 1).bit_length()
 
     @property
     def digits(self) -> int:
@@ -234,10 +253,18 @@ class ArrayConfig:
         """CRC-32 of all this: programs say for which array they are made."""
         fields = dataclasses.asdict(self)
         del fields["dsp_lanes"]
-        if not self.weight_stream:  # programs are those of arrays that know nothing of it
-            del fields["weight_stream"]
+        for name in ("weight_stream", "tie_bits"):
+            if not fields[name]:  # programs are those of arrays that know nothing of it
+                del fields[name]
         document = json.dumps([ENGINE_VERSION, fields], sort_keys=True)
         return zlib.crc32(document.encode())
+
+    def tie_code(self, bits: int) -> int | None:
+        """Return what stands for so many bits that tell a lane's ties: 0 for none; None where there is nothing."""
+        if not bits:
+            return 0
+        least, most = self.tie_bits or (1, 0)
+        return bits - least + 1 if least <= bits <= most else None
 
     def chunks(self, channels: int) -> int:
         """Return the words of a pixel of so many channels."""

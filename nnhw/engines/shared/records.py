@@ -133,6 +133,9 @@ class Compute:
     gap: idle cycles in front of each position.
     shift: index into the array's shifts.
     even, parity: a number without fraction whose sum with the parity is odd counts as one less.
+    tie_bits: int64 [lanes]; where it is not 0, a number whose highest so many fraction bits are 0 counts as one less if
+        it is at most the pivot; None: all are 0.
+    pivot: the stored code of zero.
     low, high: the stored codes are clamped to.
     raw: bytes of a sum that goes to the output stream instead; 0: codes are stored.
     target, target_step: address of the first word written, and words from one pixel to the next.
@@ -165,6 +168,8 @@ class Compute:
     shift: int = 0
     even: bool = False
     parity: int = 0
+    tie_bits: np.ndarray | None = field(default=None, repr=False)
+    pivot: int = 0
     low: int = 0
     high: int = 0
     raw: int = 0
@@ -225,11 +230,16 @@ def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
     What is added to an address, in `STEPS`, begins with a word: hardware keeps these fields in a memory, from which a
     step takes one. The other fields lie in the bits that this leaves, or behind; none crosses the end of a word.
     """
-    return _layout(array.address_bits, array.activation_bits, array.word_bits, array.weight_stream)
+    return _layout(*_format(array))
+
+
+def _format(array: ArrayConfig) -> tuple[int, int, int, bool, bool]:
+    """Return what a layout depends on."""
+    return array.address_bits, array.activation_bits, array.word_bits, array.weight_stream, array.tie_bits is not None
 
 
 @cache
-def _layout(address: int, code: int, word: int, weight_stream: bool) -> Mapping[str, tuple[int, int]]:
+def _layout(address: int, code: int, word: int, weight_stream: bool, ties: bool) -> Mapping[str, tuple[int, int]]:
     """Return a layout; few arrays differ in what it depends on, and a search asks for those of thousands."""
     places, holes = dict[str, tuple[int, int]](), list[tuple[int, int]]()
     for index, names in enumerate(STEPS):
@@ -240,6 +250,7 @@ def _layout(address: int, code: int, word: int, weight_stream: bool) -> Mapping[
         holes += [(max(low, place), low + word) for low in range(place // word * word, end, word)]
     sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
     sizes |= {"streamed": 1} if weight_stream else {}
+    sizes |= {"pivot": code} if ties else {}
     sizes |= {f"{name}_count": WINDOW_BITS if name in LOOPS[1:5] else COUNT_BITS for name in LOOPS}
     sizes |= {"height": COUNT_BITS, "width": COUNT_BITS}
     sizes |= {"rows": 11, "gap": 8, "border": code, "low": code, "high": code, "outputs": 7, "steps": 6}
@@ -286,12 +297,12 @@ def _step_words(address: int, word: int) -> int:
 
 def descriptor_words(array: ArrayConfig) -> int:
     """Return the memory words of a descriptor."""
-    return _words(array.address_bits, array.activation_bits, array.word_bits, array.weight_stream)
+    return _words(*_format(array))
 
 
 @cache
-def _words(address: int, code: int, word: int, weight_stream: bool) -> int:
-    ends = (place + bits for place, bits in _layout(address, code, word, weight_stream).values())
+def _words(address: int, code: int, word: int, weight_stream: bool, ties: bool) -> int:
+    ends = (place + bits for place, bits in _layout(address, code, word, weight_stream, ties).values())
     return -(-max(ends) // word)
 
 
@@ -330,6 +341,7 @@ def values(record: Record, last: bool, array: ArrayConfig) -> dict[str, int]:
     found |= {"steps": record.steps - 1, "steps_single": int(record.steps == 1), "rows": len(record.weights)}
     found |= {"gapless": int(record.gap == 0), "target_step": record.target_step - (array.parts - 1)}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
+    found |= {"pivot": record.pivot} if array.tie_bits else {}
     if record.streamed:
         found |= {"streamed": 1, "rows": 0}
     for name, loop in zip(LOOPS, record.loops, strict=True):
@@ -346,7 +358,15 @@ PLAIN = (
 """Fields of a `Compute` that are stored as they are."""
 MODULAR = ("start", "next", "target", "target_step", *(f"{name}_address" for name in LOOPS))
 """Fields that count modulo the words of the memory."""
-SIGNED = ("row", "column", "border", "low", "high", *(f"{name}_{part}" for name in LOOPS for part in ("row", "column")))
+SIGNED = (
+    "row",
+    "column",
+    "border",
+    "low",
+    "high",
+    "pivot",
+    *(f"{name}_{part}" for name in LOOPS for part in ("row", "column")),
+)
 
 
 def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0) -> list[int]:
@@ -419,6 +439,8 @@ def _constant_words(record: Compute, array: ArrayConfig) -> list[int]:
     else:
         pairs = zip(record.factor.tolist(), record.addend.tolist(), strict=True)
         numbers = [_line_number(record, *pair, array) for pair in pairs]
+        codes = _tie_codes(record, array)
+        numbers = [number | code << array.line_bits for number, code in zip(numbers, codes, strict=True)]
     for first in range(0, len(numbers), array.constant_lanes):
         joined = enumerate(numbers[first : first + array.constant_lanes])
         number = sum(own << (index * array.constant_bits) for index, own in joined)
@@ -448,6 +470,23 @@ def _line_number(record: Compute, factor: int, addend: int, array: ArrayConfig) 
         place = array.stored_addend_bits
         return (addend + missing) & ((1 << place) - 1) | pattern << place
     return addend & ((1 << array.addend_bits) - 1) | (factor & ((1 << array.factor_bits) - 1)) << array.addend_bits
+
+
+def _tie_codes(record: Compute, array: ArrayConfig) -> list[int]:
+    """Return what stands for the bits that tell ties, of each lane."""
+    wanted = [0] * array.lanes if record.tie_bits is None else record.tie_bits.tolist()
+    codes = [array.tie_code(bits) for bits in wanted]
+    if None in codes:
+        raise MappingError(
+            f"layer '{record.layer}': its requantizer tells ties by {min(filter(None, wanted))} to {max(wanted)} bits, "
+            f"the array by {describe_ties(array)}; use --style streaming, or an array with more"
+        )
+    return [code for code in codes if code is not None]
+
+
+def describe_ties(array: ArrayConfig) -> str:
+    """Return by how many fraction bits an array tells ties, in words."""
+    return "none" if array.tie_bits is None else "{} to {}".format(*array.tie_bits)
 
 
 def _step_numbers(record: Compute, array: ArrayConfig) -> list[int]:
@@ -480,7 +519,23 @@ def requantize(sums: np.ndarray, record: Compute, array: ArrayConfig) -> np.ndar
     if record.even:
         whole = number & ((1 << shift) - 1) == 0
         code = code - (whole & ((code + record.parity) & 1 == 1))
+    if record.tie_bits is not None:
+        code = code - counts_less(number, shift, record.tie_bits, record.pivot)
     return np.clip(code, record.low, record.high)
+
+
+def counts_less(number: np.ndarray, shift: int, tie_bits: np.ndarray, pivot: int) -> np.ndarray:
+    """Return where a number counts as one less, for ties away from zero: bool [n, lanes].
+
+    Parameters
+    ----------
+    number: int64 [n, lanes], sums times factors with addends.
+    tie_bits: int64 [lanes], none above the shift; 0: of no number.
+    pivot: the code of zero.
+    """
+    fraction = number & ((1 << shift) - 1)
+    result: np.ndarray = (tie_bits > 0) & (fraction >> (shift - tie_bits) == 0) & (number >> shift <= pivot)
+    return result
 
 
 def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:

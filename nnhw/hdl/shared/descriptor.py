@@ -12,7 +12,7 @@ from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.records import OVERLAID, SIGNED, STEPS, descriptor_words, layout
 
 _TARGET = ("target", "target_step")
-_INVERTED = ("low", "high", "height", "width")
+_INVERTED = ("low", "high", "height", "width", "pivot")
 """Fields whose registers hold the complement."""
 
 
@@ -44,7 +44,7 @@ class Descriptor(wiring.Component):
         where weights may come while a record runs.
     clear: in, strobe: a record begins.
     target: out, where the next word of a pixel is stored.
-    not_low, not_high, not_height, not_width: out, complements of such fields.
+    not_low, not_high, not_height, not_width, not_pivot: out, complements of such fields.
     and one output for each other one of `field_shapes`.
     """
 

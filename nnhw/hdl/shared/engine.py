@@ -320,7 +320,7 @@ class SharedEngine(wiring.Component):
 
     def _requantizer(self, m: Module, unit: int) -> None:
         m.submodules[f"requantizer_{unit}"] = requantizer = self.unit(self.array)
-        for name in ("shift", "even", "parity", "not_low", "not_high"):
+        for name in ("shift", "even", "parity", "not_low", "not_high", "not_pivot"):
             if name in requantizer.signature.members:
                 m.d.comb += getattr(requantizer, name).eq(getattr(self.descriptor, name))
         for name, (_, bits) in self.constants.pieces.items():

@@ -12,7 +12,7 @@ from nnhw.engines.shared.array import DSP_FACTOR_BITS, DSP_NUMBER_BITS, ArrayCon
 from nnhw.hdl.carry import family_of
 from nnhw.hdl.dsp import ICE40_ZEROS
 from nnhw.hdl.names import CLOCK_ATTRIBUTE
-from nnhw.hdl.shared.requantizer import Requantizer
+from nnhw.hdl.shared.requantizer import Requantizer, tie_piece
 
 DELAY = 4
 """Moves from the factors to the number."""
@@ -101,7 +101,8 @@ class DspRequantizer(Requantizer):
     @staticmethod
     def pieces(array: ArrayConfig) -> dict[str, tuple[int, int, int]]:
         """Return (lowest bit, bits, cycles behind the sum) of each piece of a lane's constants."""
-        return {"factor": (array.addend_bits, array.factor_bits, 0), "addend": (0, array.addend_bits, 2)}
+        pieces = {"factor": (array.addend_bits, array.factor_bits, 0), "addend": (0, array.addend_bits, 2)}
+        return pieces | tie_piece(array, DELAY - 1)
 
     def _number(self, m: Module) -> Value:
         array, number = self.array, self.sum

@@ -38,7 +38,8 @@ class Requantizer(wiring.Component):
     -------
     sum: in. digits: in, of its factor; see `nnhw.engines.shared.records.recode`.
     addend_low: in, its `low_bits`, `factor_levels` cycles behind the sum. addend_high: in, the rest, a cycle later.
-    shift, even, parity: in, fields of the descriptor. not_low, not_high: in, complements of others.
+    tie_code: in, with that; and not_pivot: only where the array tells ties that round away from zero.
+    shift, even, parity: in, fields of the descriptor. not_low, not_high, not_pivot: in, complements of others.
     code: out.
     """
 
@@ -56,6 +57,7 @@ class Requantizer(wiring.Component):
                 "not_high": In(code),
                 "code": Out(code),
             }
+            | ({"not_pivot": In(code)} if array.tie_bits else {})
         )
 
     @staticmethod
@@ -66,6 +68,7 @@ class Requantizer(wiring.Component):
             "digits": (end, 2 * array.digits, 0),
             "addend_low": (0, low, levels),
             "addend_high": (low, end - low, levels + 1),
+            **tie_piece(array, levels + 1),
         }
 
     def elaborate(self, platform: object) -> Module:
@@ -112,8 +115,9 @@ class Requantizer(wiring.Component):
         upper = self._register(m, "upper", low.value.shift_right(distance) + high.value, signed(bits - distance))
         rest = self._register(m, "rest", low.value[:distance] + self.addend_low, unsigned(distance + 1))
         total = _add(upper, self.addend_high.as_signed(), rest[-1])[: bits - distance]
-        # Of bits below all shifts, only whether there is a one matters.
-        passed = min(distance, self.array.shifts[0])
+        # Of bits below all shifts, and below those that tell ties, only whether there is a one matters.
+        told = self.array.tie_bits[1] if self.array.tie_bits else 0
+        passed = min(distance, max(self.array.shifts[0] - told, 0))
         below = Cat(rest[:passed].any(), Const(0, passed - 1)) if passed else Const(0, 0)
         return self._register(m, "number", Cat(below, rest[passed:-1], total).as_signed(), signed(bits))
 
@@ -136,7 +140,11 @@ class Requantizer(wiring.Component):
 
         whole = _select(self.shift, [Cat(*zero[: k + 1]).all() for k in range(len(shifts))])
         fits = self._register(m, "fits", _select(self.shift, [Cat(*same[k:]).all() for k in range(len(shifts))]))
-        tie = self._register(m, "tie", self.even & whole & (taken[0] ^ self.parity))
+        ties = self.even & whole & (taken[0] ^ self.parity)
+        if array.tie_bits:
+            at_pivot = (taken.as_signed() + self.not_pivot)[-1]
+            ties |= at_pivot & _select(self.shift, self._lasting_ties(m, number))
+        tie = self._register(m, "tie", ties)
         quotient = self._register(m, "quotient", taken.as_signed())
         negative = self._register(m, "negative_later", negative)
 
@@ -149,6 +157,24 @@ class Requantizer(wiring.Component):
         kept = self._register(m, "kept", rounded[:bits])
         border = Mux(below, ~self.not_low, ~self.not_high).as_signed()
         m.d.comb += self.code.eq(Mux(below | above, border, kept.as_signed()))
+
+    def _lasting_ties(self, m: Module, number: Value) -> list[Value]:
+        """Return, for each shift, whether the fraction bits that tell a tie are all 0."""
+        assert self.array.tie_bits is not None
+        least, most = self.array.tie_bits
+        tells = [self.tie_code > bits - least for bits in range(least, most + 1)]
+        mask = self._register(m, "told", Cat(*tells), unsigned(most - least + 1))
+        found = []
+        for index, shift in enumerate(self.array.shifts):
+            places = [(number[shift - bit], mask[max(bit - least, 0)]) for bit in range(1, min(most, shift) + 1)]
+            one = Cat(value & told for value, told in places).any()
+            found.append(self._register(m, f"near_{index}", mask[0] & ~one))
+        return found
+
+
+def tie_piece(array: ArrayConfig, delay: int) -> dict[str, tuple[int, int, int]]:
+    """Return the piece of a lane's constants that says which bits tell ties, if there is one."""
+    return {"tie_code": (array.line_bits, array.tie_code_bits, delay)} if array.tie_bits else {}
 
 
 def _add(a: Value, b: Value, carry: Value) -> Value:

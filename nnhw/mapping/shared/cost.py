@@ -24,6 +24,8 @@ BLOCK_FINISH_LC, CODE_BIT_LC = 15, 12
 """The same behind a DSP block: in all, and for each bit of a code; 54 with 4 bits and three shifts, 72 with four."""
 FLIP_FLOPS = 1.0
 """Flip-flops for each logic cell, where they are counted apart."""
+TIE_LC, TIE_BIT_LC, TIE_SHIFT_LC = 4, 1, 4
+"""What tells ties away from zero: in all, for each bit that not all lanes count, for each shift."""
 STEPS_LC = 5
 """What counts the steps that a sum has reached."""
 
@@ -74,9 +76,18 @@ def requantizer_lc(array: ArrayConfig) -> float:
     """Return the logic cells of one requantizer."""
     if array.requantizing == Requantizing.STEPS:
         return array.steps * (array.sum_bits + 1) + STEPS_LC
+    ties = _ties_lc(array)
     if array.requantizing == Requantizing.DSP:
-        return BLOCK_FINISH_LC + CODE_BIT_LC * array.activation_bits + array.is_magnitude * array.sum_bits
-    return DIGIT_LC * array.digits * (array.sum_bits + 2) + FINISH_LC
+        return ties + BLOCK_FINISH_LC + CODE_BIT_LC * array.activation_bits + array.is_magnitude * array.sum_bits
+    return ties + DIGIT_LC * array.digits * (array.sum_bits + 2) + FINISH_LC
+
+
+def _ties_lc(array: ArrayConfig) -> float:
+    """Return the logic cells of one requantizer that tell ties which round away from zero."""
+    if array.tie_bits is None:
+        return 0
+    least, most = array.tie_bits
+    return TIE_LC + TIE_BIT_LC * (most - least + 1) + TIE_SHIFT_LC * len(array.shifts)
 
 
 def _block_rams(array: ArrayConfig, family: Family, spram: bool) -> Cost:
@@ -96,9 +107,10 @@ def _constants(array: ArrayConfig) -> tuple[int, ...]:
     addend = array.addend_bits
     if array.requantizing == Requantizing.STEPS:
         return 0, array.constant_bits
+    ties = (array.constant_bits,) if array.tie_bits else ()
     if array.requantizing == Requantizing.DSP:
-        return 0, addend, addend + array.factor_bits
-    return 0, 1 << (array.digits - 1).bit_length(), array.stored_addend_bits, array.constant_bits
+        return 0, addend, addend + array.factor_bits, *ties
+    return 0, 1 << (array.digits - 1).bit_length(), array.stored_addend_bits, array.line_bits, *ties
 
 
 def _piece(low: int, high: int, array: ArrayConfig, family: Family) -> Cost:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from nnhw.engines.requantize import Thresholds
+from nnhw.engines.shared.records import counts_less
 from nnhw.errors import MappingError
 from nnhw.ir import IntType
-from nnhw.mapping.fit import MOST_SLOPE, Channel, occurring_steps, smallest_shift
-from nnhw.mapping.layers import StepFunction
+from nnhw.mapping.fit import MOST_SLOPE, Channel, occurring_steps
+from nnhw.mapping.layers import DoubleScaling, StepFunction
 from nnhw.mapping.requantize import Function
 
 MOST_SHIFT = 50
 """Fraction bits that are tried; sums of 20 bits and codes of 8 need about 36."""
+MOST_ONE_SIDED = 8
+"""Of the steps of a function, one in so many lies on one side of what is taken for zero at least."""
 FURTHER = 2
 """Fraction bits beyond the least that are tried too: there is more room for addends, which then end in zeros."""
 
@@ -24,11 +28,17 @@ FURTHER = 2
 class Line:
     """code = clamp(floor((sum * factor + addend) / 2**shift), low, high), one less for ties that round down.
 
+    A function has ties of one kind: half to even, or half away from zero, which are those of double rounding: its first
+    rounding leaves `tie_bits` fraction bits, of which only zero and what is below it rounds the half down.
+
     Parameters
     ----------
     factor, addend: int64 [channels].
     slack: int64 [channels]: the addend may be larger by so much.
     even, parity: a number without fraction whose sum with the parity is odd counts as one less.
+    tie_bits: int64 [channels]: where it is not 0, a number whose highest so many fraction bits are 0 counts as one
+        less, if it is at most the pivot.
+    pivot: the code of zero, or the nearest of low..high; 0 without such ties.
     low, high: clamp.
     """
 
@@ -40,6 +50,8 @@ class Line:
     high: int
     even: bool = False
     parity: int = 0
+    tie_bits: np.ndarray | None = field(default=None, repr=False)
+    pivot: int = 0
 
     @property
     def factor_bits(self) -> int:
@@ -60,7 +72,13 @@ class Line:
     @property
     def is_uniform(self) -> bool:
         """Whether all channels have the same line."""
-        return all(bool((values == values[0]).all()) for values in (self.factor, self.addend, self.slack))
+        constants = (self.factor, self.addend, self.slack, self.ties)
+        return all(bool((values == values[0]).all()) for values in constants)
+
+    @property
+    def ties(self) -> np.ndarray:
+        """`tie_bits`, or zeros: int64 [channels]."""
+        return np.zeros_like(self.factor) if self.tie_bits is None else self.tie_bits
 
     def shifted(self, shift: int) -> Line:
         """Return the same function with another shift, which must not be smaller."""
@@ -83,6 +101,7 @@ class Line:
             low=self.low - zero,
             high=self.high - zero,
             parity=(self.parity + zero) & 1 if self.even else 0,
+            pivot=0 if self.tie_bits is None else self.pivot - zero,
         )
 
     def rounded(self) -> Line:
@@ -100,6 +119,7 @@ class Line:
         code = number >> self.shift
         if self.even:
             code = code - ((number & ((1 << self.shift) - 1) == 0) & ((code + self.parity) & 1 == 1))
+        code = code - counts_less(number, self.shift, self.ties, self.pivot)
         return np.clip(code, self.low, self.high)
 
 
@@ -112,6 +132,12 @@ def signed_bits(values: np.ndarray) -> int:
 def at_shift(lines: Sequence[Line], shift: int) -> Line:
     """Return the one of a function's lines that serves at a shift, its addends rounded."""
     return max((line for line in lines if line.shift <= shift), key=lambda line: line.shift).shifted(shift).rounded()
+
+
+def tie_range(lines: Sequence[Line]) -> tuple[int, int] | None:
+    """Return the least and the most fraction bits that tell ties which round away from zero, if there are any."""
+    told = [bits for line in lines for bits in line.ties.tolist() if bits]
+    return (min(told), max(told)) if told else None
 
 
 def identity(channels: int, code: IntType) -> Line:
@@ -129,35 +155,89 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
     steps = normal.thresholds()
     if steps is None:
         return ()
-    found = [_steep(steps)] if steps.code.bipolar else _lines(steps, raw)
+    found = [_steep(steps)] if steps.code.bipolar else _lines(steps, raw, function.scaling)
     for line in found:
         _prove(line, normal)
         _prove(replace(line, addend=line.addend + line.slack), normal)
     return tuple(found)
 
 
-def _lines(function: Thresholds, raw: IntType) -> list[Line]:
+def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) -> list[Line]:
     """Return the lines with the least shift and with those that follow, for the way to treat ties that needs least."""
     rows, floor, ceiling = occurring_steps(function.steps, function.descending, raw)
-    least, chosen = MOST_SHIFT + 1, None
+    bounds = floor + function.code.low, ceiling + function.code.low
+    falls, chosen, least = function.descending, None, MOST_SHIFT + 1
     for parity in (None, 0, 1):
-        channels = _channels(rows, function.descending, raw, parity)
-        if all(channel.slopes(least - 1) is not None for channel in dict.fromkeys(channels)):
-            least, chosen = smallest_shift(set(channels)), (channels, parity)
+        ways: list[tuple[Channel, ...]] = [(channel,) for channel in _channels(rows, falls, raw, parity)]
+        chosen, least = _better(ways, least) or (chosen, least)
         if least == 0:
+            break
+    pivot = 0
+    for pivot, bits in () if chosen is not None else _ties_away(rows, scaling, bounds[0]):
+        # A channel whose steps lie on one side of zero, or far from ties, has a plain line.
+        plain, place = _channels(rows, falls, raw, None), pivot - bounds[0]
+        ways = [(one, replace(one, tie_bits=own, pivot=place)) for one, own in zip(plain, bits, strict=True)]
+        chosen, least = _better(ways, least) or (chosen, least)
+        if chosen is not None:
             break
     if chosen is None:
         return []
-    channels, parity = chosen
-    bounds = floor + function.code.low, ceiling + function.code.low
+    parity = chosen[0].parity
     odd = 0 if parity is None else (parity + bounds[0]) & 1
-    turn, found = np.where(function.descending, -1, 1), list[Line]()
+    ties = np.array([channel.tie_bits for channel in chosen], dtype=np.int64)
+    kind: dict[str, Any] = {}
+    if ties.any():
+        kind = {"tie_bits": ties, "pivot": min(max(pivot, bounds[0]), bounds[1])}
+    turn, found = np.where(falls, -1, 1), list[Line]()
     for shift in range(least, least + FURTHER + 1):
-        known = {channel: _line(channel, least, shift) for channel in set(channels)}
-        factor, low, high = np.array([known[channel] for channel in channels], dtype=np.int64).T
+        known = {channel: _line(channel, least, shift) for channel in set(chosen)}
+        factor, low, high = np.array([known[channel] for channel in chosen], dtype=np.int64).T
         addend = low + (bounds[0] << shift)
-        found.append(Line(turn * factor, addend, high - low, shift, *bounds, parity is not None, odd))
+        found.append(Line(turn * factor, addend, high - low, shift, *bounds, parity is not None, odd, **kind))
     return found
+
+
+def _ties_away(rows: np.ndarray, scaling: DoubleScaling | None, lowest: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield codes of zero, and in each channel the bits that tell ties, with which a function may round away from zero.
+
+    Without a scaling all channels must be alike, as those of a mean are. Their steps lie in a mirror image around zero:
+    two steps as far from it have the same sum. Of such places those come first around which most steps lie so.
+
+    Parameters
+    ----------
+    rows: int64 [channels, steps], those that occur; lowest: the code in front of them.
+    """
+    if scaling is not None:
+        yield scaling.offset, np.maximum(-scaling.exponent, 0).tolist()
+        return
+    count = rows.shape[1]
+    if count < 2 or (rows != rows[:1]).any() or rows[0, 0] == rows[0, -1]:
+        return
+    bits = max(1, int(np.ceil(np.log2((rows[0, -1] - rows[0, 0]) / (count - 1)))))
+    for place in sorted(range(1, count), key=lambda place: (-min(place, count - place), place)):
+        reach = min(place, count - place)
+        sums = rows[0, place - reach : place][::-1] + rows[0, place : place + reach]
+        if (sums == sums[0]).all():
+            yield lowest + place, [bits] * len(rows)
+            if reach < count // MOST_ONE_SIDED:
+                return
+
+
+def _better(ways: Sequence[tuple[Channel, ...]], least: int) -> tuple[list[Channel], int] | None:
+    """Return one of the ways of each channel and the smallest shift that serves all, if it is below `least`."""
+
+    def serving(way: tuple[Channel, ...], shift: int) -> Channel | None:
+        return next((channel for channel in way if channel.slopes(shift) is not None), None)
+
+    different = dict.fromkeys(ways)
+    if any(serving(way, least - 1) is None for way in different):
+        return None
+    shift = 0
+    for way in different:
+        while serving(way, shift) is None:
+            shift += 1
+    known = {way: serving(way, shift) for way in different}
+    return [channel for way in ways if (channel := known[way]) is not None], shift
 
 
 def _channels(rows: np.ndarray, falls: np.ndarray, raw: IntType, parity: int | None) -> list[Channel]:

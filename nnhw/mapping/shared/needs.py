@@ -13,7 +13,7 @@ from nnhw.engines.shared.array import DSP_FACTOR_BITS, MOST_SHIFTS, Requantizing
 from nnhw.errors import MappingError
 from nnhw.ir import IntType
 from nnhw.mapping.family import Family
-from nnhw.mapping.shared.lines import Line, at_shift, signed_bits
+from nnhw.mapping.shared.lines import Line, at_shift, signed_bits, tie_range
 from nnhw.mapping.shared.network import Network
 from nnhw.mapping.shared.tasks import STREAMING
 from nnhw.mapping.shared.tensors import lay_out
@@ -84,6 +84,7 @@ def with_widths(network: Network, array: ArrayConfig, requantizing: Requantizing
         addend_bits=addends,
         shifts=shifts,
         requantizing=requantizing,
+        tie_bits=None if requantizing == Requantizing.STEPS else tie_range(lines),
     )
 
 

@@ -10,7 +10,7 @@ from math import prod
 
 from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
 from nnhw.engines.shared import ArrayConfig
-from nnhw.engines.shared.array import MOST_SHIFTS, MOST_STEP_BITS, Requantizing
+from nnhw.engines.shared.array import MOST_SHIFTS, MOST_STEP_BITS, MOST_TIE_BITS, Requantizing
 from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.errors import MappingError
 from nnhw.mapping.budget import Budget
@@ -47,9 +47,9 @@ SLOWER = 1.02
 """Cycles, as a multiple of the fewest, that an array may take if it is smaller."""
 ROOMY = {"rows": MOST_ROWS, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
 """Limits that do not bind."""
-SPARE_BITS, SPARE_SHIFT = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2
+SPARE_BITS, SPARE_SHIFT, SPARE_TIE_BITS = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2, 2
 """What arrays that are made for other networks, too, have beyond what the first one needs."""
-WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing")
+WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing", "tie_bits")
 """What does not depend on the shape of an array."""
 
 
@@ -226,7 +226,7 @@ def all_widths(network: Network, array: ArrayConfig, budget: Budget, family: Fam
     """Return arrays with the widths that a network needs, for each way to requantize that may be the smallest."""
     logic = with_widths(network, array, Requantizing.LOGIC)
     if array.activation_bits <= MOST_STEP_BITS and logic.sum_bits <= MOST_STEP_SUM_BITS:
-        return [replace(logic, requantizing=Requantizing.STEPS)]
+        return [replace(logic, requantizing=Requantizing.STEPS, tie_bits=None)]
     if family.name == "ice40" and budget.dsp and logic.fits_dsp:
         try:
             return [with_widths(network, array, Requantizing.DSP), logic]
@@ -241,8 +241,11 @@ def with_spare(arrays: Iterable[ArrayConfig]) -> list[ArrayConfig]:
     for array in arrays:
         shifts = (*array.shifts[: MOST_SHIFTS - 1], array.shifts[-1] + SPARE_SHIFT)
         wider = {name: getattr(array, name) + bits for name, bits in SPARE_BITS.items()}
+        ties = array.tie_bits
+        if ties is not None:
+            ties = max(ties[0] - SPARE_TIE_BITS, 1), min(ties[1] + SPARE_TIE_BITS, MOST_TIE_BITS)
         with suppress(MappingError):
-            found.append(replace(array, shifts=shifts, **wider))  # type: ignore[arg-type]
+            found.append(replace(array, shifts=shifts, tie_bits=ties, **wider))  # type: ignore[arg-type]
     if not found:
         raise MappingError("no array has limits to spare; leave out --reusable")
     return found

@@ -9,10 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.shared import ArrayConfig, Compute, make_loops
+from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.cycles import needed_gap, stream_cycles
-from nnhw.engines.shared.records import COUNT_BITS, descriptor_words
+from nnhw.engines.shared.records import COUNT_BITS, describe_ties, descriptor_words
 from nnhw.errors import MappingError
-from nnhw.mapping.shared.lines import Line, at_shift, signed_bits
+from nnhw.mapping.shared.lines import Line, at_shift, signed_bits, tie_range
 from nnhw.mapping.shared.rows import channelwise_rows, count_channelwise, dense_rows, split_factors
 from nnhw.mapping.shared.tasks import STREAMING, Task, weighted_range
 from nnhw.mapping.shared.tensors import Tensor
@@ -165,6 +166,8 @@ class Tiler:
             shift=shift,
             even=line is not None and line.even,
             parity=line.parity if line is not None else 0,
+            tie_bits=constants.get("tie_bits"),
+            pivot=line.pivot if line is not None else 0,
             low=line.low if line is not None else 0,
             high=line.high if line is not None else 0,
             raw=raw,
@@ -305,7 +308,17 @@ class Tiler:
                     f"layer {where} needs a requantizer with {name} of {need} bits, the array has {given}; use an "
                     f"array with more, or {STREAMING}"
                 )
+        self._check_ties(line)
         return index, line
+
+    def _check_ties(self, line: Line) -> None:
+        array, ties = self.array, tie_range([line])
+        if ties is None or array.requantizing == Requantizing.STEPS or None not in map(array.tie_code, ties):
+            return
+        raise MappingError(
+            f"layer {self.task.where} rounds ties away from zero, told by {ties[0]} to {ties[1]} fraction bits; the "
+            f"array tells them by {describe_ties(array)}; use an array with more, or {STREAMING}"
+        )
 
     def _check(self) -> None:
         """Raise MappingError for what the array has too little of."""
@@ -341,7 +354,8 @@ class Tiler:
 def _constants(line: Line, lanes: slice, count: int) -> dict[str, np.ndarray]:
     """Return factors and addends of a tile's lanes; those of lanes that are not there are 0."""
     found = {}
-    for name, values in (("factor", line.factor), ("addend", line.addend)):
+    ties = {} if line.tie_bits is None else {"tie_bits": line.tie_bits}
+    for name, values in {"factor": line.factor, "addend": line.addend, **ties}.items():
         found[name] = np.zeros(count, np.int64)
         found[name][: lanes.stop - lanes.start] = np.broadcast_to(values, max(len(values), lanes.stop))[lanes]
     return found

@@ -40,7 +40,9 @@ ARRAYS |= {
     "magnitudes": replace(ARRAYS["pairs"], sum_bits=12, factor_bits=17, addend_bits=28, requantizing=Requantizing.DSP),
     "mixed": replace(ARRAYS["nibbles"], dsp_lanes=3),
     "late": replace(ARRAYS["pairs"], simd=1, dsp=False, dsp_lanes=1),
+    "ties": replace(SMALL, factor_bits=9, addend_bits=23, shifts=(4, 7, 11), tie_bits=(2, 6)),
 }
+ARRAYS["ties in blocks"] = replace(ARRAYS["blocks"], tie_bits=(3, 3))
 STREAMING = {f"{name}, streaming": replace(array, weight_stream=True) for name, array in ARRAYS.items()}
 """The same, and weights may come while they are used."""
 NONE = (0, 0, 0)
@@ -119,6 +121,8 @@ class Maker:
             if array.weight_stream and record.positions == 1 and not record.channelwise:
                 record = replace(record, streamed=True, hold=False, weights=self._weights(record.taps))
             record = replace(record, raw=raw, gap=self._gap(record))
+            if array.tie_bits and not raw:
+                record = self._with_ties(record)
             if raw:
                 record = replace(record, factor=None, addend=None)
             elif target is not None:
@@ -212,6 +216,15 @@ class Maker:
             factors = self.rng.integers(1 - (1 << (bits - 1)), 1 << (bits - 1), self.array.lanes)
             return factors >> self.rng.integers(0, bits)
         return self.rng.choice([-1, 1], self.array.lanes) << self.rng.integers(0, bits - 1, self.array.lanes)
+
+    def _with_ties(self, record: Compute) -> Compute:
+        """Return a record whose lanes round ties away from zero, most of them, or to even."""
+        array = self.array
+        least, most = array.tie_bits or (1, 1)
+        bits = self.rng.integers(least - 1, most + 1, array.lanes)
+        bits[(bits < least) | (bits > array.shifts[record.shift])] = 0
+        pivot = self.number(record.low, record.high)
+        return replace(record, even=record.even and not bits.any(), tie_bits=bits, pivot=pivot)
 
     def _two_sources(self, record: Compute, source: Tensor, other: Tensor) -> Compute:
         """Return a record that adds another tensor: it is the second tap."""

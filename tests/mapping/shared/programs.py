@@ -14,8 +14,8 @@ from tests.mapping.bodies import codes_of
 
 
 def array_of(lanes: int, simd: int, bits: int, **others: int) -> ArrayConfig:
-    """Return an array whose other limits hardly bind."""
-    sizes = {"word_bits": 64, "words": 1 << 14, "rows": 1024, "sum_bits": 26, "factor_bits": 36, "addend_bits": 60}
+    """Return an array whose other limits hardly bind; its memory is as small as that allows, since it is simulated."""
+    sizes = {"word_bits": 64, "words": 1 << 12, "rows": 1024, "sum_bits": 26, "factor_bits": 36, "addend_bits": 60}
     return ArrayConfig(
         lanes=lanes, simd=simd, weight_bits=bits, activation_bits=bits, shifts=(20, 36), **sizes | others
     )

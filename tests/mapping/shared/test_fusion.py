@@ -23,10 +23,10 @@ from tests.mapping.shared.networks import I4, NETWORKS, U4, Lined
 from tests.mapping.shared.programs import array_of, check_program
 
 ARRAYS = {
-    "8x2x8": array_of(8, 2, 8),
-    "4x2x4": array_of(4, 2, 4),
-    "16x4x4": array_of(16, 4, 4, drains=2),
-    "16x1x4": array_of(16, 1, 4),
+    "8x2x8": array_of(8, 2, 8, words=1 << 14),
+    "4x2x4": array_of(4, 2, 4, words=1 << 14),
+    "16x4x4": array_of(16, 4, 4, drains=2, words=1 << 14),
+    "16x1x4": array_of(16, 1, 4, words=1 << 14),
 }
 EIGHT_BITS = ("wide", "zero_point")
 """Networks with codes of 8 bits."""

@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nnhw.ir import BIPOLAR, IntType
+from nnhw.ir.ops import Rescale
 from nnhw.mapping.layers import StepFunction
+from nnhw.mapping.reader import rescaled_steps
 from nnhw.mapping.requantize import Function
 from nnhw.mapping.shared.lines import Line, at_shift, fit_lines, identity
 
@@ -98,3 +102,56 @@ def test_function_that_turns_or_has_unequal_steps_has_no_line() -> None:
 def test_identity_keeps_codes() -> None:
     codes = np.arange(-8, 8)[:, None].repeat(3, axis=1)
     assert (identity(3, IntType(-8, 7)).shifted(20).golden(codes) == codes).all()
+
+
+@st.composite
+def rescalings(draw: st.DrawFn) -> tuple[Rescale, IntType, list[np.ndarray]]:
+    """Return a double rounding with its sums and constants, of multipliers with and without ties of the first."""
+    bits, channels = draw(st.integers(4, 13)), draw(st.integers(1, 4))
+    each = {"min_size": channels, "max_size": channels}
+    short = draw(st.sampled_from([0, 20, 26]))
+    multipliers = draw(st.lists(st.integers(1 << 30, (1 << 31) - 1), **each))
+    exponents = draw(st.lists(st.integers(-bits, 2), **each))
+    biases = draw(st.lists(st.integers(-(1 << bits) // 2, (1 << bits) // 2), **each))
+    low, high = sorted(draw(st.lists(st.integers(-128, 127), min_size=2, max_size=2)))
+    op = Rescale(draw(st.integers(-128, 127)), low, high, "double")
+    sums = IntType(-draw(st.integers(1, 1 << bits)), draw(st.integers(1, 1 << bits)))
+    return op, sums, [np.array(multipliers) >> short << short, np.array(exponents), np.array(biases)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(rescalings())
+def test_line_equals_double_rounding_on_every_sum(case: tuple[Rescale, IntType, list[np.ndarray]]) -> None:
+    op, sums, constants = case
+    every = np.arange(sums.low, sums.high + 1)[:, None].repeat(len(constants[0]), axis=1)
+    expected = op.evaluate(every, *constants)
+    lines = fit_lines(rescaled_steps(op, sums, *constants), sums)
+    assert lines
+    for line in (*lines, lines[0].shifted(lines[0].shift + 3)):
+        for addend in (line.addend, line.addend + line.slack, line.rounded().addend):
+            assert (replace(line, addend=addend).golden(every) == expected).all()
+        assert (line.stored(np.zeros(len(constants[0]), np.int64), 5).golden(every) + 5 == expected).all()
+
+
+def test_signed_double_rounding_needs_its_ties_and_unsigned_has_none() -> None:
+    constants, sums = [np.array([1518500250]), np.array([-5]), np.array([7])], IntType(-9000, 9000)
+    signed, rectified = (
+        fit_lines(rescaled_steps(Rescale(-3, low, 127, "double"), sums, *constants), sums)[0] for low in (-128, -3)
+    )
+    assert (signed.ties.tolist(), signed.pivot) == ([5], -3)
+    assert rectified.tie_bits is None
+
+
+@pytest.mark.parametrize("count", [4, 6, 16, 20, 49])
+@pytest.mark.parametrize("zero", [0, -128, 37])
+def test_mean_rounds_half_away_from_zero_on_every_sum(count: int, zero: int) -> None:
+    """The mean of codes with a zero point, as TFLite divides: half away from zero of the code itself."""
+    sums = IntType(-count * (128 + zero), count * (127 - zero))
+    every = np.arange(sums.low, sums.high + 1)
+    total = every + count * zero
+    codes = np.sign(total) * ((2 * np.abs(total) + count) // (2 * count))
+    places = np.flatnonzero(np.diff(codes)) + 1
+    function = StepFunction(every[places][None], np.arange(-128, 128)[None], IntType(-128, 127))
+    for line in fit_lines(function, sums):
+        assert (line.golden(every[:, None])[:, 0] == codes).all()
+    assert fit_lines(function, sums)

@@ -16,7 +16,7 @@ from tests.mapping.shared.programs import array_of, check_program
 ARRAYS = {
     "16x1x8": array_of(16, 1, 8),
     "8x2x8": array_of(8, 2, 8),
-    "4x8x8, narrow words": array_of(4, 2, 8, word_bits=16),
+    "4x8x8, narrow words": array_of(4, 2, 8, word_bits=16, words=1 << 14),
     "32x2x8, wide words": array_of(32, 2, 8, word_bits=128, drains=2),
     "16x4x4": array_of(16, 4, 4),
     "4x2x4": array_of(4, 2, 4),
