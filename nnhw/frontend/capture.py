@@ -14,7 +14,7 @@ from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
+from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
 from .agreement import Captured, TracedQuantizer, agree
 from .calls import is_view
 from .doors import evaluator_of, opened, traceable
@@ -22,12 +22,13 @@ from .evaluation import signature_of
 from .export import checked_example, export
 from .locations import Lines, location_of
 from .probes import probes
-from .translator import QUANTIZE, Handler, Translator, Unquantized
+from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
 from .trials import check_calls, check_guards
 from .values import Codes, Constant
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
+    **rescaling.HANDLERS,
     **linear.HANDLERS,
     **transposed.HANDLERS,
     **pooling.HANDLERS,
@@ -102,7 +103,7 @@ def capture_quantizers(
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
         check_calls(own, example_input)
-    calls = [node for node in nodes if str(node.target) == QUANTIZE]
+    calls = [node for node in nodes if str(node.target) in (QUANTIZE, RESCALE)]
     captured = Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls))
     if own is not model and example_input is not None:
         agree(captured, evaluator_of(model), probes(graph, example_input.detach().cpu().numpy()))
