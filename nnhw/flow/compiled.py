@@ -29,6 +29,8 @@ CXX_FLAGS = ("-std=c++17", "-fPIC", "-DVERILATOR=1", "-DVM_TRACE=0", "-DVM_COVER
 
 SMALL_BYTES = 250_000
 """C++ of a design that is compiled in one go."""
+_HEADERS = "headers.h"
+_HEADERS_TEXT = '#include "verilated.h"\n#include "verilated_dpi.h"\n#include "svdpi.h"\n'
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,23 @@ def runtime_objects(names: Sequence[str], compiler: Compiler, cache: Path) -> li
     return [entry / name for name, entry in entries.items() if entry is not None]
 
 
+def _headers(compiler: Compiler, effort: str, cache: Path) -> Path:
+    """Return a header of all of Verilator's, compiled once for all designs that are compiled with an effort.
+
+    GCC reads the compiled form that is beside a header which a source includes first, if the options are the same;
+    Clang reads the header itself.
+    """
+    kept, names = Cache(cache), (_HEADERS, f"{_HEADERS}.gch")
+    key = cache_key(headers=_HEADERS_TEXT, effort=effort, **_common_key(compiler))
+    if entry := kept.find(key):
+        return entry / _HEADERS
+    with _written(cache) as folder:
+        (folder / _HEADERS).write_text(_HEADERS_TEXT, encoding="utf-8")
+        command = (*compiler.command(effort), "-x", "c++-header", _HEADERS, "-o", names[1])
+        run(Command("C++ compiler", command, folder, f"{_HEADERS}.log"))
+        return kept.keep(key, folder, names) / _HEADERS
+
+
 def _common_key(compiler: Compiler) -> dict[str, str]:
     """Return what everything compiled depends on, as parts of a key."""
     return {
@@ -249,7 +268,8 @@ def _compile(product: Product, compiler: Compiler, folder: Path, cache: Path) ->
     run(Command("verilator", argv, folder, "verilator.log", environment))
     units = {}
     for name, (effort, files) in _units(product, compiler, folder).items():
-        (folder / f"{name}.cpp").write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
+        included = [str(_headers(compiler, effort, cache)), *files] if compiler.quick else files
+        (folder / f"{name}.cpp").write_text("".join(f'#include "{file}"\n' for file in included), encoding="utf-8")
         units[f"{name}.o"] = (folder / f"{name}.cpp", effort)
     _compile_units(compiler, folder, units)
     runtime = runtime_objects(product.runtime, compiler, cache)

@@ -124,10 +124,10 @@ def build(
         is waited for.
     """
     check_stages(STAGE_NAMES[0], stop_at)
-    from nnhw.frontend.source import identifier, source_of
+    from nnhw.frontend.source import Source, identifier
     from nnhw.nn.given import class_name
 
-    source = source_of(model, example_input, identifier(name or class_name(model).lower()))
+    source = Source(model, example_input, identifier(name or class_name(model).lower()))
     options = Options(
         clock_hz=clock_mhz * 1e6 if clock_mhz else None,
         target_fps=target_fps,

@@ -18,7 +18,7 @@ from nnhw.ir import Graph, Node, run
 from nnhw.ir.noise import decided, rounding_noise
 from nnhw.ir.ops import ArgMax, Quantize, Rescale
 
-from .doors import evaluator_of, traceable
+from .doors import door_of
 from .evaluation import Evaluation, Evaluator, QuantizerCall, Signature
 
 _COMPARED = 16  # images at a time: the codes of all layers are kept for them
@@ -50,10 +50,12 @@ class Captured:
     Parameters
     ----------
     quantizers: the calls of quantizers in the trace, in order, those of weights among them.
+    traced: what was traced: the model, or what its door made of it.
     """
 
     graph: Graph
     quantizers: tuple[TracedQuantizer, ...]
+    traced: nn.Module | ExportedProgram
 
 
 @dataclass(frozen=True)
@@ -112,26 +114,51 @@ class _Judged:
 
 
 def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: np.ndarray) -> OwnAnswers:
-    """Let PyTorch evaluate a model in its own precision and in float64, and compare both with its graph.
+    """Let a model's framework evaluate it, and PyTorch what was traced in float64, and compare both with the graph.
 
     Raises
     ------
     ExactnessError: they differ by more than rounding explains.
     """
-    precision, own, ties = agree(captured, evaluator_of(model), images)
-    traced = traceable(model, torch.from_numpy(images[:1]), {})
-    evaluator = Evaluator(traced)
+    precision, own, ties = agree(captured, door_of(model).evaluator(model), images)
+    evaluator = Evaluator(captured.traced)
     weights = _weights(captured.quantizers, evaluator(next(evaluator.parts(images, 1))))
     double = None
     counts = {precision: ties}
     try:
-        evaluator = Evaluator(traced, double=True, weights=weights)
+        evaluator = Evaluator(captured.traced, double=True, weights=weights)
         _compare_numbers(captured, evaluator, images)
         if precision == "float32":
             _, double, counts["float64"] = agree(captured, evaluator, images)
     except RuntimeError:  # an operator that torch has for float32 alone
         return OwnAnswers(precision, own, None, counts)
     return OwnAnswers(precision, own, own if double is None else double, counts)
+
+
+def compare_conventions(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> None:
+    """Compare a framework's quantizers with those that were traced, wherever both read the very same number.
+
+    There is no rounding to explain a difference: the convention is another one, such as that of half-way points.
+
+    Raises
+    ------
+    ExactnessError: the same number has two codes.
+    """
+    part = next(evaluator.parts(images, len(images)))
+    theirs = _matched(captured.quantizers, evaluator(part, numbers=True))
+    ours = _matched(captured.quantizers, Evaluator(captured.traced)(part, numbers=True))
+    for name, call in theirs.items():
+        own = ours[name]
+        if call.numbers is None or own.numbers is None or call.numbers.dtype != own.numbers.dtype:
+            continue
+        differs = (call.numbers == own.numbers) & (call.codes != own.codes)
+        if differs.any():
+            place = tuple(np.argwhere(differs)[0])
+            raise ExactnessError(
+                f"{captured.graph.node(name)} is the first quantizer that gives another code than its framework for "
+                f"the same number: {own.codes[place]} and {call.codes[place]} for {call.numbers[place]}; this is a "
+                f"mistake of nnhw, please report the model"
+            )
 
 
 def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple[str, np.ndarray, int]:

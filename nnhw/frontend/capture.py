@@ -12,12 +12,13 @@ from torch.export.graph_signature import InputKind
 
 from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
-from nnhw.nn.given import half_floats
+from nnhw.nn.given import half_floats, unready
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
-from .agreement import Captured, TracedQuantizer, agree
+from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
+from .agreement import Captured, TracedQuantizer, agree, compare_conventions
+from .archive import random_input
 from .calls import is_view
-from .doors import evaluator_of, opened, traceable
+from .doors import door_of, is_foreign
 from .evaluation import signature_of
 from .export import checked_example, export
 from .locations import Lines, location_of
@@ -59,9 +60,8 @@ def capture_quantizers(
 ) -> Captured:
     """Return the float-level graph of a model: codes between quantizers and linear operators, float64 elsewhere.
 
-    The model is not changed; one that came in another form goes through its door first (`doors`). A module is called
-    several times, to see that one trace can stand for all calls. One with quantizers of another framework is compared
-    with its graph, as that framework evaluates it.
+    The model is not changed; one of another framework goes through its door first (`doors`), and its graph is compared
+    with what that framework computes. A module is called several times, to see that one trace can stand for all calls.
 
     Parameters
     ----------
@@ -75,10 +75,11 @@ def capture_quantizers(
     InputError for an example input that does not fit, and for a float model; CaptureError, or ProblemList with all of
     them at once, for what cannot be captured; ExactnessError where another framework's codes are other ones.
     """
-    model = opened(model, example_input, lines)
-    if isinstance(model, ExportedProgram | nn.Module):
-        raise_all(list(half_floats(model)))
-    own = model if example_input is None else traceable(model, example_input, lines)
+    if not isinstance(model, nn.Module | ExportedProgram):
+        raise CaptureError(f"a model is an nn.Module or an ExportedProgram, got {type(model).__name__}")
+    raise_all(list(unready(model)))
+    raise_all(list(half_floats(model)))
+    own = door_of(model).traceable(model, example_input, lines)
     program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
@@ -103,10 +104,20 @@ def capture_quantizers(
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
         check_calls(own, example_input)
+<<<<<<< HEAD
     calls = [node for node in nodes if str(node.target) in (QUANTIZE, RESCALE)]
     captured = Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls))
     if own is not model and example_input is not None:
         agree(captured, evaluator_of(model), probes(graph, example_input.detach().cpu().numpy()))
+=======
+    calls = [node for node in nodes if str(node.target) == QUANTIZE]
+    captured = Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls), own)
+    if is_foreign(model):
+        example = random_input(program) if example_input is None else example_input.detach().cpu()
+        evaluator, images = door_of(model).evaluator(model), probes(graph, example.numpy())
+        compare_conventions(captured, evaluator, images)
+        agree(captured, evaluator, images)
+>>>>>>> main
     return captured
 
 
@@ -117,8 +128,6 @@ def _traced(node: fx.Node, value: object) -> TracedQuantizer:
 
 
 def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines) -> ExportedProgram:
-    if not isinstance(model, nn.Module):
-        raise CaptureError(f"a model is an nn.Module or an ExportedProgram, got {type(model).__name__}")
     if example_input is None:
         raise CaptureError("a module needs an example_input [batch, ..] to be captured")
     return export(model, example_input, lines)

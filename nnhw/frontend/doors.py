@@ -1,95 +1,137 @@
-"""Doors: models that came in another form, found without an import of the framework that they are from.
+"""Doors: how models that are from another framework come in.
 
-Programs are made anew with nnhw's quantizers, and compared with what they were (`opened`). Modules with layers of
-another framework stay what they are: a copy is traced (`traceable`), and the graph compared with the framework's own
-evaluation (`evaluator_of`).
+A door gives what is traced, with nnhw's quantizers alone, and the framework's own evaluation, which the graph is
+compared with. Everything behind it is one path. No framework is imported before a model of it is seen.
 """
 
 from __future__ import annotations
 
+import importlib
 import warnings
-from types import MappingProxyType, ModuleType
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from nnhw.errors import InputError, raise_all
-from nnhw.nn.given import unready
+from nnhw.errors import InputError
 
 from . import pt2e
-from .answers import check_answers
 from .evaluation import Evaluator
 from .locations import Lines
 
-_NO_LINES: Lines = MappingProxyType({})
-_DOORS = (pt2e,)
-"""Modules with `is_mine(model)` and `opened(model, example_input, lines)`."""
-_BREVITAS = "brevitas"
-EXTRAS = {_BREVITAS: "brevitas", "brevitas_examples": "brevitas"}
-"""Packages that models may import --> the extra of nnhw that brings them."""
+
+class Door(Protocol):
+    """How models of one form come in."""
+
+    def traceable(
+        self, model: nn.Module | ExportedProgram, example_input: Tensor | None, lines: Lines
+    ) -> nn.Module | ExportedProgram:
+        """Return what computes the same with `nnhw.quantize` and `nnhw.rescale` alone; the model is not changed.
+
+        Raises
+        ------
+        InputError, CaptureError, or ProblemList with all of them at once, for what has no such form.
+        """
+
+    def evaluator(self, model: nn.Module | ExportedProgram) -> Evaluator:
+        """Return the framework's own evaluation. Its calls are those that are traced, in their order."""
 
 
-def opened(
-    model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None, lines: Lines = _NO_LINES
-) -> nn.Module | ExportedProgram:
-    """Return a model as the frontend reads it; one that has nnhw's quantizers, or none, is returned as it is.
+class FileDoor(Door, Protocol):
+    """How models that are files of another framework come in."""
 
-    Raises
-    ------
-    InputError for a model that cannot be traced at all; CaptureError, or ProblemList, for what has no counterpart;
-    ExactnessError where both evaluations differ.
-    """
-    if not isinstance(model, nn.Module | ExportedProgram):
+    def load(self, path: Path) -> tuple[nn.Module, Tensor]:
+        """Return a file's model in eval mode, and an example input.
+
+        Raises
+        ------
+        InputError for a file that cannot be read; CaptureError, or ProblemList, for what has no counterpart.
+        """
+
+
+class _Torch:
+    """Models of PyTorch: what they are is what is traced."""
+
+    def traceable(
+        self, model: nn.Module | ExportedProgram, example_input: Tensor | None, lines: Lines
+    ) -> nn.Module | ExportedProgram:
+        """Return the model itself."""
         return model
-    raise_all(list(unready(model)))
-    for door in _DOORS:
-        if door.is_mine(model):
-            made = door.opened(model, example_input, lines)
-            check_answers(made)
-            return made.program
-    return model
+
+    def evaluator(self, model: nn.Module | ExportedProgram) -> Evaluator:
+        """Return PyTorch's evaluation."""
+        return Evaluator(model)
 
 
-def traceable(model: nn.Module | ExportedProgram, example_input: Tensor, lines: Lines) -> nn.Module | ExportedProgram:
-    """Return what computes the same with `nnhw.quantize` as its only quantizer: the model itself if it is from nnhw.
+@dataclass(frozen=True)
+class _Framework:
+    """A framework that is imported when a model of it comes.
 
-    Raises
-    ------
-    InputError, CaptureError, or ProblemList with all of them at once, for what has no such form.
+    Parameters
+    ----------
+    name: of the door in this package, and of the extra of nnhw that brings the framework.
+    classes: the package that has the classes of such models, or of their layers.
+    suffix: of its files; nothing if its models are modules.
     """
-    if holds_brevitas(model):
-        made: nn.Module = _brevitas().opened(model, example_input, lines)
-        return made
-    return model
+
+    name: str
+    classes: str
+    suffix: str = ""
 
 
-def evaluator_of(model: nn.Module | ExportedProgram) -> Evaluator:
-    """Return a model as its own framework evaluates it."""
-    if holds_brevitas(model):
-        evaluator: Evaluator = _brevitas().BrevitasEvaluator(model)
-        return evaluator
-    return Evaluator(model)
+_BREVITAS = _Framework("brevitas", "brevitas")
+_FRAMEWORKS = (_BREVITAS, _Framework("tflite", f"{__package__}.tflite.module", ".tflite"))
+_TORCH = _Torch()
+EXTRAS = {"brevitas": "brevitas", "brevitas_examples": "brevitas"}
+"""Packages that models may import --> the extra of nnhw that brings them."""
+SUFFIXES = tuple(framework.suffix for framework in _FRAMEWORKS if framework.suffix)
+"""Of files that have a door."""
 
 
-def holds_brevitas(model: nn.Module | ExportedProgram) -> bool:
-    """Return whether layers of a model are from Brevitas, or made of such ones."""
+def door_of(model: nn.Module | ExportedProgram) -> Door:
+    """Return the door of a model; that of PyTorch itself for any that is from nowhere else.
+
+    Raises: InputError if the model's framework is not installed in a version that nnhw knows.
+    """
+    if pt2e.is_mine(model):
+        return pt2e
+    packages = set(_packages(model))
+    return next((_imported(framework) for framework in _FRAMEWORKS if framework.classes in packages), _TORCH)
+
+
+def is_foreign(model: nn.Module | ExportedProgram) -> bool:
+    """Return whether another framework than PyTorch evaluates a model."""
+    return door_of(model) is not _TORCH
+
+
+def load_file(path: Path) -> tuple[nn.Module, Tensor]:
+    """Return the model of a file with one of `SUFFIXES`, and an example input. Raises: what `FileDoor.load` does."""
+    door: FileDoor = _imported(next(framework for framework in _FRAMEWORKS if framework.suffix == path.suffix))
+    return door.load(path)
+
+
+def _packages(model: nn.Module | ExportedProgram) -> Iterator[str]:
+    """Yield the packages that the classes of a model's layers are from, and the modules of its own class's bases."""
     if not isinstance(model, nn.Module):
-        return False
-    classes = {base for module in model.modules() for base in type(module).__mro__}
-    return any(base.__module__.partition(".")[0] == _BREVITAS for base in classes)
+        return
+    yield from (base.__module__ for base in type(model).__mro__)
+    for base in {base for module in model.modules() for base in type(module).__mro__}:
+        yield base.__module__.partition(".")[0]
 
 
-def _brevitas() -> ModuleType:
-    """Return the part that imports Brevitas, which warns of packages that it would like to have."""
+def _imported(framework: _Framework) -> FileDoor:
+    """Return a door, whose framework may warn of packages that it would like to have."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from . import brevitas
-
-            return brevitas
+            door: FileDoor = importlib.import_module(f"{__package__}.{framework.name}")  # type: ignore[assignment]
+            return door
     except ImportError as error:
+        what = f"a {framework.suffix} file" if framework.suffix else f"a model with layers of {framework.name.title()}"
         raise InputError(
-            f"the model has layers of Brevitas, of another version than nnhw knows: {error}; the one that it knows "
-            f"comes by: pip install 'nnhw[brevitas]'"
+            f"{what} needs a package that is not installed, or of another version than nnhw knows: {error}; it comes "
+            f"by: pip install 'nnhw[{framework.name}]'"
         ) from error

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -59,6 +59,42 @@ class Evaluation:
     calls: tuple[QuantizerCall, ...]
 
 
+class Recorder(TorchDispatchMode):
+    """While active, keep the calls of quantizers, and let float32 be float64 where that is asked for.
+
+    Members
+    -------
+    calls: so far, in their order.
+    keeps_numbers: whether what is quantized is kept, too.
+    """
+
+    def __init__(self, double: bool, weights: Mapping[int, np.ndarray], numbers: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self.calls: list[QuantizerCall] = []
+        self._double, self._weights, self.keeps_numbers = double, weights, numbers
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        if self._double and given.get("dtype") == torch.float32:
+            given["dtype"] = torch.float64
+        result = func(*args, **given)
+        if func is _QUANTIZE:
+            if len(self.calls) in self._weights:
+                x, scale, axis = (_arguments(func, args, given)[name] for name in ("x", "scale", "axis"))
+                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(scale, x, axis)
+            self.calls.append(call_of(result, args, given, numbers=self.keeps_numbers))
+        elif func is _RESCALE:
+            self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))
+        else:
+            self.observe(func, args, given, result)
+        return result
+
+    def observe(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """See the call of any other operator: it may be a quantizer of another framework."""
+
+
 class Evaluator:
     """A model as PyTorch evaluates it, in eval mode and without gradients.
 
@@ -69,6 +105,8 @@ class Evaluator:
     weights: the codes that weights have in the model's own precision, by the number of the quantizer's call: in float64
         those at ties would be other ones, and so would the model.
     """
+
+    _recorder: ClassVar[type[Recorder]] = Recorder
 
     def __init__(
         self,
@@ -92,12 +130,13 @@ class Evaluator:
         batch = torch.from_numpy(images)
         if self._double and batch.is_floating_point():
             batch = batch.double()
-        with torch.no_grad(), _default_dtype(self._double), _Recorder(self._double, self._weights, numbers) as recorder:
+        recorder = self._recorder(self._double, self._weights, numbers)
+        with torch.no_grad(), _default_dtype(self._double), recorder:
             result = self._result(batch, recorder.calls)
         return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls))
 
     def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
-        """Return the result for a batch. Calls of quantizers other than `nnhw.quantize` are to be noted in `calls`."""
+        """Return the result for a batch. Calls of quantizers that the recorder does not see are to be noted here."""
         result: Tensor = self.model(batch)
         return result
 
@@ -151,31 +190,6 @@ def _signature(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], x: T
     arguments = _arguments(target, args, kwargs)
     plain = (value for name, value in arguments.items() if name not in _TENSORS[target])
     return *plain, tuple(x.shape[1:])
-
-
-class _Recorder(TorchDispatchMode):
-    """While active, keep the codes of quantizers, and let float32 be float64 where that is asked for."""
-
-    def __init__(self, double: bool, weights: Mapping[int, np.ndarray], numbers: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
-        self.calls: list[QuantizerCall] = []
-        self._double, self._weights, self._numbers = double, weights, numbers
-
-    def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        given = dict(kwargs or {})
-        if self._double and given.get("dtype") == torch.float32:
-            given["dtype"] = torch.float64
-        result = func(*args, **given)
-        if func is _QUANTIZE:
-            if len(self.calls) in self._weights:
-                x, scale, axis = (_arguments(func, args, given)[name] for name in ("x", "scale", "axis"))
-                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(scale, x, axis)
-            self.calls.append(call_of(result, args, given, numbers=self._numbers))
-        elif func is _RESCALE:
-            self.calls.append(rescale_call_of(result, args, given, numbers=self._numbers))
-        return result
 
 
 @contextmanager

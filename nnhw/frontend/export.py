@@ -57,7 +57,10 @@ def checked_example(example_input: object) -> torch.Tensor:
         )
     shape = list(example_input.shape)
     if len(shape) < 2 or 0 in shape:
-        raise InputError(f"example_input needs the shape [batch, ..] with at least one image, got {shape}")
+        raise InputError(
+            f"example_input needs the shape [batch, ..] with at least one image, got {shape}; the "
+            f"batch is the first axis"
+        )
     bad = int((~torch.isfinite(example_input.to(torch.float64))).sum())
     if bad:
         raise InputError(

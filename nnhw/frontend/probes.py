@@ -14,7 +14,8 @@ _SEED = 20_260_101
 def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
     """Return images: of the example, random ones in its range, and numbers on the edges of the first quantizer.
 
-    Rounding decides on edges: half-way points between two codes, or integers.
+    Rounding decides on edges: half-way points between two codes, or integers. Their neighbours in the example's dtype
+    are among them.
 
     Parameters
     ----------
@@ -27,7 +28,10 @@ def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
         kinds.append(generator.uniform(example.min(), example.max(), shape))
         edges = _edges(graph, example)
         if edges.size:
-            kinds.append(generator.choice(edges, shape))
+            ends = np.array([-np.inf, np.inf], dtype=example.dtype)
+            numbers = edges.astype(example.dtype)
+            near = [np.nextafter(numbers, end) for end in ends]
+            kinds += [generator.choice(some, shape) for some in (numbers, np.concatenate(near))]
     elif example.dtype.kind in "iu":
         kinds.append(generator.integers(example.min(), example.max(), shape, endpoint=True))
     return np.concatenate([images.astype(example.dtype) for images in kinds])
@@ -47,7 +51,8 @@ def _edges(graph: Graph, example: np.ndarray) -> np.ndarray:
         levels = values[node.inputs[0]].reshape(3, -1)
         offset, slope = levels[0, 0], levels[1, 0] - levels[0, 0]
         if slope and np.allclose(levels, offset + slope * np.arange(3.0)[:, None]):
-            edges: np.ndarray = (_steps(node.op) * graph.constants[node.inputs[1]].flat[0] - offset) / slope
+            scales = np.unique(graph.constants[node.inputs[1]])
+            edges: np.ndarray = (np.multiply.outer(scales, _steps(node.op)).ravel() - offset) / slope
             return edges
     return np.empty(0)
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
 import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_leaves
 
 from nnhw.errors import CaptureError, InputError
 from nnhw.nn.given import copied
 from nnhw.nn.tracing import quiet_torch
 
-from .answers import Answer, Opened
 from .archive import random_input, random_like
+from .evaluation import Evaluator
 from .export import checked_example, export
 from .locations import Lines
-from .pt2e_rewriter import Rewriter, operator_of, place_of
+from .pt2e_evaluating import Pt2eEvaluator
+from .pt2e_rewriter import Rewriter, operator_of
 from .trials import check_guards
 
 _GUARDS = "_guards_fn"
@@ -34,8 +31,10 @@ def is_mine(model: nn.Module | ExportedProgram) -> bool:
     return any(operator_of(node) for graph in graphs for node in graph.nodes)
 
 
-def opened(model: nn.Module | ExportedProgram, example_input: Tensor | None, lines: Lines) -> Opened:
-    """Rewrite a model, and return both evaluations of it.
+def traceable(
+    model: nn.Module | ExportedProgram, example_input: Tensor | None, lines: Lines
+) -> nn.Module | ExportedProgram:
+    """Return a model's program with nnhw's quantizers.
 
     Raises
     ------
@@ -43,24 +42,19 @@ def opened(model: nn.Module | ExportedProgram, example_input: Tensor | None, lin
     """
     example = _example(model, example_input)
     with quiet_torch():  # copies of its graph modules warn
-        own = _module(model) if isinstance(model, ExportedProgram) else _unguarded(copied(model))
-        program = model if isinstance(model, ExportedProgram) else export(own, example, lines)
+        program = model if isinstance(model, ExportedProgram) else export(_unguarded(copied(model)), example, lines)
     if isinstance(model, nn.Module):
         check_guards(program)
     example = _fitting(program, example)
-    source = _module(program)
     rewriter = Rewriter(_module(program), lines)
     rewriter.run()
-    made = _exported(program, rewriter.module, example, lines)
+    return _exported(program, rewriter.module, example, lines)
 
-    def theirs(images: Tensor) -> list[Answer]:
-        return _answers(source, [pair.theirs for pair in rewriter.pairs], own, images, lines)
 
-    def ours(images: Tensor) -> list[Answer]:
-        return _answers(rewriter.module, [pair.ours for pair in rewriter.pairs], _module(made), images, lines)
-
-    entries = [pair.entry for pair in rewriter.pairs if pair.entry is not None]
-    return Opened("PT2E", made, example, entries, theirs, ours)
+def evaluator(model: nn.Module | ExportedProgram) -> Evaluator:
+    """Return the model as torch evaluates it."""
+    with quiet_torch():
+        return Pt2eEvaluator(model if isinstance(model, ExportedProgram) else _unguarded(copied(model)))
 
 
 def _module(program: ExportedProgram) -> fx.GraphModule:
@@ -124,34 +118,3 @@ def _exported(program: ExportedProgram, module: fx.GraphModule, example: Tensor,
         if not isinstance(_traced_input(program).shape[0], int):
             return export(module, example, lines)
         return torch.export.export(module, (example,), strict=False)
-
-
-class _Recording(fx.Interpreter):
-    """Evaluates a graph, and keeps the results of some nodes."""
-
-    def __init__(self, module: fx.GraphModule, names: Iterable[str]) -> None:
-        super().__init__(module)
-        self.values: dict[str, Tensor] = dict.fromkeys(names, torch.empty(0))
-
-    def run_node(self, n: fx.Node) -> Any:
-        """Evaluate one node."""
-        result = super().run_node(n)
-        if n.name in self.values:
-            self.values[n.name] = result.detach().clone()
-        return result
-
-
-def _answers(
-    graph: fx.GraphModule, names: Sequence[str], model: nn.Module, images: Tensor, lines: Lines
-) -> list[Answer]:
-    """Return the numbers behind quantizers, by the graph, and the result, by the model itself."""
-    recording = _Recording(graph, names)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # random numbers are refused behind the door, with a message of their own
-        recording.run(images)
-        torch.manual_seed(0)
-        result = model(images)
-    nodes = {node.name: node for node in graph.graph.nodes}
-    places = [f"the quantizer {place_of(nodes[name], lines)}" for name in names]
-    quantized = [Answer(place, recording.values[name]) for place, name in zip(places, names, strict=True)]
-    return [*quantized, *(Answer("the result", leaf) for leaf in tree_leaves(result))]

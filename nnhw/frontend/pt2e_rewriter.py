@@ -8,6 +8,7 @@ A constant of integers that is dequantized, as weights are, becomes the quantize
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,32 +17,16 @@ from torch import Tensor, fx, nn
 
 from nnhw.errors import CaptureError, raise_all
 
-from .answers import Entry
-from .calls import is_view, only_computes
+from .calls import only_computes
 from .locations import Lines, location_of
 from .refusals import remedy_of
 
 NAMESPACE = "quantized_decomposed"
-_QUANTIZE = ("quantize_per_tensor", "quantize_per_channel")
-_DEQUANTIZE = ("dequantize_per_tensor", "dequantize_per_channel")
+QUANTIZE = ("quantize_per_tensor", "quantize_per_channel")
+DEQUANTIZE = ("dequantize_per_tensor", "dequantize_per_channel")
 _PER_TENSOR = -1
-_MOST_CODES = 1 << 16
+MOST_CODES = 1 << 16
 """What has more codes is no activation or weight, but a bias, which stays a number."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A quantizer before and after.
-
-    Parameters
-    ----------
-    theirs, ours: names of the node that gives the numbers, in the source's graph and in the rewritten one.
-    entry: what is known of it if it quantizes the model's input.
-    """
-
-    theirs: str
-    ours: str
-    entry: Entry | None
 
 
 @dataclass(frozen=True)
@@ -78,11 +63,10 @@ class Rewriter:
     Members
     -------
     module: the graph; changed by `run`.
-    pairs: the quantizers, in their order.
     """
 
     def __init__(self, module: fx.GraphModule, lines: Lines) -> None:
-        self.module, self.pairs = module, list[Pair]()
+        self.module = module
         self._lines = lines
         self._made: dict[fx.Node, fx.Node] = {}
 
@@ -92,7 +76,7 @@ class Rewriter:
         problems = []
         for node in list(self.module.graph.nodes):
             try:
-                if operator_of(node) in _DEQUANTIZE:
+                if operator_of(node) in DEQUANTIZE:
                     self._replace(node)
             except CaptureError as error:
                 problems.append(error)
@@ -104,7 +88,7 @@ class Rewriter:
     def _replace(self, node: fx.Node) -> None:
         wanted, source = self._format(node), node.args[0]
         assert isinstance(source, fx.Node)
-        if operator_of(source) in _QUANTIZE:
+        if operator_of(source) in QUANTIZE:
             made = self._pair(node, source, wanted)
         elif (codes := self._constant(source)) is not None:
             made = self._weights(node, codes, wanted)
@@ -127,14 +111,11 @@ class Rewriter:
             return self._made[source]
         x = source.args[0]
         assert isinstance(x, fx.Node)
-        if given.high - given.low >= _MOST_CODES:
+        if given.high - given.low >= MOST_CODES:
             return self._bias(node, source)
         with self.module.graph.inserting_before(source):
             made = self._call(source, x, given, reciprocal=True)
         self._made[source] = made
-        low, high = given.low - int(given.zero_point.max()), given.high - int(given.zero_point.min())
-        entry = Entry(given.scale, low, high) if _is_input(x) else None
-        self.pairs.append(Pair(node.name, made.name, entry))
         return made
 
     def _bias(self, node: fx.Node, source: fx.Node) -> fx.Node:
@@ -145,12 +126,10 @@ class Rewriter:
 
     def _weights(self, node: fx.Node, codes: Tensor, wanted: _Format) -> fx.Node:
         numbers = self._kept(node, self._numbers(node, codes))
-        if wanted.high - wanted.low >= _MOST_CODES:
+        if wanted.high - wanted.low >= MOST_CODES:
             return numbers
         with self.module.graph.inserting_before(node):
-            made = self._call(node, numbers, wanted, reciprocal=False)
-        self.pairs.append(Pair(node.name, made.name, None))
-        return made
+            return self._call(node, numbers, wanted, reciprocal=False)
 
     def _call(self, where: fx.Node, x: fx.Node, given: _Format, *, reciprocal: bool) -> fx.Node:
         tensors = [self._tensor(f"{where.name}_{name}", getattr(given, name)) for name in ("scale", "zero_point")]
@@ -190,7 +169,7 @@ class Rewriter:
         return result.detach().clone()
 
     def _format(self, node: fx.Node) -> _Format:
-        given = _arguments(node)
+        given = arguments_of(node.target, node.args, node.kwargs)
         if given.get("out_dtype") not in (None, torch.float32) or given["dtype"].is_floating_point:
             raise CaptureError(
                 f"{self._place(node)} has {given['dtype']} and {given.get('out_dtype')}; codes need to be integers, "
@@ -240,7 +219,7 @@ class Rewriter:
 
     def _left(self, node: fx.Node) -> CaptureError:
         """Return the problem of an operator that no dequantize has taken along."""
-        if operator_of(node) in _QUANTIZE:
+        if operator_of(node) in QUANTIZE:
             reader = next(iter(node.users))
             what = "is what the model returns" if reader.op == "output" else f"is read by '{reader.name}'"
             return CaptureError(f"{self._place(node)} {what} as codes; dequantize them first")
@@ -270,18 +249,11 @@ def _is_known(node: fx.Node) -> bool:
     return node.op in ("placeholder", "get_attr", "output") or getattr(target, "__module__", "") == "_operator"
 
 
-def _arguments(node: fx.Node) -> dict[str, Any]:
-    """Return the arguments of a call by their names, defaults filled in."""
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
-    given = dict(zip((argument.name for argument in schema), node.args, strict=False)) | dict(node.kwargs)
+def arguments_of(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of an operator by their names, defaults filled in."""
+    schema = operator._schema.arguments
+    given = dict(zip((argument.name for argument in schema), args, strict=False)) | dict(kwargs)
     return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
-
-
-def _is_input(node: fx.Node) -> bool:
-    """Return whether a node is the model's input, possibly in another shape."""
-    while is_view(node):
-        node = node.all_input_nodes[0]
-    return node.op == "placeholder"
 
 
 def place_of(node: fx.Node, lines: Lines) -> str:

@@ -11,11 +11,10 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from nnhw.errors import InputError
+from nnhw.errors import InputError, raise_all
 from nnhw.frontend.capture import capture
-from nnhw.frontend.doors import opened
 from nnhw.ir import Graph, run_in_chunks
-from nnhw.nn.given import class_name, copied, dense
+from nnhw.nn.given import class_name, copied, dense, unready
 
 
 class Reference:
@@ -32,7 +31,7 @@ class Reference:
 
     def __init__(self, model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None) -> None:
         self._name = class_name(model)
-        model = opened(model, example_input)
+        raise_all(list(unready(model)))
         self._model = model if isinstance(model, ExportedProgram) else copied(model)
         self._graph: Graph | None = None
         self._first = threading.Lock()

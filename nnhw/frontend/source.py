@@ -1,4 +1,4 @@
-"""Models as files: FILE.py, FILE.py:NAME and FILE.pt2."""
+"""Models as files: FILE.py, FILE.py:NAME, FILE.pt2, and those of other frameworks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, MappingProxyType, ModuleType
+from types import CodeType, ModuleType
 
 import numpy as np
 import torch
@@ -25,17 +25,18 @@ from .agreement import Captured, OwnAnswers, own_answers
 from .archive import load_archive, random_input
 from .birthplaces import Birthplaces
 from .capture import capture_quantizers
-from .doors import EXTRAS, opened
+from .doors import EXTRAS, SUFFIXES, load_file
 from .export import checked_example
 from .locations import Lines, error_location
 
 DEFAULT_MODEL = "model"
 EXAMPLE = "example_input"
+_SUFFIXES = (".py", ".pt2", *SUFFIXES)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model of a user; see `source_of`.
+    """A model of a user.
 
     Parameters
     ----------
@@ -62,17 +63,10 @@ class Source:
         return own_answers(self.model, captured, images)
 
 
-def source_of(
-    model: nn.Module | ExportedProgram, example_input: torch.Tensor, name: str, lines: Lines = MappingProxyType({})
-) -> Source:
-    """Return the source of a model; one that came in another form goes through its door (`doors`)."""
-    return Source(opened(model, example_input, lines), example_input, name, lines)
-
-
 def load_source(source: str | Path) -> Source:
-    """Load a model from FILE.py (with `model` and `example_input`), FILE.py:NAME, or FILE.pt2.
+    """Load a model from FILE.py (with `model` and `example_input`), FILE.py:NAME, FILE.pt2, or a file with a door.
 
-    A Python file is the user's own program and is run. A .pt2 file is inspected first, and nothing in it is run.
+    A Python file is the user's own program and is run. Any other is inspected first, and nothing in it is run.
 
     Raises
     ------
@@ -82,9 +76,12 @@ def load_source(source: str | Path) -> Source:
     _check_exists(path)
     if path.suffix == ".pt2" and name is None:
         program = load_archive(path)
-        return source_of(program, random_input(program), identifier(path.stem))
+        return Source(program, random_input(program), identifier(path.stem))
+    if path.suffix in SUFFIXES and name is None:
+        return Source(*load_file(path), identifier(path.stem))
     if path.suffix != ".py":
-        raise InputError(f"a model is FILE.py, FILE.py:NAME or FILE.pt2, got {source}")
+        others = "".join(f", FILE{suffix}" for suffix in SUFFIXES)
+        raise InputError(f"a model is FILE.py, FILE.py:NAME{others} or FILE.pt2, got {source}")
     return _from_python(path, name)
 
 
@@ -96,7 +93,7 @@ def identifier(text: str) -> str:
 
 def _split_name(source: str) -> tuple[Path, str | None]:
     file, colon, name = source.rpartition(":")
-    if colon and name.isidentifier() and file.endswith((".py", ".pt2")):
+    if colon and name.isidentifier() and file.endswith(_SUFFIXES):
         return Path(file), name
     return Path(source), None
 
@@ -107,7 +104,7 @@ def _check_exists(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; give a model file in it, such as {path / 'model.py'}")
     folder = path.parent
-    files = sorted(file.name for file in folder.iterdir() if file.suffix in (".py", ".pt2")) if folder.is_dir() else []
+    files = sorted(file.name for file in folder.iterdir() if file.suffix in _SUFFIXES) if folder.is_dir() else []
     near = difflib.get_close_matches(path.name, files, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(str(folder / name) for name in near)}?" if near else ""
     missing = "" if folder.is_dir() else f", nor does its folder {folder}"
@@ -125,7 +122,7 @@ def _from_python(path: Path, name: str | None) -> Source:
     example = _member(module, path, EXAMPLE)
     example = checked_example(torch.from_numpy(example) if isinstance(example, np.ndarray) else example)
     title = identifier(path.stem if name in (None, DEFAULT_MODEL) else f"{path.stem}_{name}")
-    return source_of(model, example, title, places.lines(model) if isinstance(model, nn.Module) else {})
+    return Source(model, example, title, places.lines(model) if isinstance(model, nn.Module) else {})
 
 
 class _SourceOnly(SourceFileLoader):

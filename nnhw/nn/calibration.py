@@ -77,9 +77,8 @@ def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Te
         count += 1
         batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
         if not isinstance(batch, Tensor | np.ndarray):
-            problems.append(
-                InputError(f"{what} needs tensors [N, ..], got {type(batch).__name__} as batch {count - 1}")
-            )
+            given = f"got {type(batch).__name__} as batch {count - 1}"
+            problems.append(InputError(f"{what} needs tensors [N, ..], {given}; give one tensor for each batch"))
         else:
             yield _tensor(batch), _kind(batch)
     if not count:
@@ -110,7 +109,10 @@ def _wrong(batch: Tensor | None, kind: str, name: str) -> Iterator[InputError]:
             f"training, such as x.astype(np.float32) / 255"
         )
     if batch.ndim < 2 or 0 in batch.shape:
-        yield InputError(f"{name} needs the shape [N, ..] with at least one image, got {list(batch.shape)}")
+        yield InputError(
+            f"{name} needs the shape [N, ..] with at least one image, got {list(batch.shape)}; the batch "
+            f"is the first axis"
+        )
     elif batch.is_floating_point():
         bad = (~torch.isfinite(batch)).nonzero()
         if len(bad):

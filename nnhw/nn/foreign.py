@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
 from nnhw.errors import InputError
 
 _PT2E = "quantize with PT2E (prepare_pt2e, calibrate, convert_pt2e), or give the float model to nnhw.quantize"
 _INT8_MODULES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
+_FLOAT_MODULES = (torch.ao.nn.quantized.FloatFunctional,)
+"""Among the int8 modules, but of functions of numbers."""
 _OBSERVERS = {"ObserverBase", "FakeQuantizeBase"}
 _OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
 
@@ -17,7 +20,7 @@ _OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
 def foreign(model: nn.Module) -> Iterator[InputError]:
     """Yield a problem for each kind of foreign quantization that a model holds."""
     modules = {name or "the model itself": module for name, module in model.named_modules()}
-    if found := [name for name, module in modules.items() if _home(module).startswith(_INT8_MODULES)]:
+    if found := [name for name, module in modules.items() if _is_int8(module)]:
         layer = modules[found[0]]
         yield InputError(
             f"layer '{found[0]}' of the model is torch's own int8 module {type(layer).__name__}, which cannot be "
@@ -37,8 +40,9 @@ def foreign(model: nn.Module) -> Iterator[InputError]:
         )
 
 
-def _home(module: nn.Module) -> str:
-    return type(module).__module__ + "."
+def _is_int8(module: nn.Module) -> bool:
+    """Return whether a module is one of torch's that compute with codes."""
+    return f"{type(module).__module__}.".startswith(_INT8_MODULES) and not isinstance(module, _FLOAT_MODULES)
 
 
 def _observes(module: nn.Module) -> bool:

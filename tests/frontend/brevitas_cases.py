@@ -6,7 +6,6 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import brevitas.nn as qnn
 import brevitas.quant as quantizers
@@ -15,36 +14,25 @@ from brevitas.inject import ExtendedInjector
 from brevitas_examples.bnn_pynq.models import model_with_cfg
 from torch import Tensor, nn
 
+from tests.frontend.cases import Case
+
 CHANNELS, SIZE = 4, 8
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model that is to be built, or refused by name.
+def trained(make: Callable[[], tuple[nn.Module, Tensor]]) -> tuple[nn.Module, Tensor]:
+    """Return a model, trained for a few steps in which statistics are collected, and an example input."""
+    torch.manual_seed(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, example = make()
+        for _ in range(3):
+            more = example.repeat(4, *(1,) * (example.dim() - 1))
+            model(torch.randn_like(more) if more.is_floating_point() else more)
+    return model.eval(), example
 
-    Parameters
-    ----------
-    source: 'weights', 'activations', 'biases', 'truncations', 'layers' or 'models'.
-    make: returns the model and an example input; what Brevitas itself cannot make raises.
-    """
 
-    source: str
-    name: str
-    make: Callable[[], tuple[nn.Module, Tensor]]
-
-    def __str__(self) -> str:
-        return f"{self.source}-{self.name}"
-
-    def model(self) -> tuple[nn.Module, Tensor]:
-        """Return the model, trained for a few steps in which statistics are collected, and an example input."""
-        torch.manual_seed(1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model, example = self.make()
-            for _ in range(3):
-                more = example.repeat(4, *(1,) * (example.dim() - 1))
-                model(torch.randn_like(more) if more.is_floating_point() else more)
-        return model.eval(), example
+def _case(source: str, name: str, make: Callable[[], tuple[nn.Module, Tensor]]) -> Case:
+    return Case(source, name, functools.partial(trained, make))
 
 
 def images(*shape: int) -> Tensor:
@@ -58,7 +46,7 @@ def _weights(name: str) -> Case:
         act = qnn.QuantIdentity(return_quant_tensor=True)
         return nn.Sequential(act, conv, qnn.QuantReLU(bit_width=4)), images(2, SIZE, SIZE)
 
-    return Case("weights", name, make)
+    return _case("weights", name, make)
 
 
 def _activations(name: str) -> Case:
@@ -70,7 +58,7 @@ def _activations(name: str) -> Case:
         conv = qnn.QuantConv2d(CHANNELS, CHANNELS, 3, bias=False)
         return nn.Sequential(qnn.QuantIdentity(), conv, nn.BatchNorm2d(CHANNELS), act), images(CHANNELS, SIZE, SIZE)
 
-    return Case("activations", name, make)
+    return _case("activations", name, make)
 
 
 def _biases(name: str) -> Case:
@@ -80,7 +68,7 @@ def _biases(name: str) -> Case:
             act, qnn.QuantLinear(8, CHANNELS, bias=True, bias_quant=getattr(quantizers, name))
         ), images(8)
 
-    return Case("biases", name, make)
+    return _case("biases", name, make)
 
 
 def _truncations(name: str) -> Case:
@@ -89,7 +77,7 @@ def _truncations(name: str) -> Case:
         pool = qnn.TruncAvgPool2d(2, trunc_quant=getattr(quantizers, name), bit_width=4)
         return nn.Sequential(act, pool, qnn.QuantConv2d(1, CHANNELS, 3, bias=False)), images(1, SIZE, SIZE)
 
-    return Case("truncations", name, make)
+    return _case("truncations", name, make)
 
 
 class Two(nn.Module):
@@ -282,6 +270,6 @@ def _names(kind: str) -> Iterator[str]:
 def cases() -> list[Case]:
     """Return all cases: every quantizer that `brevitas.quant` has by name, and the layers and models above."""
     found = [make(name) for kind, (_, make) in _KINDS.items() for name in _names(kind)]
-    found += [Case("layers", name, make) for name, make in LAYERS.items()]
+    found += [_case("layers", name, make) for name, make in LAYERS.items()]
     names = (*(name for name in MODELS if name != _NO_CONFIGURATION), "resnet18_4w4a")
-    return found + [Case("models", name, lambda name=name: bnn_pynq(name)) for name in names]
+    return found + [_case("models", name, lambda name=name: bnn_pynq(name)) for name in names]

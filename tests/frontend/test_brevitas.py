@@ -21,10 +21,12 @@ from nnhw.errors import ExactnessError, InputError, ModelFileError, NnhwError, P
 from nnhw.frontend import capture, load_source
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
-from nnhw.frontend.doors import holds_brevitas
+from nnhw.frontend.doors import is_foreign
 from nnhw.frontend.probes import probes
 from nnhw.ir import run
 from nnhw.nn import QuantLinear, UInt
+from tests.frontend.cases import Case, check
+from tests.frontend.doors_table import check_row
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 table = pytest.importorskip(
@@ -32,7 +34,7 @@ table = pytest.importorskip(
 )
 qnn = pytest.importorskip("brevitas.nn")
 quant = pytest.importorskip("brevitas.quant")
-bnn_pynq = table.bnn_pynq
+brevitas_cases = pytest.importorskip("tests.frontend.brevitas_cases")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -62,17 +64,14 @@ def refusal(model: nn.Module, example: Tensor | None = None) -> str:
 
 
 @pytest.mark.parametrize("case", table.cases(), ids=str)
-def test_case_is_built_and_equal_or_refused_by_name(case: object) -> None:
-    outcome = table.outcome(case)
-    assert outcome.kind != table.WRONG, outcome.message
-    if outcome.kind == table.REFUSED:
-        assert "'" in outcome.message or "of the model" in outcome.message
-        assert "; " in outcome.message
+def test_case_is_built_and_equal_or_refused_by_name(case: Case) -> None:
+    check(case)
 
 
 def test_page_counts_the_cases_as_they_are() -> None:
     text = table.PAGE.read_text(encoding="utf-8")
     assert table.page(text) == text, "run: python -m tests.frontend.brevitas_table"
+    check_row("Brevitas")
 
 
 def test_model_is_not_changed() -> None:
@@ -263,10 +262,11 @@ def test_comparison_looks_at_edges_of_the_first_quantizer() -> None:
     graph = capture(mlp(qnn.QuantIdentity(quant.Int8ActPerTensorFixedPoint)), digits())
     scale = next(graph.constants[node.inputs[1]] for node in graph.nodes if node.op.name == "quantize")
     images = probes(graph, digits().numpy())
-    assert len(images) == 4 + 16 + 16
-    halves = images[-16:] / scale * 2
+    assert len(images) == 4 + 16 + 16 + 16
+    halves, near = images[20:36] / scale * 2, images[36:] / scale * 2
     assert np.array_equal(halves, np.rint(halves))
     assert (halves % 2 == 1).any()
+    assert (near != np.rint(near)).all()
 
 
 def test_model_file_goes_through_check_and_ir(tmp_path: Path) -> None:
@@ -323,13 +323,13 @@ def test_brevitas_is_imported_for_its_own_models_alone() -> None:
 
 
 def test_models_are_known_by_their_layers() -> None:
-    assert holds_brevitas(mlp())
-    assert not holds_brevitas(nn.Sequential(nn.Linear(2, 2)))
+    assert is_foreign(mlp())
+    assert not is_foreign(nn.Sequential(nn.Linear(2, 2)))
 
 
 @needs_simulator
 def test_tfc_equals_brevitas_in_rtl(tmp_path: Path) -> None:
-    model, example = bnn_pynq("tfc_1w1a")
+    model, example = brevitas_cases.bnn_pynq("tfc_1w1a")
     build = nnhw.build(model, example, out=tmp_path / "tfc", frames=2, stop_at="simulate")
     assert build.report["exactness"]["ir_rtl"] == 0
     assert build.report["cycles"]["interval"]["simulated"] == 196

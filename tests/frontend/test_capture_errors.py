@@ -214,8 +214,10 @@ def test_capture_rejects_an_example_that_does_not_go_through() -> None:
     [
         (np.zeros((1, 2)), ("example_input must be one tensor [batch, ..], got ndarray; models with several inputs are "
          "not supported")),
-        (torch.zeros(3), "example_input needs the shape [batch, ..] with at least one image, got [3]"),
-        (torch.zeros(0, 3), "example_input needs the shape [batch, ..] with at least one image, got [0, 3]"),
+        (torch.zeros(3), ("example_input needs the shape [batch, ..] with at least one image, got [3]; the "
+         "batch is the first axis")),
+        (torch.zeros(0, 3), ("example_input needs the shape [batch, ..] with at least one image, got [0, 3]; the "
+         "batch is the first axis")),
         (torch.tensor([[1.0, torch.nan], [torch.inf, 0.0]]),
          "example_input holds NaN or infinity in 2 of 4 places; give finite numbers"),
     ],

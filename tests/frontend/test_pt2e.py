@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.nn import functional
 from typer.testing import CliRunner
@@ -22,12 +23,11 @@ from nnhw.cli import app
 from nnhw.errors import CaptureError, ExactnessError, InputError, NnhwError
 from nnhw.flow.inspection import check_file
 from nnhw.flow.lowering import lower_graph
-from nnhw.frontend import capture, load_source, pt2e
+from nnhw.frontend import capture, load_source, pt2e, pt2e_evaluating
 from nnhw.frontend.agreement import own_answers
-from nnhw.frontend.answers import Answer, Entry, check_answers
 from nnhw.frontend.archive import load_archive
 from nnhw.frontend.capture import capture_quantizers
-from nnhw.frontend.doors import opened
+from nnhw.frontend.pt2e_rewriter import Rewriter
 from nnhw.ir import graph_hash, run
 from nnhw.ir.ops import Quantize
 from tests.frontend.models import binary_mlp, images
@@ -51,10 +51,10 @@ def half_way(shape: tuple[int, ...], scale: float, count: int = 64) -> Tensor:
 def test_program_equals_its_own_evaluation(name: str) -> None:
     program, shape = program_of(name), CASES[name][1]
     x = torch.cat([images(16, shape) * 4 - 2, half_way(shape, SCALE), half_way(shape, SCALE / 4)])
-    made = opened(program)
-    assert torch.equal(made.module()(x), program.module()(x))
-    captured = capture_quantizers(made)
-    answers = own_answers(made, captured, x.numpy())
+    captured = capture_quantizers(program)
+    assert isinstance(captured.traced, ExportedProgram)
+    assert torch.equal(captured.traced.module()(x), program.module()(x))
+    answers = own_answers(program, captured, x.numpy())
     assert np.array_equal(answers.own, program.module()(x).numpy())
     parts, facts = lower_graph(captured.graph, {"inputs": x.numpy()})
     assert set(facts["passes"].values()) == {0}
@@ -93,7 +93,7 @@ def test_programs_and_graph_modules_give_the_same_graph(kind: str) -> None:
 
 def test_batch_of_one_size_stays_so() -> None:
     program = exported(*CASES["inductor"], batch=4)
-    made = opened(program)
+    made = pt2e.traceable(program, None, {})
     assert isinstance(made, ExportedProgram)
     assert made.graph_signature.user_inputs == ("x",)
     assert next(node.meta["val"].shape[0] for node in made.graph.nodes if node.name == "x") == 4
@@ -144,29 +144,24 @@ def test_program_equals_reference_in_rtl(tmp_path: Path) -> None:
     assert build.report["exactness"]["ir_rtl"] == 0
 
 
-def test_entry_has_all_half_way_points_and_their_neighbours() -> None:
-    points = Entry(torch.tensor([0.5]), -1, 1).half_way()
-    ties, below, above = points.reshape(3, 5)
-    assert ties.tolist() == [-0.75, -0.25, 0.25, 0.75, 1.25]
-    assert (below < ties).all()
-    assert (above > ties).all()
-
-
 @pytest.mark.parametrize("change", ["scale", "convention"])
-def test_comparison_names_the_first_quantizer_that_differs(change: str) -> None:
+def test_comparison_names_the_first_quantizer_that_differs(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The convention alone shows at half-way points only, which the example does not have."""
-    door = pt2e.opened(program_of("inductor"), None, {})
-    step = {"scale": SCALE * 1.001, "convention": SCALE}[change]
+    own = Rewriter._call
 
-    def ours(x: Tensor) -> list[Answer]:
-        first, *others = door.ours(x)
-        return [replace(first, values=(x / step).round().clamp(0, 255) * SCALE), *others]
+    def changed(self: Rewriter, where: fx.Node, x: fx.Node, given: Any, *, reciprocal: bool) -> fx.Node:
+        if change == "convention":
+            return own(self, where, x, given, reciprocal=False)
+        return own(self, where, x, replace(given, scale=given.scale * 1.001), reciprocal=reciprocal)
 
-    check_answers(door)
+    capture(program_of("inductor"))
+    monkeypatch.setattr(Rewriter, "_call", changed)
+    if change == "convention":  # it is part of what calls are known by: let the evaluation say the same
+        monkeypatch.setattr(pt2e_evaluating, "RECIPROCAL", False)
     with pytest.raises(ExactnessError) as caught:
-        check_answers(replace(door, ours=ours))
-    assert "of the model (pt2e_models.py:" in str(caught.value)
-    assert "is the first that differs between PT2E's own evaluation and nnhw's quantizers" in str(caught.value)
+        capture(program_of("inductor"))
+    assert "(pt2e_models.py:" in str(caught.value)
+    assert "is the first quantizer that gives another code than its framework for the same number" in str(caught.value)
 
 
 class Of(nn.Module):
@@ -250,14 +245,14 @@ def double_scale(model: nn.Module, x: Tensor) -> Tensor:
 )  # fmt: skip
 def test_door_rejects_what_has_no_counterpart(function: Callable[[nn.Module, Tensor], Tensor], message: str) -> None:
     with pytest.raises(NnhwError) as caught:
-        opened(exported(Of(function), (6,)))
+        capture(exported(Of(function), (6,)))
     assert message in re.sub(r"\.py:\d+", ".py:LINE", str(caught.value))
 
 
 def test_door_names_all_problems_at_once() -> None:
     model = exported(Of(lambda model, x: unequal(model, x) + computed(model, x)), (6,))
     with pytest.raises(NnhwError) as caught:
-        opened(model)
+        capture(model)
     assert "takes codes for others" in str(caught.value)
     assert "reads codes that 'neg' has computed" in str(caught.value)
 
@@ -284,7 +279,7 @@ def test_door_calls_no_operator_that_opens_files(tmp_path: Path) -> None:
     with program.graph.inserting_before(output):
         program.graph.call_function(torch.ops.aten.from_file.default, (str(file), True, 6), {"dtype": torch.float32})
     with pytest.raises(CaptureError) as caught:
-        opened(program)
+        capture(program)
     assert "operator aten.from_file.default is not supported" in str(caught.value)
     assert not file.exists()
 

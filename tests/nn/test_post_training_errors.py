@@ -164,8 +164,17 @@ UINT8 = (
         ("abc", "calibration data needs a tensor or array [N, ..], or batches of them, got str"),
         (torch.ones(3, 2, 8) * 1j, COMPLEX),
         (np.ones((3, 2, 8)) * 1j, COMPLEX),
-        (torch.zeros(0, 2, 8), "calibration data needs the shape [N, ..] with at least one image, got [0, 2, 8]"),
-        (torch.zeros(5), "calibration data needs the shape [N, ..] with at least one image, got [5]"),
+        (
+            torch.zeros(0, 2, 8),
+            (
+                "calibration data needs the shape [N, ..] with at least one image, got [0, 2, 8]; the batch is the "
+                "first axis"
+            ),
+        ),
+        (
+            torch.zeros(5),
+            "calibration data needs the shape [N, ..] with at least one image, got [5]; the batch is the first axis",
+        ),
         (
             np.zeros((5, 2, 8), np.uint8),
             UINT8,
@@ -175,7 +184,7 @@ UINT8 = (
             "calibration data needs images of one shape, got [2, 8] and [2, 9]; use batches of equal images",
         ),
         (torch.zeros(3, 2, 8), ALL_ZERO),
-        (["images"], "calibration data needs tensors [N, ..], got str as batch 0"),
+        (["images"], "calibration data needs tensors [N, ..], got str as batch 0; give one tensor for each batch"),
         (
             np.array([["a"]]),
             "calibration data needs real numbers, got an array of text; save float32 [N, ..]",

@@ -1,6 +1,6 @@
 """Models of Brevitas layers, as they are. Importing this imports Brevitas: see `nnhw.frontend.doors`."""
 
-from .evaluating import BrevitasEvaluator
-from .opening import opened
+from .evaluating import BrevitasEvaluator as evaluator
+from .opening import traceable
 
-__all__ = ["BrevitasEvaluator", "opened"]
+__all__ = ["evaluator", "traceable"]

@@ -36,7 +36,7 @@ class _Use:
     made: Any
 
 
-def opened(model: nn.Module, example_input: Tensor, lines: Lines) -> nn.Module:
+def traceable(model: nn.Module, example_input: Tensor | None, lines: Lines) -> nn.Module:
     """Return a copy of a model of Brevitas layers, in eval mode, that computes the same by `nnhw.quantize` alone.
 
     Weights and biases are the numbers that Brevitas made of them. What layers pass on has no scales.
@@ -46,6 +46,8 @@ def opened(model: nn.Module, example_input: Tensor, lines: Lines) -> nn.Module:
     InputError for an example that does not go through the model; CaptureError, or ProblemList with all of them at
     once, for what has no exact form.
     """
+    if example_input is None:
+        raise CaptureError("a module needs an example_input [batch, ..] to be captured")
     if config.JIT_ENABLED:
         raise InputError("Brevitas compiles its quantizers, for BREVITAS_JIT=1 is set; unset it, and start again")
     example = checked_example(example_input).detach().cpu()

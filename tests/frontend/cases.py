@@ -1,0 +1,100 @@
+"""Models from elsewhere as cases: what becomes of each of them, and how many are built."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from nnhw.errors import ExactnessError, NnhwError
+from nnhw.frontend.agreement import own_answers
+from nnhw.frontend.capture import capture_quantizers
+from nnhw.frontend.probes import probes
+from nnhw.ir import run
+from nnhw.passes import lower
+
+BUILT, REFUSED, WRONG, FAILS = "built", "refused by name", "wrong", "fails without nnhw"
+KINDS = (BUILT, REFUSED, WRONG, FAILS)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model that is to be built, or refused by name.
+
+    Parameters
+    ----------
+    source: where it is from, or a part of that.
+    make: returns the model and an example input. An NnhwError is a refusal; what its framework cannot make raises
+        anything else.
+    """
+
+    source: str
+    name: str
+    make: Callable[[], tuple[nn.Module | ExportedProgram, Any]]
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.name}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of a case.
+
+    Parameters
+    ----------
+    kind: one of `KINDS`.
+    message: of what is not built.
+    """
+
+    kind: str
+    message: str = ""
+
+
+@functools.cache
+def outcome(case: Case) -> Outcome:
+    """Capture a case, compare its framework's own answers with its graph, and that with the integers behind lowering.
+
+    Any error of nnhw that is no message to the user is raised.
+    """
+    try:
+        model, example = case.make()
+    except NnhwError as error:
+        return Outcome(REFUSED, str(error))
+    except Exception as error:
+        return Outcome(FAILS, str(error))
+    try:
+        return _built(model, example)
+    except ExactnessError as error:
+        return Outcome(WRONG, str(error))
+    except NnhwError as error:
+        return Outcome(REFUSED, str(error))
+
+
+def _built(model: nn.Module | ExportedProgram, example: Tensor) -> Outcome:
+    captured = capture_quantizers(model, example)
+    images = probes(captured.graph, example.numpy())
+    own_answers(model, captured, images)
+    integers = lower(captured.graph)
+    equal = np.array_equal(run(integers, images)[0], run(captured.graph, images)[0], equal_nan=True)
+    return Outcome(BUILT) if equal else Outcome(WRONG, "the integers are other ones than the graph's")
+
+
+def check(case: Case) -> None:
+    """Check that a case is built, or refused in a sentence that says what to do."""
+    found = outcome(case)
+    assert found.kind != WRONG, found.message
+    if found.kind == REFUSED:
+        assert "; " in found.message, found.message
+        assert "this is a mistake of nnhw" not in found.message, found.message
+
+
+def row(title: str, cases: Iterable[Case]) -> str:
+    """Return the row of a table: how many cases there are, and of each of `KINDS`."""
+    counts = Counter(outcome(case).kind for case in cases)
+    return f"| {title} | {sum(counts.values())} | {' | '.join(str(counts[kind]) for kind in KINDS)} |"
