@@ -14,7 +14,7 @@ from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats, unready
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
+from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
 from .agreement import Captured, TracedQuantizer, agree, compare_conventions
 from .archive import random_input
 from .calls import is_view
@@ -104,20 +104,13 @@ def capture_quantizers(
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
         check_calls(own, example_input)
-<<<<<<< HEAD
     calls = [node for node in nodes if str(node.target) in (QUANTIZE, RESCALE)]
-    captured = Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls))
-    if own is not model and example_input is not None:
-        agree(captured, evaluator_of(model), probes(graph, example_input.detach().cpu().numpy()))
-=======
-    calls = [node for node in nodes if str(node.target) == QUANTIZE]
     captured = Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls), own)
     if is_foreign(model):
         example = random_input(program) if example_input is None else example_input.detach().cpu()
         evaluator, images = door_of(model).evaluator(model), probes(graph, example.numpy())
         compare_conventions(captured, evaluator, images)
         agree(captured, evaluator, images)
->>>>>>> main
     return captured
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnhw.errors import CaptureError
 from nnhw.ir import IntType, TensorType
-from nnhw.ir.ops import Add, Dequantize, Rescale, Subtract, WeightedSum
+from nnhw.ir.ops import Add, Dequantize, FixedSoftmax, Rescale, StepTable, Subtract, WeightedSum
 
 from .calls import Call
 from .translator import RESCALE, Handler, Translator
@@ -68,4 +68,36 @@ def _parameter(translator: Translator, call: Call, name: str, channels: int) -> 
     return translator.builder.constant(f"{translator.label(call)}.{name}", array, type, call.location)
 
 
-HANDLERS: dict[str, Handler] = {RESCALE: rescale}
+def lookup(translator: Translator, call: Call) -> Value:
+    """A function of one code, by the table of its values: steps where it changes."""
+    x = integers(translator, call, call["x"])
+    table, low = call["table"].tensor.numpy().astype(np.int64), int(call["low"])
+    dtype, channels = translator.builder.type_of(x).int_dtype, translator.builder.type_of(x).shape[0]
+    if dtype.low < low or dtype.high >= low + len(table):
+        raise CaptureError(f"{call} has a table for {low}..{low + len(table) - 1}, and reads {dtype}")
+    places = low + 1 + np.flatnonzero(np.diff(table))
+    inside = places[(places > dtype.low) & (places <= dtype.high)]
+    codes = table[np.append(dtype.low, inside) - low]
+    names = [
+        translator.builder.constant(f"{translator.label(call)}.{role}", np.tile(row, (channels, 1)), type, call.location)
+        for role, row, type in (
+            ("thresholds", inside, TensorType((channels, len(inside)), IntType(dtype.low, dtype.high))),
+            ("codes", codes, TensorType((channels, len(codes)), IntType(int(codes.min()), int(codes.max())))),
+        )
+    ]
+    op = StepTable(int(codes.min()), int(codes.max()))
+    return Codes(translator.emit(call, op, x, *names), np.array(1.0), quantized=True)
+
+
+def fixed_softmax(translator: Translator, call: Call) -> Value:
+    """Softmax of codes in fixed point, along the last axis."""
+    x = integers(translator, call, call["x"])
+    axis = len(translator.builder.type_of(x).shape) - 1
+    return Float(translator.emit(call, FixedSoftmax(axis, *(call[name] for name in ("multiplier", "left", "least"))), x))
+
+
+HANDLERS: dict[str, Handler] = {
+    RESCALE: rescale,
+    "nnhw.lookup.default": lookup,
+    "nnhw.fixed_softmax.default": fixed_softmax,
+}

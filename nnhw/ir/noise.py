@@ -14,6 +14,7 @@ from .ops import (
     Constant,
     Conv2d,
     Dequantize,
+    FixedSoftmax,
     Linear,
     LogSoftmax,
     Op,
@@ -100,6 +101,8 @@ class _Analysis:
         if isinstance(op, Dequantize):
             scaled: np.ndarray = self._unit * op.evaluate(self._magnitudes[node.inputs[0]], inputs[1])
             return scaled
+        if isinstance(op, FixedSoftmax):
+            return np.zeros_like(self._values[node.name])  # of the codes in front of it
         errors = [self.bounds[name] for name in node.inputs]
         if op.name in _MOVED:
             return op.evaluate(*errors)
