@@ -57,6 +57,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_pt2e.py::test_program_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_torch_cases.py::test_page_counts_the_cases_as_they_are": ("slow",),
     "frontend/test_torch_cases.py::test_what_is_built_stays_built": ("slow",),
+    "frontend/test_tflite.py::test_tflite_network_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_support.py::test_support_matrix_is_the_committed_one": ("slow",),
     "frontend/test_support.py::test_support_matrix_says_what_each_row_means": ("slow",),

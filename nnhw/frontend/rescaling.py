@@ -79,7 +79,9 @@ def lookup(translator: Translator, call: Call) -> Value:
     inside = places[(places > dtype.low) & (places <= dtype.high)]
     codes = table[np.append(dtype.low, inside) - low]
     names = [
-        translator.builder.constant(f"{translator.label(call)}.{role}", np.tile(row, (channels, 1)), type, call.location)
+        translator.builder.constant(
+            f"{translator.label(call)}.{role}", np.tile(row, (channels, 1)), type, call.location
+        )
         for role, row, type in (
             ("thresholds", inside, TensorType((channels, len(inside)), IntType(dtype.low, dtype.high))),
             ("codes", codes, TensorType((channels, len(codes)), IntType(int(codes.min()), int(codes.max())))),
@@ -93,7 +95,9 @@ def fixed_softmax(translator: Translator, call: Call) -> Value:
     """Softmax of codes in fixed point, along the last axis."""
     x = integers(translator, call, call["x"])
     axis = len(translator.builder.type_of(x).shape) - 1
-    return Float(translator.emit(call, FixedSoftmax(axis, *(call[name] for name in ("multiplier", "left", "least"))), x))
+    return Float(
+        translator.emit(call, FixedSoftmax(axis, *(call[name] for name in ("multiplier", "left", "least"))), x)
+    )
 
 
 HANDLERS: dict[str, Handler] = {

@@ -37,7 +37,7 @@ class Rescale(nn.Module):
     scale: real factor from sums to codes, input scale * weight scale / output scale in other tools; one number, or one
         for each channel (axis 1).
     bias: integers added to the sums; one, or one for each channel.
-    zero_point: the code of 0.0, qmin..qmax.
+    zero_point: the code of 0.0.
     qmin, qmax: least and greatest code; a fused activation makes them narrower: qmin=zero_point is a ReLU.
     rounding: 'double' as in the reference kernels of TensorFlow Lite and in CMSIS-NN, or 'single' as in builds of both
         with single rounding and in some vendors' libraries.
@@ -69,8 +69,8 @@ class Rescale(nn.Module):
         scales = torch.as_tensor(scale, dtype=torch.float64).reshape(-1)
         pairs = [quantized_multiplier(number) for number in scales.tolist()]
         self._set([pair[0] for pair in pairs], [pair[1] for pair in pairs], bias)
-        if not qmin <= zero_point <= qmax:
-            raise InputError(f"Rescale needs a zero point in qmin..qmax, got {zero_point}, {qmin} and {qmax}")
+        if qmin > qmax:
+            raise InputError(f"Rescale needs qmin <= qmax, got {qmin} and {qmax}")
         self.zero_point, self.qmin, self.qmax = zero_point, qmin, qmax
         self.rounding = checked_rounding(rounding)
 

@@ -34,7 +34,15 @@ def conv(**options: Any) -> File:
     return file
 
 
-def behind(kind: str, *, scale: float = 0.05, zero: int = -3, shape: tuple[int, ...] = (1, 4, 4, 4), extra: Any = (), **options: Any) -> File:
+def behind(
+    kind: str,
+    *,
+    scale: float = 0.05,
+    zero: int = -3,
+    shape: tuple[int, ...] = (1, 4, 4, 4),
+    extra: Any = (),
+    **options: Any,
+) -> File:
     """Return an operator between two convolutions."""
     file = File(1, 4, 4, 2)
     x = file.layer("CONV_2D", file.input, (4, 1, 1, 2), (1, 4, 4, 4), scale=0.05, **SAME)
@@ -80,18 +88,55 @@ def requantized() -> File:
     return file
 
 
+def softmax_in_uint8() -> File:
+    """Return the ends that converters make where codes of uint8 are asked for."""
+    file = File(1, 8, type="uint8", zero=125)
+    x = file.apply("QUANTIZE", [file.input], (1, 8), 0.05, -3)
+    x = file.layer("FULLY_CONNECTED", x, (4, 8), (1, 4), scale=0.3)
+    x = file.apply("SOFTMAX", [x], (1, 4), 1 / 256, -128, Beta=1.0)
+    file.apply("QUANTIZE", [x], (1, 4), 1 / 256, 0, "uint8")
+    return file
+
+
 def pooled(kind: str, padding: str = "VALID", **options: Any) -> File:
-    return behind(kind, shape=(1, 2, 2, 4), Padding=padding, StrideW=2, StrideH=2, FilterWidth=2, FilterHeight=2, **options)
+    return behind(
+        kind, shape=(1, 2, 2, 4), Padding=padding, StrideW=2, StrideH=2, FilterWidth=2, FilterHeight=2, **options
+    )
 
 
 def depthwise_separable() -> File:
     """Return a small keyword-spotting network."""
     file = File(1, 10, 8, 1)
-    x = file.layer("CONV_2D", file.input, (4, 4, 3, 1), (1, 5, 4, 4), **{**SAME, "StrideW": 2, "StrideH": 2}, FusedActivationFunction="RELU")
+    x = file.layer(
+        "CONV_2D",
+        file.input,
+        (4, 4, 3, 1),
+        (1, 5, 4, 4),
+        **{**SAME, "StrideW": 2, "StrideH": 2},
+        FusedActivationFunction="RELU",
+    )
     for _ in range(2):
-        x = file.layer("DEPTHWISE_CONV_2D", x, (1, 3, 3, 4), (1, 5, 4, 4), DepthMultiplier=1, FusedActivationFunction="RELU", **SAME)
+        x = file.layer(
+            "DEPTHWISE_CONV_2D",
+            x,
+            (1, 3, 3, 4),
+            (1, 5, 4, 4),
+            DepthMultiplier=1,
+            FusedActivationFunction="RELU",
+            **SAME,
+        )
         x = file.layer("CONV_2D", x, (4, 1, 1, 4), (1, 5, 4, 4), FusedActivationFunction="RELU", **SAME)
-    x = file.apply("AVERAGE_POOL_2D", [x], (1, 1, 1, 4), file.scales[x], Padding="VALID", StrideW=4, StrideH=5, FilterWidth=4, FilterHeight=5)
+    x = file.apply(
+        "AVERAGE_POOL_2D",
+        [x],
+        (1, 1, 1, 4),
+        file.scales[x],
+        Padding="VALID",
+        StrideW=4,
+        StrideH=5,
+        FilterWidth=4,
+        FilterHeight=5,
+    )
     x = file.apply("RESHAPE", [x, file.integers(-1, 4)], (1, 4), file.scales[x])
     x = file.layer("FULLY_CONNECTED", x, (3, 4), (1, 3))
     file.apply("SOFTMAX", [x], (1, 3), 1 / 256, -128, Beta=1.0)
@@ -104,7 +149,9 @@ def residual() -> File:
     x = file.layer("CONV_2D", file.input, (4, 3, 3, 3), (1, 6, 6, 4), FusedActivationFunction="RELU", **SAME)
     y = file.layer("CONV_2D", x, (4, 3, 3, 4), (1, 6, 6, 4), FusedActivationFunction="RELU", **SAME)
     y = file.layer("CONV_2D", y, (4, 3, 3, 4), (1, 6, 6, 4), **SAME)
-    x = file.apply("ADD", [x, y], (1, 6, 6, 4), 1.2 * max(file.scales[x], file.scales[y]), FusedActivationFunction="RELU")
+    x = file.apply(
+        "ADD", [x, y], (1, 6, 6, 4), 1.2 * max(file.scales[x], file.scales[y]), FusedActivationFunction="RELU"
+    )
     x = file.apply("MEAN", [x, file.integers(1, 2)], (1, 4), file.scales[x] / 2)
     file.layer("FULLY_CONNECTED", x, (3, 4), (1, 3))
     return file
@@ -114,7 +161,14 @@ def autoencoder() -> File:
     file = File(1, 16)
     x = file.input
     for size, before in ((8, 16), (3, 8), (8, 3), (16, 8)):
-        x = file.layer("FULLY_CONNECTED", x, (size, before), (1, size), per_channel=False, FusedActivationFunction="NONE" if size == 16 else "RELU")
+        x = file.layer(
+            "FULLY_CONNECTED",
+            x,
+            (size, before),
+            (1, size),
+            per_channel=False,
+            FusedActivationFunction="NONE" if size == 16 else "RELU",
+        )
     return file
 
 
@@ -148,6 +202,7 @@ FILES: dict[str, Callable[[], File]] = {
     "dense_per_channel_relu": lambda: dense(FusedActivationFunction="RELU"),
     "real_softmax": real,
     "requantized": requantized,
+    "softmax_in_uint8": softmax_in_uint8,
     "max_pool": lambda: pooled("MAX_POOL_2D"),
     "max_pool_same_relu": lambda: pooled("MAX_POOL_2D", "SAME", FusedActivationFunction="RELU"),
     "average_pool": lambda: pooled("AVERAGE_POOL_2D"),

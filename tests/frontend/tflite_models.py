@@ -98,14 +98,23 @@ class File:
         return made
 
     def layer(
-        self, kind: str, x: int, weights: Sequence[int], shape: Sequence[int], *, per_channel: bool = True, **options: Any
+        self,
+        kind: str,
+        x: int,
+        weights: Sequence[int],
+        shape: Sequence[int],
+        *,
+        per_channel: bool = True,
+        **options: Any,
     ) -> int:
         """Add a layer with random weights and bias, whose results use most of their codes."""
         axis = 3 if kind == "DEPTHWISE_CONV_2D" else 0
         outputs = weights[axis]
         data = self.rng.integers(-127, 128, weights)
         scales = self.rng.uniform(0.002, 0.02, outputs if per_channel else 1).astype(np.float32)
-        w = self.tensor(f"weights_{len(self.tensors)}", weights, "int8", (scales, np.zeros(len(scales), int), axis), data)
+        w = self.tensor(
+            f"weights_{len(self.tensors)}", weights, "int8", (scales, np.zeros(len(scales), int), axis), data
+        )
         bias = self.rng.integers(-2000, 2000, outputs)
         b = self.tensor(f"bias_{len(self.tensors)}", (outputs,), "int32", None, bias)
         terms = int(np.prod(weights)) // outputs
@@ -125,7 +134,10 @@ class File:
         tensors = self._vector([self._tensor(*row) for row in self.tensors], tflite.SubGraphStartTensorsVector)
         rows = [self._operator(kinds.index(row[0]), *row) for row in self.operators]
         operators = self._vector(rows, tflite.SubGraphStartOperatorsVector)
-        inputs, outputs = builder.CreateNumpyVector(np.array([self.input], np.int32)), builder.CreateNumpyVector(np.array(self.outputs, np.int32))
+        inputs, outputs = (
+            builder.CreateNumpyVector(np.array([self.input], np.int32)),
+            builder.CreateNumpyVector(np.array(self.outputs, np.int32)),
+        )
         tflite.SubGraphStart(builder)
         tflite.SubGraphAddTensors(builder, tensors)
         tflite.SubGraphAddInputs(builder, inputs)

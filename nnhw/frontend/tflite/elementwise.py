@@ -97,9 +97,7 @@ def added(site: Site) -> nn.Module:
     site.check_codes(a, b, made)
     difference = site.operator.kind == "SUB"
     twice = 2 * max(a.scale, b.scale)
-    first, second = (
-        Rescaled([x.scale / twice], 0, -WIDE, WIDE, site.rounding, _LEFT) for x in (a, b)
-    )
+    first, second = (Rescaled([x.scale / twice], 0, -WIDE, WIDE, site.rounding, _LEFT) for x in (a, b))
     factor = twice / ((1 << _LEFT) * made.scale)
     if factor >= 1:
         raise site.refusal("has scales too far apart; convert the model again")
@@ -130,7 +128,11 @@ def _per_channel(site: Site, value: FileTensor, constant: FileTensor, numbers: n
     if numbers.size == 1:
         return numbers.reshape(1)
     axis = len(value.shape) - 1
-    if numbers.size != value.shape[-1] or (len(constant.shape) and constant.shape[-1] != numbers.size) or axis not in (1, 3):
+    if (
+        numbers.size != value.shape[-1]
+        or (len(constant.shape) and constant.shape[-1] != numbers.size)
+        or axis not in (1, 3)
+    ):
         raise site.refusal(
             f"has a constant of shape {list(constant.shape)} for {list(value.shape)}; one number is needed, or one for "
             f"each channel"
@@ -217,7 +219,8 @@ def hard_swish(site: Site) -> nn.Module:
     site.check_codes(x, made)
     fine = x.scale / 128  # TFLite computes with 7 more bits
     (out, out_exponent), (part, part_exponent) = (
-        _short(quantized_multiplier(float(np.float32(scale)))) for scale in (np.float32(fine) / np.float32(made.scale), np.float32(fine) / np.float32(3 / 32768))
+        _short(quantized_multiplier(float(np.float32(scale))))
+        for scale in (np.float32(fine) / np.float32(made.scale), np.float32(fine) / np.float32(3 / 32768))
     )
     low, high = made.distances.low, made.distances.high
     if out_exponent > 0:

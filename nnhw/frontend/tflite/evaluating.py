@@ -43,7 +43,9 @@ class TfliteEvaluator(Evaluator):
 
     def _made(self, operator: FileOperator, inputs: list[np.ndarray], calls: list[QuantizerCall], note: Any) -> Any:
         file = self.model.file
-        source = next(file.tensors[index] for index in operator.inputs if index is not None and file.tensors[index].data is None)
+        source = next(
+            file.tensors[index] for index in operator.inputs if index is not None and file.tensors[index].data is None
+        )
         if operator.kind == "QUANTIZE" and source.type == "FLOAT32":
             return _codes(inputs[0], file.made(operator), calls)
         if operator.kind == "DEQUANTIZE":

@@ -59,7 +59,9 @@ class Kernel:
         """Note weights, in PyTorch's order."""
         self.note("weights", taps, (min(int(taps.min()), -1), max(int(taps.max()), 1)))
 
-    def requantized(self, sums: Array, factors: Sequence[Factor], shift: int = 0, bounds: tuple[int, int] | None = None) -> Array:
+    def requantized(
+        self, sums: Array, factors: Sequence[Factor], shift: int = 0, bounds: tuple[int, int] | None = None
+    ) -> Array:
         """Return distances of sums [.., channels]: the kernels' MultiplyByQuantizedMultiplier, and clamped."""
         low, high = activation(self) if bounds is None else bounds
         multiplier, exponent = (np.array(row, np.int64) for row in zip(*factors, strict=True))
@@ -115,7 +117,9 @@ def scaled(x: Array, multiplier: Array, exponent: Array, rounding: str) -> Array
 def activation(kernel: Kernel) -> tuple[int, int]:
     """Return the bounds of a fused activation as distances."""
     made, kind = kernel.made, kernel.option("FusedActivationFunction", "NONE")
-    limits = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}.get(kind, (-math.inf, math.inf))
+    limits = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}.get(
+        kind, (-math.inf, math.inf)
+    )
     ends = []
     for limit, end, pick in zip(limits, (made.distances.low, made.distances.high), (max, min), strict=True):
         if math.isinf(limit):
@@ -133,7 +137,9 @@ def _windows(x: Array, kernel: tuple[int, int], stride: tuple[int, int], dilatio
     return seen[:, :: stride[0], :: stride[1], :, :: dilation[0], :: dilation[1]]
 
 
-def _padded(kernel: Kernel, x: Array, spans: Sequence[int], stride: Sequence[int], dilation: Sequence[int], value: int = 0) -> Array:
+def _padded(
+    kernel: Kernel, x: Array, spans: Sequence[int], stride: Sequence[int], dilation: Sequence[int], value: int = 0
+) -> Array:
     if kernel.option("Padding", "SAME") == "VALID":
         return x
     widths = []
@@ -177,7 +183,9 @@ def convolution(kernel: Kernel, x: Array) -> Array:
         )
         for group in range(groups)
     ]
-    return kernel.requantized(np.concatenate(parts, axis=3) + _bias(kernel), _factors(kernel, kernel.tensor(0), kernel.tensor(1)))
+    return kernel.requantized(
+        np.concatenate(parts, axis=3) + _bias(kernel), _factors(kernel, kernel.tensor(0), kernel.tensor(1))
+    )
 
 
 def transposed(kernel: Kernel, x: Array) -> Array:
@@ -185,14 +193,20 @@ def transposed(kernel: Kernel, x: Array) -> Array:
     taps, shape = kernel.constant(1), kernel.made.shape
     stride = kernel.option("StrideH", 1), kernel.option("StrideW", 1)
     kernel.weights(taps.transpose(3, 0, 1, 2))
-    spans = [max((size - 1) * step + span, made) for size, step, span, made in zip(x.shape[1:3], stride, taps.shape[1:3], shape[1:3], strict=True)]
+    spans = [
+        max((size - 1) * step + span, made)
+        for size, step, span, made in zip(x.shape[1:3], stride, taps.shape[1:3], shape[1:3], strict=True)
+    ]
     sums = np.zeros((len(x), *spans, len(taps)), np.int64)
     for row in range(taps.shape[1]):
         for column in range(taps.shape[2]):
             rows = slice(row, row + (x.shape[1] - 1) * stride[0] + 1, stride[0])
             columns = slice(column, column + (x.shape[2] - 1) * stride[1] + 1, stride[1])
             sums[:, rows, columns] += x @ taps[:, row, column].T
-    starts = [(a - b) // 2 if kernel.option("Padding", "SAME") == "SAME" else 0 for a, b in zip(spans, shape[1:3], strict=True)]
+    starts = [
+        (a - b) // 2 if kernel.option("Padding", "SAME") == "SAME" else 0
+        for a, b in zip(spans, shape[1:3], strict=True)
+    ]
     part = sums[:, starts[0] : starts[0] + shape[1], starts[1] : starts[1] + shape[2]]
     return kernel.requantized(part + _bias(kernel, 3), _factors(kernel, kernel.tensor(2), kernel.tensor(1)))
 
@@ -278,8 +292,16 @@ def multiplied(kernel: Kernel, x: Array) -> Array:
 
 def rectified(kernel: Kernel, x: Array) -> Array:
     """RELU, RELU6, RELU_N1_TO_1, and QUANTIZE of codes."""
+    given, made = kernel.tensor(0), kernel.made
+    if kernel.operator.kind == "QUANTIZE" and (given.scale, given.distances) == (made.scale, made.distances):
+        return x
     options = {"FusedActivationFunction": kernel.operator.kind}
-    own = Kernel(kernel.model, FileOperator(kernel.operator.kind, kernel.operator.inputs, kernel.operator.outputs, options), kernel.rounding, kernel.note)
+    own = Kernel(
+        kernel.model,
+        FileOperator(kernel.operator.kind, kernel.operator.inputs, kernel.operator.outputs, options),
+        kernel.rounding,
+        kernel.note,
+    )
     return kernel.requantized(x, [factor_of(kernel.tensor(0).scale / kernel.made.scale)], 0, activation(own))
 
 
@@ -296,7 +318,10 @@ def limited(kernel: Kernel, x: Array) -> Array:
 
 def softmax(kernel: Kernel, x: Array) -> Array:
     """SOFTMAX, an integer at a time."""
-    real = min(float(kernel.option("Beta", 1.0)) * kernel.tensor(0).scale * (1 << 26), float((1 << (30 if kernel.rounding == "single" else 31)) - 1))
+    real = min(
+        float(kernel.option("Beta", 1.0)) * kernel.tensor(0).scale * (1 << 26),
+        float((1 << (30 if kernel.rounding == "single" else 31)) - 1),
+    )
     factor = factor_of(real)
     least = -fixed_point.radius(5, factor[1])
     rows = x.reshape(-1, x.shape[-1])
@@ -336,7 +361,9 @@ def sliced(kernel: Kernel, x: Array) -> Array:
     no_begin, no_end, one = (kernel.option(f"{name}Mask", 0) for name in ("Begin", "End", "ShrinkAxis"))
     ranges: list[slice] = [slice(None)]
     for axis in range(1, x.ndim):
-        low, high, _ = slice(None if no_begin >> axis & 1 else begin[axis], None if no_end >> axis & 1 else end[axis]).indices(x.shape[axis])
+        low, high, _ = slice(
+            None if no_begin >> axis & 1 else begin[axis], None if no_end >> axis & 1 else end[axis]
+        ).indices(x.shape[axis])
         ranges.append(slice(low, low + 1 if one >> axis & 1 else high))
     return x[tuple(ranges)].reshape(len(x), *kernel.made.shape[1:])
 

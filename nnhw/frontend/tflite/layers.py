@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -113,7 +112,12 @@ class FullyConnected(nn.Module):
 def convolution(site: Site) -> nn.Module:
     """Build a CONV_2D."""
     x, weights, codes = _operands(site)
-    if len(x.shape) != 4 or codes.ndim != 4 or x.shape[3] % codes.shape[3] or codes.shape[0] % (x.shape[3] // codes.shape[3]):
+    if (
+        len(x.shape) != 4
+        or codes.ndim != 4
+        or x.shape[3] % codes.shape[3]
+        or codes.shape[0] % (x.shape[3] // codes.shape[3])
+    ):
         raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
     return _convolution(site, x, weights, codes.transpose(0, 3, 1, 2), x.shape[3] // codes.shape[3], 0)
 
@@ -126,9 +130,7 @@ def depthwise(site: Site) -> nn.Module:
     return _convolution(site, x, weights, codes.transpose(3, 0, 1, 2), x.shape[3], 3)
 
 
-def _convolution(
-    site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarray, groups: int, axis: int
-) -> nn.Module:
+def _convolution(site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarray, groups: int, axis: int) -> nn.Module:
     stride = site.option("StrideH", 1), site.option("StrideW", 1)
     dilation = site.option("DilationHFactor", 1), site.option("DilationWFactor", 1)
     if min(*stride, *dilation) < 1:
@@ -207,7 +209,9 @@ def _operands(site: Site, x: int = 0, weights: int = 1, bias: int = 2) -> tuple[
     site.check_codes(given, made)
     codes = site.constant(weights)
     if kept.type not in ("INT8", "INT4") or kept.quantization is None or kept.quantization.zero_point.any():
-        raise site.refusal(f"needs weights of INT8 with scales and without a zero point, got {kept.place} of {kept.type}")
+        raise site.refusal(
+            f"needs weights of INT8 with scales and without a zero point, got {kept.place} of {kept.type}"
+        )
     added = site.optional(bias)
     if added is not None and (added.data is None or added.type != "INT32"):
         raise site.refusal(f"needs a constant bias of INT32, got {added.place} of {added.type}")
@@ -221,7 +225,9 @@ def _rescaled(
     assert weights.quantization is not None
     scales, outputs = weights.quantization.scale, len(taps)
     if len(scales) > 1 and (weights.quantization.axis != axis or len(scales) != outputs):
-        raise site.refusal(f"has {len(scales)} scales along axis {weights.quantization.axis} of its weights, not {axis}")
+        raise site.refusal(
+            f"has {len(scales)} scales along axis {weights.quantization.axis} of its weights, not {axis}"
+        )
     if len(scales) == 1 and site.operator.kind == "FULLY_CONNECTED":
         factors = [float(np.float32(x.scale) * scales[0]) / site.made.scale]  # the product in float32, as TFLite has it
     else:

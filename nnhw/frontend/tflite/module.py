@@ -73,7 +73,9 @@ def example_of(file: ModelFile) -> Tensor:
         reader = next(operator for operator in file.operators if file.input in operator.inputs)
         stated = file.made(reader)
     generator = torch.Generator().manual_seed(_SEED)
-    codes = torch.randint(stated.distances.low, stated.distances.high + 1, (_IMAGES, *given.shape[1:]), generator=generator)
+    codes = torch.randint(
+        stated.distances.low, stated.distances.high + 1, (_IMAGES, *given.shape[1:]), generator=generator
+    )
     return (codes.to(torch.float64) * stated.scale).float()
 
 
@@ -93,9 +95,15 @@ def _problems_of_ends(file: ModelFile) -> list[CaptureError]:
     problems = []
     for tensor, what in ((given, "input"), (made, "output")):
         if tensor.type not in ("INT8", "UINT8", "FLOAT32"):
-            problems.append(CaptureError(f"the {what} {tensor.place} of {file.title} is of type {tensor.type}, and INT8 or FLOAT32 is needed"))
+            problems.append(
+                CaptureError(
+                    f"the {what} {tensor.place} of {file.title} is of type {tensor.type}, and INT8 or FLOAT32 is needed"
+                )
+            )
         elif tensor.type != "FLOAT32" and (tensor.quantization is None or len(tensor.quantization.scale) != 1):
-            problems.append(CaptureError(f"the {what} {tensor.place} of {file.title} has codes without one scale; convert it again"))
+            problems.append(
+                CaptureError(f"the {what} {tensor.place} of {file.title} has codes without one scale; convert it again")
+            )
         if len(tensor.shape) < 2 or tensor.shape[0] != 1:
             problems.append(
                 CaptureError(

@@ -59,7 +59,12 @@ class MaxPool(nn.Module):
     """MAX_POOL_2D: what lies beyond the border is never the greatest."""
 
     def __init__(
-        self, kernel: tuple[int, int], stride: tuple[int, int], widths: tuple[int, ...], least: int, bounds: Rescaled | None
+        self,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        widths: tuple[int, ...],
+        least: int,
+        bounds: Rescaled | None,
     ) -> None:
         super().__init__()
         self.kernel, self.stride, self.widths, self.least, self.bounds = kernel, stride, widths, float(least), bounds
@@ -90,9 +95,7 @@ class AveragePool(nn.Module):
         """[N, height, width, channels] of distances --> fewer rows and columns."""
         mean = functional.avg_pool2d(to_image(x), self.kernel, self.stride)
         limits = self.low, self.high
-        return from_image(
-            quantize(mean, self.one, self.zero_point, *limits, -1, False, "half_away", False, True)
-        )
+        return from_image(quantize(mean, self.one, self.zero_point, *limits, -1, False, "half_away", False, True))
 
 
 class Mean(nn.Module):
@@ -210,7 +213,9 @@ def max_pool(site: Site) -> nn.Module:
     (top, bottom), (left, right) = ends
     low, high = site.bounds()
     free = (low, high) == (site.made.distances.low, site.made.distances.high)
-    return MaxPool(kernel, stride, (left, right, top, bottom), site.made.distances.low, None if free else bounded(low, high))
+    return MaxPool(
+        kernel, stride, (left, right, top, bottom), site.made.distances.low, None if free else bounded(low, high)
+    )
 
 
 def average_pool(site: Site) -> nn.Module:
@@ -299,7 +304,11 @@ def sliced(site: Site) -> nn.Module:
         ).indices(size)
         starts.append(low)
         stops.append(low + 1 if masks[2] >> axis & 1 else high)
-    if (starts[0], stops[0]) != (0, x.shape[0]) or masks[2] & 1 or any(a >= b for a, b in zip(starts, stops, strict=True)):
+    if (
+        (starts[0], stops[0]) != (0, x.shape[0])
+        or masks[2] & 1
+        or any(a >= b for a, b in zip(starts, stops, strict=True))
+    ):
         raise site.refusal(f"takes {starts} to {stops} of {list(x.shape)}; the batch must stay whole")
     if math.prod(b - a for a, b in zip(starts, stops, strict=True)) != math.prod(made.shape):
         raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}; convert the model again")
@@ -325,6 +334,8 @@ def codes_of(site: Site) -> nn.Module:
         return FromReal(made)
     site.check_codes(x, made, types=("INT8", "UINT8"))
     bounds = made.distances.low, made.distances.high
+    if (x.scale, x.distances) == (made.scale, made.distances):
+        return nn.Identity()  # another name of the same codes, such as uint8 for int8
     return Channelwise(Rescaled([x.scale / made.scale], 0, *bounds, site.rounding))
 
 

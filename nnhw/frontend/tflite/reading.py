@@ -72,9 +72,13 @@ class _Reader:
         operators = tuple(self._operators(graph, tensors))
         ends = {}
         for kind in ("Inputs", "Outputs"):
-            found = [getattr(graph, kind)(place) for place in range(self._count(getattr(graph, f"{kind}Length")(), kind))]
+            found = [
+                getattr(graph, kind)(place) for place in range(self._count(getattr(graph, f"{kind}Length")(), kind))
+            ]
             if len(found) != 1:
-                raise self._refusal(f"has {len(found)} {kind.lower()}, and an accelerator has one of each; cut the graph")
+                raise self._refusal(
+                    f"has {len(found)} {kind.lower()}, and an accelerator has one of each; cut the graph"
+                )
             self._check_index(found[0], tensors)
             ends[kind] = found[0]
         model = ModelFile(self._title, tensors, operators, ends["Inputs"], ends["Outputs"])
@@ -83,7 +87,9 @@ class _Reader:
 
     def _graph(self) -> Any:
         if self._file.Version() != 3:
-            raise self._refusal(f"has version {self._file.Version()} of the format, and version 3 is read; convert it again")
+            raise self._refusal(
+                f"has version {self._file.Version()} of the format, and version 3 is read; convert it again"
+            )
         if self._file.SubgraphsLength() != 1:
             raise self._refusal(
                 f"has {self._file.SubgraphsLength()} graphs, and one is needed; loops and branches, which keep others, "
@@ -97,7 +103,9 @@ class _Reader:
         type = _name(tflite.TensorType, entry.Type())
         shape = tuple(entry.Shape(axis) for axis in range(self._count(entry.ShapeLength(), f"axes of '{name}'")))
         if len(shape) > _GREATEST_RANK or any(size < 1 for size in shape) or math.prod(shape) > _GREATEST_ELEMENTS:
-            raise self._refusal(f"has the tensor '{name}' of shape {list(shape)}; each size must be at least 1, and known")
+            raise self._refusal(
+                f"has the tensor '{name}' of shape {list(shape)}; each size must be at least 1, and known"
+            )
         signature = [entry.ShapeSignature(axis) for axis in range(entry.ShapeSignatureLength())]
         if -1 in signature[1:]:
             raise self._refusal(
@@ -117,7 +125,9 @@ class _Reader:
     def _constant(self, number: int, name: str, type: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """Return the numbers of a constant; None for what the graph computes."""
         if not 0 <= number < self._file.BuffersLength():
-            raise self._refusal(f"has the tensor '{name}' in buffer {number} of {self._file.BuffersLength()}; convert it again")
+            raise self._refusal(
+                f"has the tensor '{name}' in buffer {number} of {self._file.BuffersLength()}; convert it again"
+            )
         buffer = self._file.Buffers(number)
         if buffer.Offset() or buffer.Size():
             raise self._refusal(f"keeps the numbers of '{name}' outside of its tables; convert a network below 2 GB")
@@ -140,7 +150,9 @@ class _Reader:
         """Return integers of 4 bits, two in a byte, the lower half first."""
         count = math.prod(shape)
         if len(given) != (count + 1) // 2:
-            raise self._refusal(f"has {len(given)} bytes for the {count} numbers of 4 bits of '{name}'; convert it again")
+            raise self._refusal(
+                f"has {len(given)} bytes for the {count} numbers of 4 bits of '{name}'; convert it again"
+            )
         halves = np.stack([given & 15, given >> 4], axis=1).reshape(-1)[:count].astype(np.int8)
         return np.where(halves > 7, halves - 16, halves).astype(np.int8).reshape(shape)
 
@@ -178,11 +190,15 @@ class _Reader:
             if not outputs:
                 raise self._refusal(f"has an operator {kind} without a result; convert it again")
             options = _options(entry)
-            yield FileOperator(kind, tuple(None if number == -1 else number for number in inputs), tuple(outputs), options)
+            yield FileOperator(
+                kind, tuple(None if number == -1 else number for number in inputs), tuple(outputs), options
+            )
 
     def _kind(self, number: int) -> str:
         if not 0 <= number < self._file.OperatorCodesLength():
-            raise self._refusal(f"has an operator of kind {number} of {self._file.OperatorCodesLength()}; convert it again")
+            raise self._refusal(
+                f"has an operator of kind {number} of {self._file.OperatorCodesLength()}; convert it again"
+            )
         code = self._file.OperatorCodes(number)
         builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())  # the first had one byte once
         if builtin == tflite.BuiltinOperator.CUSTOM:

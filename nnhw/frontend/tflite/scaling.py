@@ -73,7 +73,9 @@ class Site:
                     f"has {tensor.place} of type {tensor.type}, and {' or '.join(types)} is needed; {_remedy(tensor.type)}"
                 )
             if tensor.quantization is None or len(tensor.quantization.scale) != 1:
-                raise self.refusal(f"needs one scale for {tensor.place}; convert the model with full integer quantization")
+                raise self.refusal(
+                    f"needs one scale for {tensor.place}; convert the model with full integer quantization"
+                )
             if not tensor.codes.low <= tensor.zero_point <= tensor.codes.high:
                 raise self.refusal(f"has the zero point {tensor.zero_point} for {tensor.place}, which is no code of it")
 
@@ -127,9 +129,7 @@ class Rescaled(nn.Module):
     exponent: Tensor
     bias: Tensor
 
-    def __init__(
-        self, scales: Sequence[float], bias: Any, low: int, high: int, rounding: str, shift: int = 0
-    ) -> None:
+    def __init__(self, scales: Sequence[float], bias: Any, low: int, high: int, rounding: str, shift: int = 0) -> None:
         super().__init__()
         pairs = [quantized_multiplier(scale) for scale in scales]
         self.register_buffer("multiplier", torch.tensor([pair[0] for pair in pairs]))
