@@ -46,6 +46,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "cocotb": ("../sim/",),
     "cocotb_tools": ("../sim/", "flow/simulate.py"),
     "serial": ("driver/links/serial.py",),
+    "tflite": ("frontend/tflite/",),
     "typer": ("cli.py",),
 }
 

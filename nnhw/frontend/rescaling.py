@@ -38,8 +38,8 @@ def integers(translator: Translator, call: Call, value: Any) -> str:
     if isinstance(value, Float) and (name := _sum(translator, call, value.name)):
         return name
     raise CaptureError(
-        f"{call} needs integers: codes with scale 1, the sums of a layer that multiplies such codes, or a sum of two of "
-        f"them; quantize activations and weights with scale=1, and let the rescaling add the bias"
+        f"{call} needs integers: codes with scale 1, the sums of a layer that multiplies such codes, or a sum of two "
+        f"of them; quantize activations and weights with scale=1, and let the rescaling add the bias"
     )
 
 

@@ -18,6 +18,12 @@ def _brevitas() -> list[Case]:
     return brevitas_cases.cases()
 
 
+def _tflite() -> list[Case]:
+    from tests.frontend import tflite_cases
+
+    return tflite_cases.cases()
+
+
 def _torch(source: str) -> list[Case]:
     from tests.frontend import torch_cases
 
@@ -26,6 +32,7 @@ def _torch(source: str) -> list[Case]:
 
 SOURCES: Mapping[str, Callable[[], list[Case]]] = {
     "Brevitas": _brevitas,
+    "TFLite": _tflite,
     "PT2E": lambda: _torch("PT2E"),
     "ExportDB": lambda: _torch("ExportDB"),
     "PyTorch's quantization tests": lambda: _torch("PyTorch's quantization tests"),

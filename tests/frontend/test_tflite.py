@@ -1,8 +1,12 @@
-"""Files of TFLite: each operator is built and equal, or refused by name; the goldens of found files are equal by `==`."""
+"""Files of TFLite: each operator is built and equal, or refused by name; goldens are equal by `==`."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +14,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import nnhw
+from nnhw.cli import app
 from nnhw.errors import ExactnessError, InputError, NnhwError
 from nnhw.frontend import load_source
 from nnhw.frontend.capture import capture_quantizers
@@ -19,6 +25,7 @@ from nnhw.ir import run
 from nnhw.ir.ops import FixedSoftmax, Permute
 from nnhw.passes import lower, split
 from tests.frontend.cases import Case, check
+from tests.frontend.doors_table import check_row
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 pytest.importorskip("tflite", reason="needs tflite: pip install 'nnhw[tflite]'")
@@ -26,6 +33,7 @@ from nnhw.frontend.tflite import TfliteModel, evaluator, fixed_point, kernels, l
 from tests.frontend.tflite_cases import FILES, cases, network
 from tests.frontend.tflite_models import File
 
+PAGE = (Path(__file__).parents[2] / "docs" / "tflite.md").read_text(encoding="utf-8")
 DATA = Path(os.environ.get("NNHW_DATA", "/nonexistent"), "tflite_small")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="NNHW_DATA does not name a folder with tflite_small")
 
@@ -40,6 +48,25 @@ def refusal(file: File) -> str:
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_tflite_case_is_built_and_equal_or_refused_by_name(case: Case) -> None:
     check(case)
+
+
+def test_page_counts_the_cases_as_they_are() -> None:
+    check_row("TFLite")
+
+
+def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "network.tflite").write_bytes(FILES["depthwise_separable"]().bytes())
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)[0].splitlines()
+    results = [CliRunner().invoke(app, command.split()[1:]) for command in commands]
+    assert [result.exit_code for result in results] == [0, 0, 0], [result.output for result in results]
+    assert "no problems" in results[0].output
+
+
+def test_program_of_the_page_runs() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def goldens(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +87,7 @@ def test_tflite_golden_outputs_are_equal(name: str) -> None:
     parts = split(lower(captured))
     for made in (run(captured, images)[0], parts.run(images)[0], source.model(torch.from_numpy(images)).numpy()):
         np.testing.assert_array_equal(made, wanted)
-    assert [type(node.op) for node in parts.tail.nodes if node.inputs][0] is FixedSoftmax
+    assert next(type(node.op) for node in parts.tail.nodes if node.inputs) is FixedSoftmax
     assert not any(isinstance(node.op, Permute) for node in parts.body.nodes)
 
 
@@ -152,10 +179,8 @@ def test_damaged_files_are_read_or_refused(changes: list[tuple[int, int]]) -> No
     data = bytearray(VALID)
     for place, value in changes:
         data[place] = value
-    try:
+    with suppress(NnhwError):
         TfliteModel(parse_model(bytes(data), "net.tflite"), "double")
-    except NnhwError as error:
-        assert str(error)
 
 
 @pytest.mark.parametrize("size", [0, 4, 8, 12, 100, 1000, len(VALID) - 4])

@@ -220,7 +220,9 @@ FILES: dict[str, Callable[[], File]] = {
     "concat": lambda: joined("CONCATENATION", Axis=3),
     "concat_relu": lambda: joined("CONCATENATION", Axis=3, FusedActivationFunction="RELU"),
     "mean": residual,
-    "mean_keep": lambda: behind("MEAN", shape=(1, 1, 1, 4), scale=0.03, extra=[lambda f: f.integers(1, 2)], KeepDims=True),
+    "mean_keep": lambda: behind(
+        "MEAN", shape=(1, 1, 1, 4), scale=0.03, extra=[lambda f: f.integers(1, 2)], KeepDims=True
+    ),
     "logistic": lambda: behind("LOGISTIC", scale=1 / 256, zero=-128),
     "tanh": lambda: behind("TANH", scale=1 / 128, zero=0),
     "leaky_relu": lambda: behind("LEAKY_RELU", scale=0.04, Alpha=0.1),

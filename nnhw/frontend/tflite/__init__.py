@@ -1,4 +1,4 @@
-"""Files of TensorFlow Lite with int8 networks. Importing this imports the package `tflite`: see `nnhw.frontend.doors`."""
+"""Files of TensorFlow Lite with int8 networks. Importing this imports `tflite`: see `nnhw.frontend.doors`."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def factor_of(real: float) -> Factor:
         exponent += 1
     while real < 2.0 ** (exponent - 1):
         exponent -= 1
-    multiplier = int(math.floor(real / 2.0**exponent * 2.0**31 + 0.5))
+    multiplier = math.floor(real / 2.0**exponent * 2.0**31 + 0.5)
     if multiplier == 1 << 31:
         multiplier, exponent = 1 << 30, exponent + 1
     if exponent < -31:
@@ -270,7 +270,8 @@ def added(kernel: Kernel, *given: Array) -> Array:
             operands.append(kernel.requantized(next(waiting), factors, 20, bounds))
         else:
             distance = tensor.data.astype(np.int64) - tensor.zero_point
-            operands.append(scaled(distance << 20, *(np.array(number) for number in factors[0]), kernel.rounding))
+            multiplier, exponent = map(np.array, factors[0])
+            operands.append(scaled(distance << 20, multiplier, exponent, kernel.rounding))
     total = operands[0] - operands[1] if kernel.operator.kind == "SUB" else operands[0] + operands[1]
     return kernel.requantized(total, [factor_of(twice / ((1 << 20) * kernel.made.scale))])
 

@@ -107,8 +107,8 @@ def _problems_of_ends(file: ModelFile) -> list[CaptureError]:
         if len(tensor.shape) < 2 or tensor.shape[0] != 1:
             problems.append(
                 CaptureError(
-                    f"the {what} {tensor.place} of {file.title} has the shape {list(tensor.shape)}, and the first axis must be "
-                    f"a batch of 1; convert the model so"
+                    f"the {what} {tensor.place} of {file.title} has the shape {list(tensor.shape)}, and the first axis "
+                    f"must be a batch of 1; convert the model so"
                 )
             )
     if given.type == "FLOAT32" and not problems:
@@ -116,8 +116,8 @@ def _problems_of_ends(file: ModelFile) -> list[CaptureError]:
         if len(readers) != 1 or readers[0].kind != "QUANTIZE":
             problems.append(
                 CaptureError(
-                    f"{file.title} computes with real numbers from its input {given.place} on; convert it with full integer "
-                    f"quantization: converter.representative_dataset and TFLITE_BUILTINS_INT8"
+                    f"{file.title} computes with real numbers from its input {given.place} on; convert it with full "
+                    f"integer quantization: converter.representative_dataset and TFLITE_BUILTINS_INT8"
                 )
             )
     return problems

@@ -69,8 +69,9 @@ class Site:
         """Check that tensors hold codes with one scale. Raises: CaptureError."""
         for tensor in tensors:
             if tensor.type not in types:
+                needed = " or ".join(types)
                 raise self.refusal(
-                    f"has {tensor.place} of type {tensor.type}, and {' or '.join(types)} is needed; {_remedy(tensor.type)}"
+                    f"has {tensor.place} of type {tensor.type}, and {needed} is needed; {_remedy(tensor.type)}"
                 )
             if tensor.quantization is None or len(tensor.quantization.scale) != 1:
                 raise self.refusal(

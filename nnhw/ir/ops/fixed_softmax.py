@@ -63,7 +63,7 @@ class FixedSoftmax(AlongAxis):
         axis = self.axis + 1
         distance = inputs[0] - inputs[0].max(axis=axis, keepdims=True)
         far = distance < self.least
-        powers = _exp(_product(np.where(far, 0, distance) << self.left, np.int64(self.multiplier)))
+        powers = _exp(_product(np.where(far, 0, distance) << self.left, self.multiplier))
         total = np.where(far, 0, _divided(powers, 12)).sum(axis=axis, keepdims=True)
         unit_bits = np.frexp(total.astype(np.float64))[1] - 20  # how many more bits than 1.0 the sum has
         rest = (total << (12 - unit_bits)) - (1 << 31)
@@ -72,9 +72,9 @@ class FixedSoftmax(AlongAxis):
         return result
 
 
-def _product(left: Array, right: Array) -> Array:
+def _product(left: Array | int, right: Array | int) -> Array:
     """left * right / 2**31, to the nearest, ties up."""
-    result: Array = (left * right + (1 << 30)) >> 31
+    result: Array = (np.asarray(left, np.int64) * right + (1 << 30)) >> 31
     return result
 
 
@@ -97,7 +97,7 @@ def _exp(x: Array) -> Array:
     result = _exp_near(_doubled(part, 5))
     rest = part - x
     for place, factor in enumerate(_POWERS):
-        result = np.where(rest & (_QUARTER << place), _product(result, np.int64(factor)), result)
+        result = np.where(rest & (_QUARTER << place), _product(result, factor), result)
     return np.where(x == 0, _ONE, result)
 
 
@@ -106,14 +106,14 @@ def _exp_near(x: Array) -> Array:
     x = x + (1 << 28)
     square = _product(x, x)
     cube, fourth = _product(square, x), _product(square, square)
-    series = _divided(_product(_divided(fourth, 2) + cube, np.int64(_THIRD)) + square, 1)
-    return _EXP_AT_EIGHTH + _product(np.int64(_EXP_AT_EIGHTH), x + series)
+    series = _divided(_product(_divided(fourth, 2) + cube, _THIRD) + square, 1)
+    return _EXP_AT_EIGHTH + _product(_EXP_AT_EIGHTH, x + series)
 
 
 def _reciprocal(x: Array) -> Array:
     """Return 1 / (1 + x) of fractions 0..1 by three steps of Newton's method."""
     half = (x + _ONE + 1) >> 1
-    guess = _FIRST_GUESS + _product(half, np.int64(_SLOPE))
+    guess = _FIRST_GUESS + _product(half, _SLOPE)
     for _ in range(3):
         error = (1 << 29) - _product(half, guess)
         guess = guess + _doubled(_product(guess, error), 2)
