@@ -58,6 +58,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_torch_cases.py::test_page_counts_the_cases_as_they_are": ("slow",),
     "frontend/test_torch_cases.py::test_what_is_built_stays_built": ("slow",),
     "frontend/test_tflite.py::test_commands_of_the_page_run": ("slow",),
+    "frontend/test_tflite.py::test_example_is_what_its_script_makes_and_tells_digits": ("slow",),
     "frontend/test_tflite.py::test_page_counts_the_cases_as_they_are": ("slow",),
     "frontend/test_tflite.py::test_program_of_the_page_runs": ("slow",),
     "frontend/test_tflite.py::test_tflite_network_equals_reference_in_rtl": ("rtl", "synth", "slow"),

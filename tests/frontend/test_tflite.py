@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -33,6 +34,8 @@ from nnhw.frontend.tflite import TfliteModel, evaluator, fixed_point, kernels, l
 from tests.frontend.tflite_cases import FILES, cases, network
 from tests.frontend.tflite_models import File
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CORRECT = 300  # of the 300 digits in examples/data
 PAGE = (Path(__file__).parents[2] / "docs" / "tflite.md").read_text(encoding="utf-8")
 DATA = Path(os.environ.get("NNHW_DATA", "/nonexistent"), "tflite_small")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="NNHW_DATA does not name a folder with tflite_small")
@@ -55,12 +58,27 @@ def test_page_counts_the_cases_as_they_are() -> None:
 
 
 def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "network.tflite").write_bytes(FILES["depthwise_separable"]().bytes())
+    (tmp_path / "examples").symlink_to(EXAMPLES)
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)[0].splitlines()
     results = [CliRunner().invoke(app, command.split()[1:]) for command in commands]
     assert [result.exit_code for result in results] == [0, 0, 0], [result.output for result in results]
     assert "no problems" in results[0].output
+
+
+def test_example_is_what_its_script_makes_and_tells_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    script = importlib.import_module("quantize_tflite")
+    assert script.float_model is not None
+    made = script.quantized(script.float_model, script.sample_images(script.CALIBRATION_DIGITS))
+    assert made == (EXAMPLES / "mnist_int8.tflite").read_bytes()
+    source = load_source(EXAMPLES / "mnist_int8.tflite")
+    with np.load(EXAMPLES / "data" / "mnist_300.npz", allow_pickle=False) as samples:
+        images = samples["images"][..., np.newaxis].astype(np.float32) / np.float32(255)
+        labels = samples["labels"]
+    answers = nnhw.reference(source.model, source.example_input)(images)
+    np.testing.assert_array_equal(answers, evaluator(source.model)(images).result)
+    assert int((answers.argmax(axis=1) == labels).sum()) == CORRECT
 
 
 def test_program_of_the_page_runs() -> None:
