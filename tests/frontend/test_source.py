@@ -9,6 +9,7 @@ import torch
 
 from nnhw.errors import CaptureError, InputError
 from nnhw.frontend import Source, load_source
+from nnhw.frontend.doors import SUFFIXES
 from nnhw.frontend.source import identifier
 from nnhw.ir import run
 
@@ -155,9 +156,10 @@ def test_load_source_rejects_files_that_do_not_exist(folder: Path) -> None:
 
 
 def test_load_source_rejects_other_kinds_of_files(folder: Path) -> None:
-    (folder / "net.onnx").touch()
-    expected = f"a model is FILE.py, FILE.py:NAME or FILE.pt2, got {folder / 'net.onnx'}"
-    assert message_of(folder / "net.onnx") == expected
+    (folder / "net.h5").touch()
+    others = "".join(f", FILE{suffix}" for suffix in SUFFIXES)
+    expected = f"a model is FILE.py, FILE.py:NAME{others} or FILE.pt2, got {folder / 'net.h5'}"
+    assert message_of(folder / "net.h5") == expected
 
 
 @pytest.mark.parametrize(("text", "name"), [("my-net", "my_net"), ("3d", "m_3d"), ("é", "m__"), ("ok_1", "ok_1")])
