@@ -49,6 +49,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("frontend/onnx/",),
     "qonnx": ("frontend/onnx/",),
     "serial": ("driver/links/serial.py",),
+    "tflite": ("frontend/tflite/",),
     "typer": ("cli.py",),
 }
 

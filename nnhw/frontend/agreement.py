@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from nnhw.errors import ExactnessError
 from nnhw.ir import Graph, Node, run
 from nnhw.ir.noise import decided, rounding_noise
-from nnhw.ir.ops import ArgMax, Quantize
+from nnhw.ir.ops import ArgMax, Quantize, Rescale
 
 from .doors import door_of
 from .evaluation import Evaluation, Evaluator, QuantizerCall, Signature
@@ -328,16 +328,15 @@ def _judged(
 ) -> Iterator[_Judged]:
     """Yield what each quantizer reads and gives, then the result."""
     for node in graph.nodes:
-        if not isinstance(node.op, Quantize) or node.name not in given.codes:
+        if not isinstance(node.op, Quantize | Rescale) or node.name not in given.codes:
             continue
-        x, scale = (computed.get(name, graph.constants.get(name)) for name in node.inputs)
-        assert x is not None
-        assert scale is not None
+        operands = [computed[name] if name in computed else graph.constants[name] for name in node.inputs]
+        x = operands[0]
         error = noise[node.inputs[0]]
         if node.name in given.numbers:
             theirs = given.numbers[node.name]
             yield _Judged(node, "operand", theirs, x, np.abs(theirs - x) <= error)
-        low, high = decided(node, [x, scale], error, given.unit_roundoff)
+        low, high = decided(node, operands, error, given.unit_roundoff)
         codes = given.codes[node.name]
         yield _Judged(node, "code", codes, computed[node.name], (low <= codes) & (codes <= high))
     last, result = graph.output_nodes[0], given.result

@@ -14,7 +14,7 @@ from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats, unready
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
+from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
 from .agreement import Captured, TracedQuantizer, agree, compare_conventions
 from .archive import random_input
 from .calls import is_view
@@ -23,12 +23,13 @@ from .evaluation import signature_of
 from .export import checked_example, export
 from .locations import Lines, location_of
 from .probes import probes
-from .translator import QUANTIZE, Handler, Translator, Unquantized
+from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
 from .trials import check_calls, check_guards
 from .values import Codes, Constant
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
+    **rescaling.HANDLERS,
     **linear.HANDLERS,
     **transposed.HANDLERS,
     **pooling.HANDLERS,
@@ -103,7 +104,7 @@ def capture_quantizers(
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
         check_calls(own, example_input)
-    calls = [node for node in nodes if str(node.target) == QUANTIZE]
+    calls = [node for node in nodes if str(node.target) in (QUANTIZE, RESCALE)]
     captured = Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls), own)
     if is_foreign(model):
         example = random_input(program) if example_input is None else example_input.detach().cpu()

@@ -75,15 +75,21 @@ class _Framework:
     name: of the door in this package, and of the extra of nnhw that brings the framework.
     classes: the package that has the classes of such models, or of their layers.
     suffix: of its files; nothing if its models are modules.
+    forms: ways to read a file, of which FILE:FORM chooses one.
     """
 
     name: str
     classes: str
     suffix: str = ""
+    forms: tuple[str, ...] = ()
 
 
 _BREVITAS = _Framework("brevitas", "brevitas")
-_FRAMEWORKS = (_BREVITAS, _Framework("onnx", f"{__package__}.onnx.model", ".onnx"))
+_FRAMEWORKS = (
+    _BREVITAS,
+    _Framework("onnx", f"{__package__}.onnx.model", ".onnx"),
+    _Framework("tflite", f"{__package__}.tflite.module", ".tflite", ("double", "single")),
+)
 _TORCH = _Torch()
 EXTRAS = {"brevitas": "brevitas", "brevitas_examples": "brevitas"}
 """Packages that models may import --> the extra of nnhw that brings them."""
@@ -107,10 +113,23 @@ def is_foreign(model: nn.Module | ExportedProgram) -> bool:
     return door_of(model) is not _TORCH
 
 
-def load_file(path: Path) -> tuple[nn.Module, Tensor]:
-    """Return the model of a file with one of `SUFFIXES`, and an example input. Raises: what `FileDoor.load` does."""
-    door: FileDoor = _imported(next(framework for framework in _FRAMEWORKS if framework.suffix == path.suffix))
-    return door.load(path)
+def load_file(path: Path, form: str | None = None) -> tuple[nn.Module, Tensor]:
+    """Return the model of a file with one of `SUFFIXES`, and an example input.
+
+    Parameters
+    ----------
+    form: how the file is read, where its door knows several ways: of a .tflite file its rounding.
+
+    Raises: InputError for a form that the door does not know; what `FileDoor.load` does.
+    """
+    framework = next(framework for framework in _FRAMEWORKS if framework.suffix == path.suffix)
+    if form is None:
+        return _imported(framework).load(path)
+    if form not in framework.forms:
+        known = f"; it can be {' or '.join(framework.forms)}" if framework.forms else ""
+        raise InputError(f"'{form}' behind {path} is no way to read a {framework.suffix} file{known}")
+    made: tuple[nn.Module, Tensor] = _imported(framework).load(path, form)  # type: ignore[call-arg]
+    return made
 
 
 def _packages(model: nn.Module | ExportedProgram) -> Iterator[str]:

@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nnhw.nn import rescaling as _registered  # noqa: F401  # the operator nnhw::rescale
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
 
@@ -21,15 +22,19 @@ Signature = tuple[Any, ...]
 """What a call of a quantizer is known by: all but its tensors, and the shape behind the first axis."""
 
 _QUANTIZE = torch.ops.nnhw.quantize.default
+_RESCALE = torch.ops.nnhw.rescale.default
+_TENSORS = {_QUANTIZE: ("x", "scale", "zero_point"), _RESCALE: ("x", "multiplier", "exponent", "bias")}
+"""The operators that make codes --> their tensors."""
 
 
 @dataclass(frozen=True)
 class QuantizerCall:
-    """One call of the operator `nnhw.quantize`.
+    """One call of the operator `nnhw.quantize`, or of `nnhw.rescale`.
 
     Parameters
     ----------
-    codes: distances from the zero point, int16 of the shape of what was quantized; NaN has the least one.
+    codes: of the shape of what was quantized: distances from the zero point, int16, of which NaN has the least one; or
+        the integers that a rescaling gives, int64.
     dtype: that it was computed in.
     numbers: what was quantized, where that was asked for.
     """
@@ -77,9 +82,11 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **given)
         if func is _QUANTIZE:
             if len(self.calls) in self._weights:
-                x, scale, axis = (_arguments(args, given)[name] for name in ("x", "scale", "axis"))
+                x, scale, axis = (_arguments(func, args, given)[name] for name in ("x", "scale", "axis"))
                 result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(scale, x, axis)
             self.calls.append(call_of(result, args, given, numbers=self.keeps_numbers))
+        elif func is _RESCALE:
+            self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))
         else:
             self.observe(func, args, given, result)
         return result
@@ -142,8 +149,7 @@ class Evaluator:
 
 def signature_of(node: fx.Node) -> Signature:
     """Return the signature of a traced call of a quantizer."""
-    arguments = _arguments(node.args, node.kwargs)
-    return _signature(arguments, arguments["x"].meta["val"])
+    return _signature(node.target, node.args, node.kwargs, node.meta["val"])
 
 
 def call_of(
@@ -155,23 +161,34 @@ def call_of(
     ----------
     numbers: keep what is quantized, too.
     """
-    arguments = _arguments(args, kwargs)
+    arguments = _arguments(_QUANTIZE, args, kwargs)
     x = arguments["x"]
     codes = (result / along_axis(arguments["scale"], x, arguments["axis"])).round()
     rounded = codes.nan_to_num(nan=torch.iinfo(torch.int16).min).to(torch.int16)
     kept = x.cpu().numpy().copy() if numbers else None
-    return QuantizerCall(_signature(arguments, x), rounded.cpu().numpy(), x.dtype, kept)
+    return QuantizerCall(_signature(_QUANTIZE, args, kwargs, x), rounded.cpu().numpy(), x.dtype, kept)
 
 
-def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def rescale_call_of(
+    result: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({}), *, numbers: bool = False
+) -> QuantizerCall:
+    """Return a call of `nnhw.rescale` by its result and its arguments; see `call_of`."""
+    x = _arguments(_RESCALE, args, kwargs)["x"]
+    kept = x.cpu().numpy().copy() if numbers else None
+    codes = result.to(torch.int64).cpu().numpy()
+    return QuantizerCall(_signature(_RESCALE, args, kwargs, x), codes, x.dtype, kept)
+
+
+def _arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call of a quantizer by name, defaults filled in."""
-    schema = _QUANTIZE._schema.arguments
+    schema = target._schema.arguments
     given = dict(zip((argument.name for argument in schema), args, strict=False)) | dict(kwargs)
     return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
 
 
-def _signature(arguments: Mapping[str, Any], x: Tensor) -> Signature:
-    plain = (value for name, value in arguments.items() if name not in ("x", "scale", "zero_point"))
+def _signature(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], x: Tensor) -> Signature:
+    arguments = _arguments(target, args, kwargs)
+    plain = (value for name, value in arguments.items() if name not in _TENSORS[target])
     return *plain, tuple(x.shape[1:])
 
 

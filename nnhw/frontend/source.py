@@ -77,8 +77,8 @@ def load_source(source: str | Path) -> Source:
     if path.suffix == ".pt2" and name is None:
         program = load_archive(path)
         return Source(program, random_input(program), identifier(path.stem))
-    if path.suffix in SUFFIXES and name is None:
-        return Source(*load_file(path), identifier(path.stem))
+    if path.suffix in SUFFIXES:
+        return Source(*load_file(path, name), identifier(path.stem if name is None else f"{path.stem}_{name}"))
     if path.suffix != ".py":
         others = "".join(f", FILE{suffix}" for suffix in SUFFIXES)
         raise InputError(f"a model is FILE.py, FILE.py:NAME{others} or FILE.pt2, got {source}")

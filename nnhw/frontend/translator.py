@@ -22,6 +22,7 @@ Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
 """Of a call: its value, or all of its values with None for those that nothing reads."""
 
 QUANTIZE = "nnhw.quantize.default"
+RESCALE = "nnhw.rescale.default"
 SIZE_QUERY = "aten.sym_size.int"
 ASSERTIONS = ("aten._assert_scalar.default", "aten._assert_tensor_metadata.default")
 

@@ -9,7 +9,21 @@ from collections.abc import Mapping
 import numpy as np
 
 from .graph import Graph, Node
-from .ops import BatchNorm, Constant, Conv2d, Dequantize, Linear, LogSoftmax, Op, Quantize, Softmax, SumPool2d
+from .ops import (
+    BatchNorm,
+    Constant,
+    Conv2d,
+    Dequantize,
+    FixedSoftmax,
+    Linear,
+    LogSoftmax,
+    Op,
+    Quantize,
+    Rescale,
+    Softmax,
+    SumPool2d,
+    WeightedSum,
+)
 from .ops.base import along_shape
 from .ops.elementwise import Binary
 
@@ -33,7 +47,8 @@ def rounding_noise(graph: Graph, values: Values, unit_roundoff: float) -> dict[s
 
     Returns
     -------
-    By the name of each float node: the greatest distance, of its shape; infinite where nothing is known.
+    By the name of each float node: the greatest distance, of its shape; infinite where nothing is known. Likewise of
+    integers that are rescaled, which other evaluations hold as floats: 0 where none of their sums needs rounding.
 
     Source
     ------
@@ -50,6 +65,7 @@ class _Analysis:
     def __init__(self, graph: Graph, values: Values, unit_roundoff: float) -> None:
         self._graph = graph
         self._values = {**values, **graph.constants}
+        self._roundoff = unit_roundoff
         self._unit = unit_roundoff * (_OWN_ROUNDINGS + _longest_sum(graph))
         self._magnitudes: dict[str, np.ndarray] = {}
         self.bounds: dict[str, np.ndarray] = {}
@@ -58,6 +74,9 @@ class _Analysis:
         """Bound one value; the magnitude of integers is that of the terms that were added."""
         if node.type.is_int:
             self._magnitudes[node.name] = self._magnitude(node)
+            if isinstance(node.op, Rescale):
+                size = self._magnitudes[node.inputs[0]]
+                self.bounds[node.inputs[0]] = np.where(size * self._roundoff <= 1, 0, np.floor(self._unit * size))
             return
         if isinstance(node.op, Constant):
             self.bounds[node.name] = self._unit * np.abs(self._values[node.name])
@@ -72,6 +91,9 @@ class _Analysis:
         if isinstance(node.op, Linear | Conv2d | SumPool2d) or node.op.name in _MOVED:
             inputs = [self._magnitudes[name] for name in node.inputs]
             return node.op.evaluate(*inputs)
+        if isinstance(node.op, WeightedSum):
+            sizes = WeightedSum(tuple(map(abs, node.op.factors)))
+            return sizes.evaluate(*(self._magnitudes[name] for name in node.inputs))
         return value
 
     def _bound(self, node: Node) -> np.ndarray:
@@ -79,6 +101,8 @@ class _Analysis:
         if isinstance(op, Dequantize):
             scaled: np.ndarray = self._unit * op.evaluate(self._magnitudes[node.inputs[0]], inputs[1])
             return scaled
+        if isinstance(op, FixedSoftmax):
+            return np.zeros_like(self._values[node.name])  # of the codes in front of it
         errors = [self.bounds[name] for name in node.inputs]
         if op.name in _MOVED:
             return op.evaluate(*errors)
@@ -140,6 +164,11 @@ def _size(*arrays: np.ndarray) -> np.ndarray:
 
 def decided(node: Node, inputs: list[np.ndarray], error: np.ndarray, unit_roundoff: float) -> tuple[np.ndarray, ...]:
     """Return the least and the greatest code that a quantizer can give where its operand is off by at most `error`."""
+    if isinstance(node.op, Rescale):
+        reach = error.astype(np.int64)
+        ends = [node.op.evaluate(inputs[0] + side, *inputs[1:]) for side in (-reach, reach)]
+        unheld = np.floor(np.abs(ends) * unit_roundoff).astype(np.int64)  # 0 unless the float has too few bits
+        return ends[0] - unheld[0], ends[1] + unheld[1]
     assert isinstance(node.op, Quantize)
     x, scale = inputs
     # The sum with an offset is rounded, too.

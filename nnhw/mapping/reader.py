@@ -406,7 +406,8 @@ def rescaled_steps(
         high = op.evaluate(middle[None], multiplier, exponent, bias)[0] >= codes
         open_ = reached - below > 1
         reached, below = np.where(open_ & high, middle, reached), np.where(open_ & ~high, middle, below)
-    scaling = DoubleScaling(multiplier, exponent, bias, op.offset) if op.rounding == "double" else None
+    plain = op.rounding == "double" and not op.shift
+    scaling = DoubleScaling(multiplier, exponent, bias, op.offset) if plain else None
     all_codes = np.arange(op.low, op.high + 1)[None].repeat(len(multiplier), axis=0)
     return StepFunction(reached, all_codes, IntType(op.low, op.high), scaling)
 

@@ -5,6 +5,7 @@ from .functional import power_of_two_scale, quantize
 from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLinear, Scale
 from .packed import load_packed, save_packed
 from .quantizers import Bipolar, Int, Quantizer, Ternary, UInt
+from .rescale import Rescale
 
 __all__ = [
     "Bipolar",
@@ -18,6 +19,7 @@ __all__ = [
     "QuantLinear",
     "QuantReLU",
     "Quantizer",
+    "Rescale",
     "Scale",
     "Sign",
     "Ternary",

@@ -11,7 +11,7 @@ import numpy as np
 from nnhw.errors import LoweringError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, IntType, Node, TensorType, run
 from nnhw.ir.domains import remedy_for_nan
-from nnhw.ir.ops import ArgMax, Dequantize, Input, LogSoftmax, Quantize, Softmax
+from nnhw.ir.ops import ArgMax, Dequantize, FixedSoftmax, Input, LogSoftmax, Quantize, Softmax
 
 from .edit import SHAPE_OPS, is_channel_list
 
@@ -190,7 +190,7 @@ def find_region(graph: Graph, quantizer: Node) -> Region | None:
 def check_elementwise(region: Region) -> None:
     """Check that a region is a function of each position alone. Raises: LoweringError."""
     for node in region.nodes:
-        if isinstance(node.op, (Softmax, LogSoftmax, ArgMax)):
+        if isinstance(node.op, (Softmax, LogSoftmax, FixedSoftmax, ArgMax)):
             raise LoweringError(
                 f"{node} stands before quantizer '{region.quantizer.name}' and mixes elements, which no integer form "
                 f"is known for; let it be the model's end, or leave it out"

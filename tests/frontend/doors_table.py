@@ -18,6 +18,12 @@ def _brevitas() -> list[Case]:
     return brevitas_cases.cases()
 
 
+def _tflite() -> list[Case]:
+    from tests.frontend import tflite_cases
+
+    return tflite_cases.cases()
+
+
 def _torch(source: str) -> list[Case]:
     from tests.frontend import torch_cases
 
@@ -32,6 +38,7 @@ def _onnx(source: str) -> list[Case]:
 
 SOURCES: Mapping[str, Callable[[], list[Case]]] = {
     "Brevitas": _brevitas,
+    "TFLite": _tflite,
     "PT2E": lambda: _torch("PT2E"),
     "ONNX (QONNX)": lambda: _onnx("ONNX (QONNX)"),
     "ONNX (QDQ)": lambda: _onnx("ONNX (QDQ)"),

@@ -51,6 +51,7 @@ def test_ops_table_has_one_row_per_name_in_this_order() -> None:
         "slice", "argmax", "add", "sub", "mul", "div", "neg", "relu", "clamp", "leaky_relu", "prelu", "elu",
         "hardsigmoid", "hardswish", "sigmoid", "tanh", "silu", "mish", "gelu", "softplus", "abs", "square", "exp",
         "sqrt", "floor", "ceil", "round", "trunc", "minimum", "maximum", "batch_norm", "softmax", "log_softmax",
+        "fixed_softmax",
     ]  # fmt: skip
     assert all(issubclass(row, Op) and row.name == name for name, row in OPS.items())
 

@@ -105,7 +105,7 @@ def test_rescale_rejects_another_rounding() -> None:
     with pytest.raises(IrError) as caught:
         Rescale(0, -128, 127, "even")
     assert str(caught.value) == (
-        "rescale needs rounding 'single' or 'double' and low <= high, got 'even', -128 and 127"
+        "rescale needs rounding 'single' or 'double', low <= high and a shift of 0..30, got 'even', -128, 127 and 0"
     )
 
 

@@ -5,6 +5,7 @@ from .arithmetic import Absolute, Ceil, Exp, Floor, Maximum, Minimum, Round, Sqr
 from .base import Op, Operand
 from .boundary import Constant, Dequantize, Input, Quantize
 from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, Subtract
+from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
 from .rescale import Rescale
@@ -70,6 +71,7 @@ _ROWS: tuple[type[Op], ...] = (
     BatchNorm,
     Softmax,
     LogSoftmax,
+    FixedSoftmax,
 )
 
 OPS: dict[str, type[Op]] = {row.name: row for row in _ROWS}
@@ -89,6 +91,7 @@ __all__ = [
     "Divide",
     "Elu",
     "Exp",
+    "FixedSoftmax",
     "Flatten",
     "Floor",
     "Gelu",

@@ -22,7 +22,7 @@ MOST_LEFT, MOST_RIGHT = 30, 31
 
 @dataclass(frozen=True)
 class Rescale(Op):
-    """Codes of sums: clamp(round((x + bias) * multiplier / 2**31 * 2**exponent) + offset, low, high).
+    """Codes of sums: clamp(round((x + bias) * 2**shift * multiplier / 2**31 * 2**exponent) + offset, low, high).
 
     Inputs: x, integers [channels, ..]; multiplier, exponent, bias, integer constants [channels]. Multipliers are
     0..2**31 - 1, exponents -31..30.
@@ -31,9 +31,10 @@ class Rescale(Op):
     ----------
     offset: zero point of the codes.
     low, high: range of the codes.
-    rounding: 'single': once, to the nearest, ties up. 'double': (x + bias) * 2**left * multiplier / 2**31 to the
-        nearest, ties up; then this / 2**right to the nearest, ties away from zero; left is max(exponent, 0), right
-        max(-exponent, 0).
+    rounding: 'single': once, to the nearest, ties up. 'double': (x + bias) * 2**(shift + left) * multiplier / 2**31
+        to the nearest, ties up; then this / 2**right to the nearest, ties away from zero; left is max(exponent, 0),
+        right max(-exponent, 0).
+    shift: 0 or more; integers that are to be added get fraction bits by it, 20 in TFLite's additions.
 
     Range: the type rule refuses what does not fit into 64 bits on the way.
     Source: 'double' is gemmlowp's SaturatingRoundingDoublingHighMul and RoundingDivideByPOT (fixedpoint.h), as in
@@ -45,15 +46,17 @@ class Rescale(Op):
     low: int
     high: int
     rounding: str
+    shift: int = 0
     name: ClassVar[str] = "rescale"
     arity: ClassVar[int] = 4
     parameters: ClassVar[tuple[int, ...]] = (1, 2, 3)
+    optional: ClassVar[tuple[str, ...]] = ("shift",)
 
     def __post_init__(self) -> None:
-        if self.rounding not in ROUNDINGS or self.low > self.high:
+        if self.rounding not in ROUNDINGS or self.low > self.high or not 0 <= self.shift <= MOST_LEFT:
             raise IrError(
-                f"rescale needs rounding 'single' or 'double' and low <= high, got '{self.rounding}', {self.low} and "
-                f"{self.high}"
+                f"rescale needs rounding 'single' or 'double', low <= high and a shift of 0..{MOST_LEFT}, got "
+                f"'{self.rounding}', {self.low}, {self.high} and {self.shift}"
             )
 
     def infer(self, operands: Sequence[Operand]) -> TensorType:
@@ -73,7 +76,7 @@ class Rescale(Op):
         x = inputs[0]
         spread = (-1,) + (1,) * (x.ndim - 2)
         multiplier, exponent, bias = (constant.astype(np.int64).reshape(spread) for constant in inputs[1:])
-        product = (x + bias) * multiplier
+        product = ((x + bias) << self.shift) * multiplier
         if self.rounding == "single":
             rounded = _rounded(product, FRACTION_BITS - exponent)
         else:
@@ -87,7 +90,7 @@ class Rescale(Op):
             raise IrError(
                 f"rescale needs multipliers of 0..2**31 - 1 and exponents of -31..30, got {multiplier} and {exponent}"
             )
-        left = 0 if self.rounding == "single" else max(exponent, 0)
+        left = self.shift + (0 if self.rounding == "single" else max(exponent, 0))
         half = FRACTION_BITS - 1 - (exponent if self.rounding == "single" else 0)
         most = (max(abs(sums.low + bias), abs(sums.high + bias)) * multiplier << left) + (1 << half)
         if most >= 1 << 63:

@@ -1,0 +1,258 @@
+"""Operators with weights: convolutions, depthwise, transposed, and fully connected layers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .model_file import FileTensor
+from .scaling import Rescaled, Site, Whole
+
+_INT32 = 1 << 31
+
+
+def to_image(x: Tensor) -> Tensor:
+    """[N, height, width, channels] --> [N, channels, height, width]; any other rank stays."""
+    return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
+
+
+def from_image(x: Tensor) -> Tensor:
+    """[N, channels, height, width] --> [N, height, width, channels]; any other rank stays."""
+    return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
+
+
+class Convolution(nn.Module):
+    """CONV_2D and DEPTHWISE_CONV_2D.
+
+    Parameters
+    ----------
+    weight: [outputs, inputs / groups, height, width].
+    border: (left, right, top, bottom).
+    """
+
+    def __init__(
+        self,
+        weight: np.ndarray,
+        rescaled: Rescaled,
+        border: tuple[int, int, int, int],
+        stride: tuple[int, int],
+        dilation: tuple[int, int],
+        groups: int,
+    ) -> None:
+        super().__init__()
+        self.weight, self.rescaled = Whole(weight), rescaled
+        self.border, self.stride, self.dilation, self.groups = border, stride, dilation, groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, height, width, channels] of distances --> the same of the result."""
+        image = to_image(x)
+        left, right, top, bottom = self.border
+        even = (left, top) == (right, bottom)
+        if not even:
+            image = functional.pad(image, self.border)
+        padding = (top, left) if even else (0, 0)
+        sums = functional.conv2d(image, self.weight(), None, self.stride, padding, self.dilation, self.groups)
+        return from_image(self.rescaled(sums))
+
+
+class TransposedConvolution(nn.Module):
+    """TRANSPOSE_CONV.
+
+    Parameters
+    ----------
+    weight: [inputs, outputs, height, width].
+    start: the first row and column of the result in the whole.
+    size: of the result.
+    """
+
+    def __init__(
+        self,
+        weight: np.ndarray,
+        rescaled: Rescaled,
+        stride: tuple[int, int],
+        start: tuple[int, int],
+        size: tuple[int, int],
+    ) -> None:
+        super().__init__()
+        self.weight, self.rescaled = Whole(weight), rescaled
+        self.stride, self.start, self.size = stride, start, size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, height, width, channels] of distances --> the same of the result."""
+        whole = functional.conv_transpose2d(to_image(x), self.weight(), None, self.stride)
+        (row, column), (height, width) = self.start, self.size
+        return from_image(self.rescaled(whole[:, :, row : row + height, column : column + width]))
+
+
+class FullyConnected(nn.Module):
+    """FULLY_CONNECTED: [N, ..] --> [N, *shape].
+
+    Parameters
+    ----------
+    weight: [outputs, inputs].
+    """
+
+    def __init__(self, weight: np.ndarray, rescaled: Rescaled, rows: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.weight, self.rescaled, self.rows, self.shape = Whole(weight), rescaled, rows, shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Distances in, distances out."""
+        if self.rows == 1:
+            result = self.rescaled(functional.linear(x.flatten(1), self.weight()))
+            return result.reshape(result.shape[0], *self.shape)
+        sums = functional.linear(x.reshape(x.shape[0], self.rows, -1), self.weight())
+        result = self.rescaled(sums.transpose(1, 2)).transpose(1, 2)
+        return result.reshape(result.shape[0], *self.shape)
+
+
+def convolution(site: Site) -> nn.Module:
+    """Build a CONV_2D."""
+    x, weights, codes = _operands(site)
+    if (
+        len(x.shape) != 4
+        or codes.ndim != 4
+        or x.shape[3] % codes.shape[3]
+        or codes.shape[0] % (x.shape[3] // codes.shape[3])
+    ):
+        raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
+    return _convolution(site, x, weights, codes.transpose(0, 3, 1, 2), x.shape[3] // codes.shape[3], 0)
+
+
+def depthwise(site: Site) -> nn.Module:
+    """Build a DEPTHWISE_CONV_2D."""
+    x, weights, codes = _operands(site)
+    if len(x.shape) != 4 or codes.ndim != 4 or codes.shape[0] != 1 or codes.shape[3] % x.shape[3]:
+        raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
+    return _convolution(site, x, weights, codes.transpose(3, 0, 1, 2), x.shape[3], 3)
+
+
+def _convolution(site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarray, groups: int, axis: int) -> nn.Module:
+    stride = site.option("StrideH", 1), site.option("StrideW", 1)
+    dilation = site.option("DilationHFactor", 1), site.option("DilationWFactor", 1)
+    if min(*stride, *dilation) < 1:
+        raise site.refusal(f"has the stride {stride} and the dilation {dilation}, which are at least 1")
+    sizes = zip(x.shape[1:3], taps.shape[2:], stride, dilation, strict=True)
+    (top, bottom), (left, right) = (border(site, *numbers) for numbers in sizes)
+    rescaled = _rescaled(site, x, weights, taps, axis)
+    made = tuple(
+        (size + sum(ends) - (span - 1) * step - 1) // move + 1
+        for size, ends, span, move, step in zip(
+            x.shape[1:3], ((top, bottom), (left, right)), taps.shape[2:], stride, dilation, strict=True
+        )
+    )
+    check_shape(site, (*made, len(taps)))
+    return Convolution(taps, rescaled, (left, right, top, bottom), stride, dilation, groups)
+
+
+def transposed(site: Site) -> nn.Module:
+    """Build a TRANSPOSE_CONV."""
+    x, weights, codes = _operands(site, 2, 1, 3)
+    if len(x.shape) != 4 or codes.ndim != 4 or codes.shape[3] != x.shape[3]:
+        raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
+    if tuple(site.constant(0).reshape(-1).tolist()) != site.made.shape or site.made.shape[3:] != codes.shape[:1]:
+        raise site.refusal(f"states another shape of its result than {list(site.made.shape)}; convert the model again")
+    stride = site.option("StrideH", 1), site.option("StrideW", 1)
+    start = []
+    for size, span, step, made in zip(x.shape[1:3], codes.shape[1:3], stride, site.made.shape[1:3], strict=True):
+        rest = (size - 1) * step + span - made
+        if step < 1 or rest < 0:
+            raise site.refusal(f"makes {made} of {size} with a kernel of {span} and stride {step}; convert it again")
+        start.append(rest // 2 if site.option("Padding", "SAME") == "SAME" else 0)
+    taps = codes.transpose(3, 0, 1, 2)
+    rescaled = _rescaled(site, x, weights, codes, 0, 3)
+    return TransposedConvolution(taps, rescaled, stride, (start[0], start[1]), site.made.shape[1:3])  # type: ignore[arg-type]
+
+
+def fully_connected(site: Site) -> nn.Module:
+    """Build a FULLY_CONNECTED."""
+    x, weights, codes = _operands(site)
+    elements = math.prod(x.shape[1:])
+    if site.option("WeightsFormat", 0) != 0 or codes.ndim != 2 or elements % codes.shape[1]:
+        raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
+    rows = elements // codes.shape[1]
+    if math.prod(site.made.shape[1:]) != rows * len(codes) or site.made.shape[0] != x.shape[0]:
+        raise site.refusal(
+            f"makes {list(site.made.shape)} of {list(x.shape)}, where rows of an image become images; keep its axes "
+            f"(keep_num_dims)"
+        )
+    return FullyConnected(codes, _rescaled(site, x, weights, codes, 0), rows, site.made.shape[1:])
+
+
+def border(site: Site, size: int, span: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """Return how many zeros stand in front of and behind one axis."""
+    if site.option("Padding", "SAME") == "VALID":
+        return 0, 0
+    total = max((-(-size // stride) - 1) * stride + (span - 1) * dilation + 1 - size, 0)
+    return total // 2, total - total // 2
+
+
+def check_shape(site: Site, shape: tuple[int, ...]) -> None:
+    """Check that a result, without its batch, has the shape that the file states. Raises: CaptureError."""
+    if site.made.shape[1:] != shape:
+        raise site.refusal(
+            f"gives the shape {list(shape)}, and the file states {list(site.made.shape[1:])}; convert the model again"
+        )
+
+
+def _operands(site: Site, x: int = 0, weights: int = 1, bias: int = 2) -> tuple[FileTensor, FileTensor, np.ndarray]:
+    """Return input, weights and the integers of these, all of them checked."""
+    given, kept, made = site.given(x), site.given(weights), site.made
+    if kept.type in ("INT8", "INT4") and given.type == "FLOAT32":
+        raise site.refusal(
+            "computes with real numbers and weights of integers (dynamic range quantization); convert it with a "
+            "representative_dataset and TFLITE_BUILTINS_INT8"
+        )
+    site.check_codes(given, made)
+    codes = site.constant(weights)
+    if kept.type not in ("INT8", "INT4") or kept.quantization is None or kept.quantization.zero_point.any():
+        raise site.refusal(
+            f"needs weights of INT8 with scales and without a zero point, got {kept.place} of {kept.type}"
+        )
+    added = site.optional(bias)
+    if added is not None and (added.data is None or added.type != "INT32"):
+        raise site.refusal(f"needs a constant bias of INT32, got {added.place} of {added.type}")
+    return given, kept, codes.astype(np.int64)
+
+
+def _rescaled(
+    site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarray, axis: int, bias_place: int = 2
+) -> Rescaled:
+    """Return what stands behind the sums: a factor, or one for each output, and the bias."""
+    assert weights.quantization is not None
+    scales, outputs = weights.quantization.scale, len(taps)
+    if len(scales) > 1 and (weights.quantization.axis != axis or len(scales) != outputs):
+        raise site.refusal(
+            f"has {len(scales)} scales along axis {weights.quantization.axis} of its weights, not {axis}"
+        )
+    if len(scales) == 1 and site.operator.kind == "FULLY_CONNECTED":
+        factors = [float(np.float32(x.scale) * scales[0]) / site.made.scale]  # the product in float32, as TFLite has it
+    else:
+        factors = [x.scale * float(scale) / site.made.scale for scale in scales]
+    given = site.optional(bias_place)
+    bias = np.zeros(1, np.int64) if given is None else given.data.reshape(-1).astype(np.int64)  # type: ignore[union-attr]
+    if len(bias) not in (1, outputs):
+        raise site.refusal(f"has {len(bias)} numbers as bias for {outputs} outputs; convert the model again")
+    rescaled = Rescaled(factors, bias, *site.bounds(), site.rounding)
+    _check_range(site, x, taps, bias, rescaled)
+    return rescaled
+
+
+def _check_range(site: Site, x: FileTensor, taps: np.ndarray, bias: np.ndarray, rescaled: Rescaled) -> None:
+    """Check that no sum leaves TFLite's 32 bits, where its kernels wrap around. Raises: CaptureError."""
+    most = max(-x.distances.low, x.distances.high)
+    sums = np.abs(taps.reshape(len(taps), -1)).sum(axis=1) * most + np.abs(bias)
+    left = rescaled.exponent.numpy().clip(0) if site.rounding == "double" else 0
+    if (sums.astype(object) * 2 ** np.asarray(left).astype(object) >= _INT32).any():
+        raise site.refusal("has sums beyond 32 bits, where TFLite wraps around; use smaller weights or a smaller bias")
+
+
+BUILDERS = {
+    "CONV_2D": convolution,
+    "DEPTHWISE_CONV_2D": depthwise,
+    "FULLY_CONNECTED": fully_connected,
+    "TRANSPOSE_CONV": transposed,
+}

@@ -1,0 +1,126 @@
+"""A TFLite file as a module of PyTorch, which computes with the file's own integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from nnhw.errors import CaptureError, NnhwError, raise_all
+
+from . import elementwise, layers, moving
+from .model_file import FileOperator, FileTensor, ModelFile, identifiers
+from .scaling import FromReal, Site, ToReal
+
+BUILDERS: Mapping[str, Callable[[Site], nn.Module]] = {**layers.BUILDERS, **moving.BUILDERS, **elementwise.BUILDERS}
+"""Operators of the format --> how they are built."""
+_SEED = 20_260_101
+_IMAGES = 2
+
+
+class TfliteModel(nn.Module):
+    """The network of a file: one layer for each of its operators, named after the tensor that it makes.
+
+    Between the layers are integers in float64: the distances of codes from their zero point. The input are real
+    numbers, which the input's own scale and zero point quantize; the result are the real numbers of the file's codes.
+
+    Parameters
+    ----------
+    file: what the file holds.
+    rounding: 'double' or 'single': how its kernels requantize.
+
+    Raises
+    ------
+    CaptureError, or ProblemList with all of them at once, for operators and forms that are not supported.
+    """
+
+    def __init__(self, file: ModelFile, rounding: str) -> None:
+        super().__init__()
+        self.file, self.rounding = file, rounding
+        self._names = identifiers(file)
+        problems: list[NnhwError] = list(_problems_of_ends(file))
+        for operator in file.operators:
+            try:
+                self.add_module(self._names[operator.outputs[0]], _built(Site(file, operator, rounding)))
+            except NnhwError as error:
+                problems.append(error)
+        raise_all(problems)
+        given, made = file.tensors[file.input], file.tensors[file.output]
+        self.input_codes = FromReal(given) if given.type != "FLOAT32" else None
+        self.output_numbers = ToReal(made) if made.type != "FLOAT32" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, *shape] of real numbers --> [N, *shape] of real numbers, in float64."""
+        values = {self.file.input: x if self.input_codes is None else self.input_codes(x)}
+        for operator in self.file.operators:
+            made = self.layer(operator)(*(values[index] for index in operator.inputs if index in values))
+            values.update(zip(operator.outputs, made if isinstance(made, tuple) else (made,), strict=True))
+        result: Tensor = values[self.file.output]
+        return result if self.output_numbers is None else self.output_numbers(result)
+
+    def layer(self, operator: FileOperator) -> nn.Module:
+        """Return the layer of an operator."""
+        found: nn.Module = getattr(self, self._names[operator.outputs[0]])
+        return found
+
+
+def example_of(file: ModelFile) -> Tensor:
+    """Return an example input [images, *shape] in float32: random numbers of the input's range, the same each time."""
+    given = file.tensors[file.input]
+    stated = given
+    if given.type == "FLOAT32":
+        reader = next(operator for operator in file.operators if file.input in operator.inputs)
+        stated = file.made(reader)
+    generator = torch.Generator().manual_seed(_SEED)
+    codes = torch.randint(
+        stated.distances.low, stated.distances.high + 1, (_IMAGES, *given.shape[1:]), generator=generator
+    )
+    return (codes.to(torch.float64) * stated.scale).float()
+
+
+def _built(site: Site) -> nn.Module:
+    if site.operator.kind.startswith("CUSTOM"):
+        raise site.refusal("is an operator of somebody's own, whose meaning the file does not state; leave it out")
+    if site.operator.kind not in BUILDERS:
+        raise site.refusal(f"is not supported; operators that are: {', '.join(sorted(BUILDERS))}")
+    if len(site.operator.outputs) > 1 and site.operator.kind != "SPLIT":
+        raise site.refusal(f"has {len(site.operator.outputs)} results, and one is needed; convert the model again")
+    return BUILDERS[site.operator.kind](site)
+
+
+def _problems_of_ends(file: ModelFile) -> list[CaptureError]:
+    """Return what is wrong with the input and the output."""
+    given, made = file.tensors[file.input], file.tensors[file.output]
+    problems = []
+    for tensor, what in ((given, "input"), (made, "output")):
+        if tensor.type not in ("INT8", "UINT8", "FLOAT32"):
+            problems.append(
+                CaptureError(
+                    f"the {what} {tensor.place} of {file.title} is of type {tensor.type}, and INT8 or FLOAT32 is needed"
+                )
+            )
+        elif tensor.type != "FLOAT32" and (tensor.quantization is None or len(tensor.quantization.scale) != 1):
+            problems.append(
+                CaptureError(f"the {what} {tensor.place} of {file.title} has codes without one scale; convert it again")
+            )
+        if len(tensor.shape) < 2 or tensor.shape[0] != 1:
+            problems.append(
+                CaptureError(
+                    f"the {what} {tensor.place} of {file.title} has the shape {list(tensor.shape)}, and the first axis "
+                    f"must be a batch of 1; convert the model so"
+                )
+            )
+    if given.type == "FLOAT32" and not problems:
+        readers = [operator for operator in file.operators if file.input in operator.inputs]
+        if len(readers) != 1 or readers[0].kind != "QUANTIZE":
+            problems.append(
+                CaptureError(
+                    f"{file.title} computes with real numbers from its input {given.place} on; convert it with full "
+                    f"integer quantization: converter.representative_dataset and TFLITE_BUILTINS_INT8"
+                )
+            )
+    return problems
+
+
+__all__ = ["BUILDERS", "FileOperator", "FileTensor", "TfliteModel", "example_of"]

@@ -1,0 +1,286 @@
+"""From the bytes of a TFLite file to checked dataclasses. Nothing in a file is run, and no other file is opened."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tflite
+
+from nnhw.errors import InputError
+
+from .model_file import FileOperator, FileTensor, ModelFile, Quantization
+
+_IDENTIFIER = b"TFL3"
+_GREATEST_FILE = 1 << 28
+_GREATEST_COUNT = 100_000
+_GREATEST_ELEMENTS = 1 << 28
+_GREATEST_RANK = 6
+_NUMPY = {"FLOAT32": "<f4", "INT32": "<i4", "INT64": "<i8", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "BOOL": "?"}
+_MALFORMED = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError)
+"""What flatbuffers raises where offsets lead out of the file, or tables are none."""
+
+
+def read_model(path: Path) -> ModelFile:
+    """Return what a file holds.
+
+    Raises
+    ------
+    InputError: it is no whole TFLite file, or its graph has a form that is not supported; the message says which.
+    """
+    size = path.stat().st_size
+    if size > _GREATEST_FILE:
+        raise InputError(f"{path} has {size} bytes, and at most {_GREATEST_FILE} are read; give a smaller network")
+    return parse_model(path.read_bytes(), path.name)
+
+
+def parse_model(data: bytes, title: str) -> ModelFile:
+    """Return what the bytes of a file hold; see `read_model`."""
+    if len(data) < 8 or data[4:8] != _IDENTIFIER:
+        raise InputError(
+            f"{title} is no TFLite file: such a file has the letters TFL3 behind its first four bytes, this one has "
+            f"{data[4:8]!r} in {len(data)} bytes; convert the model again"
+        )
+    try:
+        return _Reader(data, title).model()
+    except _MALFORMED as error:
+        raise InputError(
+            f"{title} is damaged: a part of it lies outside of the file, or is not what it should be "
+            f"({type(error).__name__}); copy or convert it again"
+        ) from error
+
+
+class _Reader:
+    """Reads one file. Its methods may raise anything of `_MALFORMED`.
+
+    Parameters
+    ----------
+    data: the file.
+    """
+
+    def __init__(self, data: bytes, title: str) -> None:
+        self._data, self._title = data, title
+        self._file = tflite.Model.GetRootAs(data, 0)
+
+    def model(self) -> ModelFile:
+        graph = self._graph()
+        tensors = tuple(self._tensor(graph, index) for index in range(self._count(graph.TensorsLength(), "tensors")))
+        operators = tuple(self._operators(graph, tensors))
+        ends = {}
+        for kind in ("Inputs", "Outputs"):
+            found = [
+                getattr(graph, kind)(place) for place in range(self._count(getattr(graph, f"{kind}Length")(), kind))
+            ]
+            if len(found) != 1:
+                raise self._refusal(
+                    f"has {len(found)} {kind.lower()}, and an accelerator has one of each; cut the graph"
+                )
+            self._check_index(found[0], tensors)
+            ends[kind] = found[0]
+        model = ModelFile(self._title, tensors, operators, ends["Inputs"], ends["Outputs"])
+        self._check_order(model)
+        return model
+
+    def _graph(self) -> Any:
+        if self._file.Version() != 3:
+            raise self._refusal(
+                f"has version {self._file.Version()} of the format, and version 3 is read; convert it again"
+            )
+        if self._file.SubgraphsLength() != 1:
+            raise self._refusal(
+                f"has {self._file.SubgraphsLength()} graphs, and one is needed; loops and branches, which keep others, "
+                f"have no engine"
+            )
+        return self._file.Subgraphs(0)
+
+    def _tensor(self, graph: Any, index: int) -> FileTensor:
+        entry = graph.Tensors(index)
+        name = (entry.Name() or b"").decode("utf-8", "replace") or f"tensor {index}"
+        type = _name(tflite.TensorType, entry.Type())
+        shape = tuple(entry.Shape(axis) for axis in range(self._count(entry.ShapeLength(), f"axes of '{name}'")))
+        if len(shape) > _GREATEST_RANK or any(size < 1 for size in shape) or math.prod(shape) > _GREATEST_ELEMENTS:
+            raise self._refusal(
+                f"has the tensor '{name}' of shape {list(shape)}; each size must be at least 1, and known"
+            )
+        signature = [entry.ShapeSignature(axis) for axis in range(entry.ShapeSignatureLength())]
+        if -1 in signature[1:]:
+            raise self._refusal(
+                f"has the tensor '{name}' of shape {signature}, where -1 is not known before it runs; only the batch "
+                f"may be of any size: convert it with fixed shapes"
+            )
+        if entry.IsVariable():
+            raise self._refusal(
+                f"has the variable '{name}', which keeps a state from one call to the next; an accelerator keeps "
+                f"nothing from one image to the next"
+            )
+        if entry.Sparsity() is not None:
+            raise self._refusal(f"has the sparse tensor '{name}'; convert it without sparsity")
+        data = self._constant(entry.Buffer(), name, type, shape)
+        return FileTensor(index, name, shape, type, self._quantization(entry, name, shape), data)
+
+    def _constant(self, number: int, name: str, type: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return the numbers of a constant; None for what the graph computes."""
+        if not 0 <= number < self._file.BuffersLength():
+            raise self._refusal(
+                f"has the tensor '{name}' in buffer {number} of {self._file.BuffersLength()}; convert it again"
+            )
+        buffer = self._file.Buffers(number)
+        if buffer.Offset() or buffer.Size():
+            raise self._refusal(f"keeps the numbers of '{name}' outside of its tables; convert a network below 2 GB")
+        if not buffer.DataLength():
+            return None
+        given: np.ndarray = buffer.DataAsNumpy()
+        if type == "INT4":
+            return self._halves(given, name, shape)
+        if type not in _NUMPY:
+            return None
+        kind = np.dtype(_NUMPY[type])
+        if len(given) != math.prod(shape) * kind.itemsize:
+            raise self._refusal(
+                f"has {len(given)} bytes for the tensor '{name}' of type {type} and shape {list(shape)}, which needs "
+                f"{math.prod(shape) * kind.itemsize}; convert it again"
+            )
+        return np.frombuffer(given.tobytes(), kind).reshape(shape)
+
+    def _halves(self, given: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Return integers of 4 bits, two in a byte, the lower half first."""
+        count = math.prod(shape)
+        if len(given) != (count + 1) // 2:
+            raise self._refusal(
+                f"has {len(given)} bytes for the {count} numbers of 4 bits of '{name}'; convert it again"
+            )
+        halves = np.stack([given & 15, given >> 4], axis=1).reshape(-1)[:count].astype(np.int8)
+        return np.where(halves > 7, halves - 16, halves).astype(np.int8).reshape(shape)
+
+    def _quantization(self, entry: Any, name: str, shape: tuple[int, ...]) -> Quantization | None:
+        stated = entry.Quantization()
+        if stated is None or not stated.ScaleLength():
+            return None
+        if stated.DetailsType():
+            raise self._refusal(f"has the tensor '{name}' with a quantization of its own kind; use TFLite's own")
+        count = self._count(stated.ScaleLength(), f"scales of '{name}'")
+        scale = np.array([stated.Scale(place) for place in range(count)], np.float32)
+        zero_point = np.zeros(count, np.int64)
+        if stated.ZeroPointLength():
+            zero_point = np.array([stated.ZeroPoint(place) for place in range(stated.ZeroPointLength())], np.int64)
+        axis = stated.QuantizedDimension()
+        along = shape[axis] if 0 <= axis < len(shape) else 0
+        if count not in (1, along) or len(zero_point) not in (1, count) or np.abs(zero_point).max() > 1 << 31:
+            raise self._refusal(
+                f"has {count} scales and {len(zero_point)} zero points for the tensor '{name}' of shape {list(shape)}, "
+                f"along axis {axis}; one is needed, or one for each of its indices"
+            )
+        bad = scale[~(np.isfinite(scale) & (scale > 0))]
+        if bad.size:
+            raise self._refusal(f"has the scale {bad[0]} for the tensor '{name}'; scales are positive and finite")
+        return Quantization(scale, np.broadcast_to(zero_point, count).copy(), axis)
+
+    def _operators(self, graph: Any, tensors: tuple[FileTensor, ...]) -> Iterator[FileOperator]:
+        for place in range(self._count(graph.OperatorsLength(), "operators")):
+            entry = graph.Operators(place)
+            kind = self._kind(entry.OpcodeIndex())
+            inputs = [entry.Inputs(index) for index in range(self._count(entry.InputsLength(), "inputs"))]
+            outputs = [entry.Outputs(index) for index in range(self._count(entry.OutputsLength(), "outputs"))]
+            for index in (*(number for number in inputs if number != -1), *outputs):
+                self._check_index(index, tensors)
+            if not outputs:
+                raise self._refusal(f"has an operator {kind} without a result; convert it again")
+            options = _options(entry)
+            yield FileOperator(
+                kind, tuple(None if number == -1 else number for number in inputs), tuple(outputs), options
+            )
+
+    def _kind(self, number: int) -> str:
+        if not 0 <= number < self._file.OperatorCodesLength():
+            raise self._refusal(
+                f"has an operator of kind {number} of {self._file.OperatorCodesLength()}; convert it again"
+            )
+        code = self._file.OperatorCodes(number)
+        builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())  # the first had one byte once
+        if builtin == tflite.BuiltinOperator.CUSTOM:
+            name = (code.CustomCode() or b"").decode("utf-8", "replace")
+            return f"CUSTOM ({name})"
+        return _name(tflite.BuiltinOperator, builtin)
+
+    def _check_index(self, index: int, tensors: tuple[FileTensor, ...]) -> None:
+        if not 0 <= index < len(tensors):
+            raise self._refusal(f"names the tensor {index}, and has {len(tensors)}; convert it again")
+
+    def _check_order(self, model: ModelFile) -> None:
+        """Check that each operator reads what is there, so that there are no cycles, and that nothing is made twice."""
+        known = {model.input, *(tensor.index for tensor in model.tensors if tensor.data is not None)}
+        if model.tensors[model.input].data is not None:
+            raise self._refusal(f"has the constant {model.tensors[model.input].place} as its input; convert it again")
+        for operator in model.operators:
+            for index in operator.inputs:
+                if index is not None and index not in known:
+                    raise self._refusal(
+                        f"has the operator {operator.kind} {model.made(operator).place}, which reads "
+                        f"{model.tensors[index].place} before anything makes it; convert it again"
+                    )
+            for index in operator.outputs:
+                if index in known:
+                    raise self._refusal(f"makes the tensor {model.tensors[index].place} twice; convert it again")
+                known.add(index)
+        if model.output not in known or model.output == model.input:
+            raise self._refusal(f"never makes its output {model.tensors[model.output].place}; convert it again")
+
+    def _count(self, number: int, what: str) -> int:
+        """Return a length that can be true in a file of this size."""
+        if not 0 <= number <= min(_GREATEST_COUNT, len(self._data)):
+            raise self._refusal(f"states {number} {what}, which is more than it can hold; convert it again")
+        return number
+
+    def _refusal(self, what: str) -> InputError:
+        return InputError(f"{self._title} {what}")
+
+
+def _name(enumeration: type, number: int) -> str:
+    """Return the format's name of a number."""
+    found: Mapping[int, str] = {value: key for key, value in vars(enumeration).items() if isinstance(value, int)}
+    return found.get(number, f"number {number}")
+
+
+_READ: dict[str, tuple[str, ...]] = {
+    "Conv2DOptions": (
+        "Padding", "StrideW", "StrideH", "FusedActivationFunction", "DilationWFactor", "DilationHFactor",
+    ),
+    "DepthwiseConv2DOptions": (
+        "Padding", "StrideW", "StrideH", "DepthMultiplier", "FusedActivationFunction", "DilationWFactor",
+        "DilationHFactor",
+    ),
+    "FullyConnectedOptions": ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),
+    "Pool2DOptions": ("Padding", "StrideW", "StrideH", "FilterWidth", "FilterHeight", "FusedActivationFunction"),
+    "SoftmaxOptions": ("Beta",),
+    "AddOptions": ("FusedActivationFunction", "PotScaleInt16"),
+    "SubOptions": ("FusedActivationFunction", "PotScaleInt16"),
+    "MulOptions": ("FusedActivationFunction",),
+    "ConcatenationOptions": ("Axis", "FusedActivationFunction"),
+    "ReducerOptions": ("KeepDims",),
+    "LeakyReluOptions": ("Alpha",),
+    "ResizeNearestNeighborOptions": ("AlignCorners", "HalfPixelCenters"),
+    "TransposeConvOptions": ("Padding", "StrideW", "StrideH", "FusedActivationFunction"),
+    "SplitOptions": ("NumSplits",),
+    "StridedSliceOptions": ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset"),
+}  # fmt: skip
+"""Tables of options --> the fields that are read."""
+_NAMED: dict[str, Callable[[int], str]] = {
+    "Padding": lambda number: _name(tflite.Padding, number),
+    "FusedActivationFunction": lambda number: _name(tflite.ActivationFunctionType, number),
+}
+
+
+def _options(entry: Any) -> dict[str, Any]:
+    """Return the options of an operator by name; none where it has no table, or one that is not read."""
+    name = _name(tflite.BuiltinOptions, entry.BuiltinOptionsType())
+    table = entry.BuiltinOptions()
+    if table is None or name not in _READ:
+        return {}
+    options = getattr(tflite, name)()
+    options.Init(table.Bytes, table.Pos)
+    found = {field: getattr(options, field)() for field in _READ[name]}
+    return {field: _NAMED[field](value) if field in _NAMED else value for field, value in found.items()}
