@@ -322,6 +322,11 @@ class _Reader:
 
     def _step_function(self, node: Node) -> StepFunction:
         if isinstance(node.op, Rescale):
+            if node.op.high - node.op.low >= _MOST_CODES:
+                raise MappingError(
+                    f"{node} gives integers of {node.op.low}..{node.op.high} to be added, for which there is no engine "
+                    f"yet; add values in front of their rescaling, or give both branches codes of one scale"
+                )
             return _rescaled(node.op, self._type(node.inputs[0]), *(self.body.constants[k] for k in node.inputs[1:]))
         thresholds, other = (self.body.constants[name] for name in node.inputs[1:])
         code = node.type.int_dtype
@@ -404,6 +409,8 @@ def _rescaled(
     return StepFunction(reached, all_codes, IntType(op.low, op.high), scaling)
 
 
+_MOST_CODES = 1 << 17
+"""Of a requantization: each of its steps is found."""
 _FUNCTIONS = (Threshold, StepTable, Rescale)
 _WINDOWS = (Conv2d, SumPool2d)
 _ORDERS = (Flatten, Reshape, Permute)
