@@ -12,6 +12,7 @@ sum. All pairs of codes are evaluated, and factors sought with which the result 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,12 +49,21 @@ class Rescaled:
     sources: tuple[Node, ...]
 
     def __call__(self, *codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the last op reads and what it gives, int64 [n], for codes [n] of each source."""
+        """Return what the last op reads and what it gives, int64 [n], for codes [n] of each source; of channel 0."""
+        read, made = self._evaluated(codes, slice(1))
+        return read[:, 0], made[:, 0]
+
+    def of_channels(self, codes: np.ndarray) -> np.ndarray:
+        """Return what the last op gives, int64 [n, channels], for codes [n] of the only source."""
+        made = self._evaluated([codes], slice(None))[1]
+        return np.broadcast_to(made, (len(codes), self.node.type.shape[0]))
+
+    def _evaluated(self, codes: Sequence[np.ndarray], channels: slice) -> tuple[np.ndarray, np.ndarray]:
         known = {source.name: array[:, np.newaxis] for source, array in zip(self.sources, codes, strict=True)}
         for node in (*self.inner, self.node):
-            operands = [known[name] if name in known else self.graph.constants[name][:1] for name in node.inputs]
+            operands = [known[name] if name in known else self.graph.constants[name][channels] for name in node.inputs]
             known[node.name] = node.op.evaluate(*operands)
-        return known[self.node.inputs[0]][:, 0], known[self.node.name][:, 0]
+        return known[self.node.inputs[0]], known[self.node.name]
 
 
 def join_rescaled(graph: Graph, proofs: dict[str, str] | None = None) -> Graph:
@@ -112,10 +122,10 @@ def _found(graph: Graph, node: Node) -> Rescaled | None:
 
 
 def _check(found: Rescaled) -> None:
-    """Raise LoweringError unless all channels compute the same from so few codes that all can be evaluated."""
+    """Raise LoweringError unless all codes can be evaluated; of two sources, for all channels at once."""
     graph, names = found.graph, " and ".join(map(str, found.sources))
     constants = [graph.constants[k] for one in (*found.inner, found.node) for k in one.inputs if k in graph.constants]
-    if any((array != array[:1]).any() for array in constants):
+    if len(found.sources) > 1 and any((array != array[:1]).any() for array in constants):
         raise LoweringError(
             f"{found.node} adds {names} with rescalings that differ from channel to channel; use one multiplier and "
             f"one shift for all channels of a branch"
@@ -132,6 +142,10 @@ def _check(found: Rescaled) -> None:
 def _steps(found: Rescaled) -> tuple[tuple[int, ...], tuple[Node, ...], Steps]:
     """Return factors (none of a single source), the sources that count, and the steps of all channels."""
     kinds = [source.type.int_dtype for source in found.sources]
+    if len(kinds) == 1:
+        finder, every = StepFinder(), np.arange(kinds[0].low, kinds[0].high + 1)
+        finder.add(every, found.of_channels(every))
+        return (), found.sources, finder.steps(kinds[0].high + 1)
     grid = np.meshgrid(*(np.arange(kind.low, kind.high + 1) for kind in kinds), indexing="ij")
     values = [axis.reshape(-1) for axis in grid]
     read, codes = found(*values)

@@ -277,3 +277,20 @@ def test_device_is_crowded_when_logic_or_two_kinds_of_blocks_run_out() -> None:
     assert nextpnr_options(BOARD, CLOCK_HZ, 1, crowded=True)[-2:] == ["--placer-heap-beta", "1"]
     assert "--placer-heap-beta" not in nextpnr_options(BOARD, CLOCK_HZ, 1)
     assert "--router" not in nextpnr_options(BOARD, CLOCK_HZ, 1, crowded=True)
+
+
+@pytest.mark.parametrize(("constraint", "is_clock"), [(33.034, True), (33.1, False)])
+def test_read_placement_knows_the_clock_of_a_pll_by_its_period_in_picoseconds(
+    constraint: float, is_clock: bool, tmp_path: Path
+) -> None:
+    report = {
+        "fmax": {"clk": {"achieved": 40.0, "constraint": constraint}},
+        "utilization": dict.fromkeys(("ICESTORM_LC", "ICESTORM_RAM", "ICESTORM_SPRAM", "ICESTORM_DSP"), {"used": 0}),
+        "critical_paths": [],
+    }
+    (tmp_path / "seed1.json").write_text(json.dumps(report), encoding="utf-8")
+    if is_clock:
+        assert read_placement(tmp_path, 1, 33_000_000, ICE40).holds
+        return
+    with pytest.raises(BuildError, match=r"the design should run at 33 MHz, but place and route found clocks of 33\.1"):
+        read_placement(tmp_path, 1, 33_000_000, ICE40)

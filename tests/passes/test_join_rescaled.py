@@ -135,3 +135,17 @@ def test_rescalings_that_differ_between_channels_are_refused_in_a_sum() -> None:
     graph = net.graph.build([net.rescale(total, 1e-5, 0, Rescale(0, -128, 127, "double"))])
     with pytest.raises((LoweringError, ProblemList), match=r"differ from channel to channel; use one multiplier"):
         lower(graph)
+
+
+def test_one_source_may_have_another_rescaling_in_each_channel() -> None:
+    net = Codes(1)
+    wide = net.rescale("a", 0.7 * (1 << FRACTION), 0, Rescale(0, -WIDE, WIDE - 1, "double"))
+    rows = [[1 << 30, 1_700_000_000], [-18, -19], [3 << FRACTION, -(5 << FRACTION)]]
+    last = net.graph.add("last", Rescale(1, -128, 127, "double"), [wide, *map(net.constant, rows)])
+    graph = net.graph.build([last])
+    lowered = lower(graph)
+    assert ops(lowered) == ["threshold"]
+    images = all_pairs(graph)
+    results = run(graph, *images)[0]
+    assert (results[:, 0] != results[:, 1]).any()
+    assert np.array_equal(run(lowered, *images)[0], results)
