@@ -42,8 +42,8 @@ CROWDED_OPTIONS = ("--placer-heap-beta", "1")
 taken never get there: they stay on one side of the device, and take places from each other for thousands of rounds.
 Measured with a UP5K of which a shared engine takes all 30 block RAMs, all large RAMs and 80 % of the logic: not placed
 in 5 minutes, with this in 20 seconds. With one kind of blocks crowded nextpnr found places."""
-# nextpnr has periods in picoseconds: 48 MHz becomes 48.003 MHz. That of an iCE40's oscillator in a PLL is cut off, which
-# is one part in 938 at its fastest: 33 MHz, 946 ps times 32, becomes 33.034 MHz.
+# nextpnr has periods in picoseconds: 48 MHz becomes 48.003 MHz. That of the oscillator in an iCE40's PLL is cut off,
+# which is one part in 938 at its fastest: 33 MHz, 946 ps times 32, becomes 33.034 MHz.
 _ROUNDING = 1.2e-3
 
 

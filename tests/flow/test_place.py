@@ -285,7 +285,7 @@ def test_read_placement_knows_the_clock_of_a_pll_by_its_period_in_picoseconds(
 ) -> None:
     report = {
         "fmax": {"clk": {"achieved": 40.0, "constraint": constraint}},
-        "utilization": dict.fromkeys(("ICESTORM_LC", "ICESTORM_RAM", "ICESTORM_SPRAM", "ICESTORM_DSP"), {"used": 0}),
+        "utilization": {f"ICESTORM_{kind}": {"used": 0} for kind in ("LC", "RAM", "SPRAM", "DSP")},
         "critical_paths": [],
     }
     (tmp_path / "seed1.json").write_text(json.dumps(report), encoding="utf-8")
