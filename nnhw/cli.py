@@ -177,12 +177,18 @@ def check(
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
 ) -> None:
-    """List everything in a model that stands in the way of a build."""
+    """List everything in a model that stands in the way of a build; if nothing does, what will run where."""
     from nnhw.flow.calibrate import make_calibration
     from nnhw.flow.inspection import check_file
 
-    check_file(file, board, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
+    division = check_file(file, board, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
     OUT.print(f"{file}: no problems", highlight=False, soft_wrap=True)
+    for place, operators in (
+        ("on the host, in front", division.before),
+        ("on the device", division.device),
+        ("on the host, behind", division.behind),
+    ):
+        OUT.print(f"{place}: {', '.join(operators) or 'nothing'}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

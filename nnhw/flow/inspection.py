@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnhw.boards import Board, load_board
 from nnhw.errors import InputError
@@ -13,11 +15,36 @@ from nnhw.flow.options import Options
 from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.ir import Graph, dumps
 
+if TYPE_CHECKING:
+    from nnhw.passes import Parts
+
 PARTS = ("head", "lower", "tail")
 
 
-def check_file(file: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None) -> None:
-    """Capture, lower and map a model.
+@dataclass(frozen=True)
+class Division:
+    """What of a model runs where: operators of the integer graph and of the float parts around it.
+
+    Parameters
+    ----------
+    before, device, behind: on the host in front of the device, on the device, on the host behind it; each operator with
+        the layer that it is from.
+    """
+
+    before: tuple[str, ...]
+    device: tuple[str, ...]
+    behind: tuple[str, ...]
+
+    @classmethod
+    def of(cls, parts: Parts) -> Division:
+        """Return what runs where, once lowered."""
+        return cls(*(_operators(graph) for graph in (parts.head, parts.body, parts.tail)))
+
+
+def check_file(
+    file: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None
+) -> Division:
+    """Capture, lower and map a model; return what of it runs where.
 
     Parameters
     ----------
@@ -28,7 +55,9 @@ def check_file(file: str, board: str, calibration: Calibration | None = None, pr
     NnhwError: what stands in the way; everything that one stage finds, at once.
     """
     found, progress = load_board(board), progress or SilentProgress()
-    _mapped(_captured(file, calibration, progress), found, progress)
+    parts = _lowered(_captured(file, calibration, progress), progress)
+    _mapped(parts.body, found, progress)
+    return Division.of(parts)
 
 
 def ir_text(
@@ -54,7 +83,7 @@ def ir_text(
     found, progress = load_board(board), progress or SilentProgress()
     graph = _captured(file, calibration, progress)
     if stage == "map":
-        return _mapped(graph, found, progress)
+        return _mapped(_lowered(graph, progress).body, found, progress)
     if stage == "capture":
         return dumps(graph)
     with progress.stage("lower"):
@@ -77,12 +106,22 @@ def _captured(file: str, calibration: Calibration | None, progress: Progress) ->
         return source.capture()
 
 
-def _mapped(graph: Graph, board: Board, progress: Progress) -> str:
-    """Return the accelerator of a captured graph as JSON, without its weights."""
+def _lowered(graph: Graph, progress: Progress) -> Parts:
+    """Return the parts of a captured graph."""
     from nnhw.passes import lower, split
 
     with progress.stage("lower"):
-        body = split(lower(graph)).body
+        return split(lower(graph))
+
+
+def _operators(graph: Graph) -> tuple[str, ...]:
+    """Return the operators of a part that compute something, each with the layer that it is from."""
+    nodes = (node for node in graph.nodes if node.inputs and node.name not in graph.constants)
+    return tuple(f"{node.op.name} '{node.location.module or node.name}'" for node in nodes)
+
+
+def _mapped(body: Graph, board: Board, progress: Progress) -> str:
+    """Return the accelerator of an integer graph as JSON, without its weights."""
     with progress.stage("map"):
         accelerator = map_on_board(body, board, Options())[0].accelerator
     with tempfile.TemporaryDirectory() as folder:
