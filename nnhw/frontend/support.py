@@ -8,11 +8,12 @@ from types import ModuleType
 from nnhw.ir import OPS, Op
 from nnhw.ir.ops.base import ANY
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, slices, transposed
+from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
 from .translator import Handler
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Quantizers", quantizers),
+    ("Integers of other tools", rescaling),
     ("Linear operators", linear),
     ("Transposed convolutions", transposed),
     ("Pooling", pooling),
@@ -79,6 +80,8 @@ What is refused, with its place in the model:
   the engines multiply by constants;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two;
+- sums of rescaled codes (TFLite's additions) whose multipliers differ from channel to channel, or of more than two
+  branches: one multiplier for each branch, and two branches at a time;
 - sums of branches whose scales have another ratio in each channel: put a quantizer of one scale on each branch;
 - sums of branches whose scales have more digits than float32, where float64 cannot hold the sum and its rounding
   decides between two codes, for then the code is no function of any weighted sum of integers.

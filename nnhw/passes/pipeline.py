@@ -35,7 +35,8 @@ PIPELINE: dict[str, Pass] = {
     "sink_integer_pooling": sink_integer_pooling,
     "fold_permutes": fold_permutes,
 }
-_PROVING = {"join_rescaled": join_rescaled, "collapse_chains": collapse_chains}
+_PROVING = (join_rescaled, collapse_chains)
+"""Passes that say how they know what they replace."""
 
 
 def lower(
@@ -58,7 +59,8 @@ def lower(
         raise InputError(f"there is no pass '{stop_after}'; the passes are {', '.join(PIPELINE)}")
     graph = verify(graph)
     for name, apply in PIPELINE.items():
-        graph = verify(_PROVING[name](graph, proofs) if name in _PROVING else apply(graph))
+        proving = next((one for one in _PROVING if one is apply), None)
+        graph = verify(proving(graph, proofs) if proving else apply(graph))
         if observe is not None:
             observe(name, graph)
         if name == stop_after:

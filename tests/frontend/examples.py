@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from nnhw.frontend.tflite.operators import fixed_softmax, lookup
 from nnhw.nn import (
     Int,
     QuantConv1d,
@@ -17,6 +18,7 @@ from nnhw.nn import (
     QuantConvTranspose2d,
     QuantIdentity,
     QuantLinear,
+    Rescale,
     Sign,
 )
 
@@ -39,6 +41,8 @@ class Net(nn.Module):
         self.row, self.patch = QuantConv1d(3, 4, 3, padding="same"), QuantConv2d(3, 4, 3)
         self.all, self.norm = QuantLinear(192, 5), nn.BatchNorm2d(3)
         self.up = QuantConvTranspose2d(3, 2, 4, stride=2, padding=1, weight_quant=Int(3, 2**-1))
+        self.whole, self.rescale = Int(8, 1.0), Rescale([0.3, 0.7, 1.4], [5, -3, 0], zero_point=-2)
+        self.register_buffer("table", torch.arange(-128, 128) ** 2 // 100 - 60)
         self.up_line = QuantConvTranspose1d(3, 2, 2, stride=2, weight_quant=Int(3, 2**-1), bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -46,6 +50,8 @@ class Net(nn.Module):
 
 
 EXACT: dict[str, tuple[Forward, list[str]]] = {
+    "rescale": (lambda m, x: m.rescale(m.whole(x * 8)), ["dequantize", "mul", "quantize", "rescale", "dequantize"]),
+    "lookup": (lambda m, x: lookup(m.whole(x * 8), m.table, -128), []),
     "leaky_relu": (lambda m, x: functional.leaky_relu(x, 0.1), ["dequantize", "leaky_relu"]),
     "leaky_relu_": (lambda m, x: functional.leaky_relu(x * 2, 0.1, inplace=True), ["dequantize", "mul", "leaky_relu"]),
     "prelu": (lambda m, x: m.slopes(x), ["dequantize", "prelu"]),
@@ -256,5 +262,6 @@ ENDS: dict[str, Forward] = {
     "softmax": lambda m, x: m.all(x.flatten(1)).softmax(1),
     "log_softmax": lambda m, x: m.all(x.flatten(1)).log_softmax(1),
     "argmax": lambda m, x: m.all(x.flatten(1)).argmax(1),
+    "fixed_softmax": lambda m, x: fixed_softmax(m.whole(m.all(x.flatten(1))), 1 << 30, 22, -248),
 }
 """Of models, computed by the host."""
