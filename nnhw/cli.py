@@ -50,7 +50,7 @@ app = typer.Typer(
 )
 
 ModelFile = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2; or an .onnx.")
+    str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2, .onnx or .tflite.")
 ]
 BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
 Calibrate = Annotated[

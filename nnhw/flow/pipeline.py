@@ -281,7 +281,7 @@ def build_file(
     calibration: Calibration | None = None,
     progress: Progress | None = None,
 ) -> Build:
-    """Build the model of a file: FILE.py, FILE.py:NAME or FILE.pt2. See `run_build`.
+    """Build the model of a file, of any kind that `load_source` takes. See `run_build`.
 
     The file is read only when the build starts from `capture`.
 
