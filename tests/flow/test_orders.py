@@ -232,10 +232,10 @@ def test_lanes_of_a_transposing_engine_divide_what_stays_together() -> None:
 
 
 def test_branch_that_waits_for_too_long_is_named() -> None:
-    parts = lowered(Net(JOINS["height"][0]), (6, 20, 20))
-    for interval, missing, bits in ((60_000, 19, 40_964), (None, 4, 19_552)):
+    parts = lowered(Net(JOINS["height"][0]), (6, 12, 12))
+    for interval, missing, bits in ((60_000, 9, 18_432), (None, 2, 7_136)):
         with pytest.raises(MappingError) as caught:
-            map_body(parts.body, "test", Budget(lc=100_000, ebr=9), target_interval=interval)
+            map_body(parts.body, "test", Budget(lc=100_000, ebr=4), target_interval=interval)
         assert str(caught.value) == (
             f"the network does not fit: with the FIFOs between its engines there are {missing} block RAMs too many; "
             f"in front of 'cat' a branch waits for another in a FIFO of {bits} bits: branches of like length, smaller "
