@@ -1,0 +1,224 @@
+"""A whole C file and its header from the three parts of a lowered model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nnhw.errors import ExportError
+from nnhw.ir import Graph, graph_hash
+from nnhw.ir.ops import Quantize
+from nnhw.ir.types import TensorType
+
+from .arena import Lifetime, place
+from .fixed_softmax import LINES as FIXED_SOFTMAX
+from .floats import FloatWriter, quantizer, rounding_lines
+from .helpers import helper_lines
+from .main_program import main_text
+from .plan import Plan, make_plan
+from .tail import TAIL_HELPERS, TailWriter, result_name
+from .text import c_type, comment, identifier, indented
+
+
+@dataclass(frozen=True)
+class CProgram:
+    """The text of a model in C.
+
+    Parameters
+    ----------
+    name: prefix of everything in the header, and stem of the files.
+    files: text by file name: the header, the source, and a program where one was asked for.
+    scratch_bytes: memory that a run needs beside its input and output.
+    needs_math: it calls exp or log, so that programs are linked with -lm.
+    forms: for each function the operators in it and how they are computed.
+    """
+
+    name: str
+    files: Mapping[str, str]
+    scratch_bytes: int
+    needs_math: bool
+    forms: tuple[str, ...]
+
+
+def make_c(head: Graph, body: Graph, tail: Graph, name: str = "", program: bool = False) -> CProgram:
+    """Return portable C of a model.
+
+    Parameters
+    ----------
+    head, body, tail: what `nnhw.passes.split` returns.
+    name: prefix of the functions; the model's name otherwise.
+    program: with `NAME_main.c`, a program that reads a tensor and prints the results.
+
+    Raises
+    ------
+    ExportError: an operator, or a chain at the float ends, that has no C.
+    """
+    prefix = identifier(name or body.name.removesuffix("_body"))
+    if len(body.inputs) != 1 or len(body.outputs) != 1:
+        raise ExportError(f"model '{prefix}' needs one input and one output of its integer graph for C")
+    plan = make_plan(body)
+    code, scratch = _run(plan, prefix)
+    floats, math = _float_functions(head, tail, prefix)
+    header = _header(prefix, head, body, tail, scratch)
+    source = _source(prefix, plan, code, floats, math, body)
+    files = {f"{prefix}.h": header, f"{prefix}.c": source}
+    if program:
+        files[f"{prefix}_main.c"] = main_text(prefix, head, body, tail)
+    return CProgram(prefix, files, scratch, math, tuple(layer.about for layer in plan.layers))
+
+
+def _run(plan: Plan, prefix: str) -> tuple[list[str], int]:
+    """Return the function that runs the layers, and the size of its scratch memory."""
+    buffers = _lifetimes(plan)
+    offsets, size = place(buffers)
+    size = max(size, 8)
+    lines = []
+    for number, layer in enumerate(plan.layers):
+        arguments = [_address(plan, value, ctype, offsets, True) for ctype, _, value in layer.reads]
+        arguments.append(_address(plan, layer.writes[2], layer.writes[0], offsets, False))
+        arguments += [f"({array.ctype} *)(void *)(at + {offsets[f'{number} {array.name}']})" for array in layer.scratch]
+        lines += [f"{layer.name}({', '.join(arguments)});"]
+    entry, result = plan.graph.inputs[0], plan.graph.node(plan.graph.outputs[0])
+    head = (
+        f"void {prefix}_run(const {c_type(entry.type.int_dtype)} *codes, {c_type(result.type.int_dtype)} *result, "
+        f"{prefix}_scratch *scratch)"
+    )
+    used = any("at + " in line for line in lines)
+    start = ["unsigned char *at = scratch->bytes;"] if used else ["(void)scratch;"]
+    return [head, "{", *indented([*start, *lines]), "}"], size
+
+
+def _lifetimes(plan: Plan) -> list[Lifetime]:
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, layer in enumerate(plan.layers):
+        for value in [layer.writes[2], *(value for _, _, value in layer.reads)]:
+            buffer = plan.values[value].buffer if value in plan.values else value
+            first.setdefault(buffer, number)
+            last[buffer] = number
+    found = [Lifetime(name, size, first[name], last[name]) for name, size in plan.buffers.items()]
+    for number, layer in enumerate(plan.layers):
+        found += [Lifetime(f"{number} {array.name}", array.bytes, number, number) for array in layer.scratch]
+    return found
+
+
+def _address(plan: Plan, value: str, ctype: str, offsets: Mapping[str, int], reads: bool) -> str:
+    buffer = plan.values[value].buffer if value in plan.values else value
+    if buffer == "input":
+        return "codes"
+    if buffer == "output":
+        return "result"
+    const = "const " if reads else ""
+    return f"({const}{ctype} *)({const}void *)(at + {offsets[buffer]})"
+
+
+def _float_functions(head: Graph, tail: Graph, prefix: str) -> tuple[list[str], bool]:
+    """Return the lines of `NAME_quantize` and `NAME_finish`, and whether they need math.h."""
+    first, last = FloatWriter("quantize"), TailWriter("finish")
+    before = quantizer(head, first)
+    after = last.body(tail)
+    lines: list[str] = []
+    for helper in dict.fromkeys(first.helpers):
+        lines += rounding_lines(helper)
+    for helper in dict.fromkeys(last.helpers):
+        lines += FIXED_SOFTMAX if helper == "fixed_softmax" else TAIL_HELPERS[helper]
+    lines += [*first.tables, f"{_quantize_head(prefix, head)}", "{", *indented(before), "}", ""]
+    lines += [*last.tables, f"{_finish_head(prefix, tail)}", "{", *indented(after), "}"]
+    return lines, last.needs_math
+
+
+def _quantize_head(prefix: str, head: Graph) -> str:
+    return f"void {prefix}_quantize(const float *image, {c_type(head.output_nodes[0].type.int_dtype)} *codes)"
+
+
+def _finish_head(prefix: str, tail: Graph) -> str:
+    results = ", ".join(f"double *{result_name(tail, number)}" for number in range(len(tail.outputs)))
+    return f"void {prefix}_finish(const {c_type(tail.inputs[0].type.int_dtype)} *codes, {results})"
+
+
+def _header(prefix: str, head: Graph, body: Graph, tail: Graph, scratch: int) -> str:
+    entry, result = body.inputs[0].type, body.output_nodes[0].type
+    guard = f"{prefix.upper()}_H"
+    image = head.inputs[0].type
+    outputs = [
+        f"#define {prefix.upper()}_{result_name(tail, number).upper()}_COUNT {node.type.size}"
+        for number, node in enumerate(tail.output_nodes)
+    ]
+    run = (
+        f"void {prefix}_run(const {c_type(entry.int_dtype)} *codes, {c_type(result.int_dtype)} *result, "
+        f"{prefix}_scratch *scratch);"
+    )
+    quantize = head.output_nodes[0].op
+    nan = "NaN becomes the least code. " if isinstance(quantize, Quantize) and not quantize.bipolar else "NaN becomes -1. "
+    lines = [
+        comment(f"Model '{prefix}' in C99, made by nnhw from the integer graph {graph_hash(body)[:16]}."),
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        "#include <stdint.h>",
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        f"#define {prefix.upper()}_IMAGE_COUNT {image.size}",
+        f"#define {prefix.upper()}_INPUT_COUNT {entry.size}",
+        f"#define {prefix.upper()}_OUTPUT_COUNT {result.size}",
+        *outputs,
+        f"#define {prefix.upper()}_SCRATCH_BYTES {scratch}",
+        "",
+        comment("Memory of one run, of any content; runs at the same time need one each."),
+        "typedef union {",
+        "    uint64_t alignment;",
+        f"    unsigned char bytes[{prefix.upper()}_SCRATCH_BYTES];",
+        f"}} {prefix}_scratch;",
+        "",
+        comment(f"Codes of an image of numbers {list(image.shape)}. {nan}"),
+        f"{_quantize_head(prefix, head)};",
+        "",
+        comment(f"The network: codes {_said(entry)} --> {_said(result)}, all in C order."),
+        run,
+        "",
+        comment(f"The model's results {', '.join(_said(node.type) for node in tail.output_nodes)} of its last codes."),
+        f"{_finish_head(prefix, tail)};",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _said(type: TensorType) -> str:
+    return str(type)
+
+
+def _source(prefix: str, plan: Plan, run: list[str], floats: list[str], math: bool, body: Graph) -> str:
+    layers = [line for layer in plan.layers for line in layer.text()]
+    helpers = helper_lines([name for layer in plan.layers for name in layer.helpers])
+    lines = [
+        comment(f"Model '{prefix}' in C99, made by nnhw; see {prefix}.h. Maps lie pixel by pixel, channels side by side."),
+        f'#include "{prefix}.h"',
+        "",
+        *(["#include <math.h>"] if math else []),
+        "#include <string.h>",
+        "",
+        *helpers,
+        *layers,
+        *run,
+        "",
+        comment("Below, each operation is rounded once: products and sums must not be fused."),
+        "#if defined(__FAST_MATH__)",
+        f'#error "{prefix} is exact only without -ffast-math"',
+        "#endif",
+        "#if defined(__clang__)",
+        "#pragma STDC FP_CONTRACT OFF",
+        "#elif defined(__GNUC__)",
+        '#pragma GCC optimize("fp-contract=off")',
+        "#endif",
+        "",
+        *floats,
+    ]
+    return "\n".join(lines) + "\n"
