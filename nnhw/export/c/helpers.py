@@ -92,27 +92,30 @@ def _search(name: str, step: str, sums: str) -> list[str]:
 
 def _products(name: str, x: str, weight: str, sums: str) -> list[str]:
     """Return the product of a row of numbers with four rows of weights at a time, which read it once."""
-    rows = range(4)
+    others = range(1, 4)
     return [
         "/* Sums of the products of x with each of so many rows of weights. */",
         f"static inline void {name}(const {x} *x, const {weight} *weights, int count, int rows, {sums} *sums)",
         "{",
-        "    int row = 0;",
-        "    for (; row + 4 <= rows; row += 4) {",
-        f"        const {weight} *w = weights + row * count;",
-        f"        {sums} " + ", ".join(f"s{k} = 0" for k in rows) + ";",
+        "    for (int left = rows / 4; left > 0; --left) {",
+        *(f"        const {weight} *w{k} = weights + {'' if k == 1 else f'{k} * '}count;" for k in others),
+        f"        {sums} s0 = 0, s1 = 0, s2 = 0, s3 = 0;",
         "        for (int i = 0; i < count; ++i) {",
-        f"            s0 += ({sums})x[i] * w[i];",
-        *(f"            s{k} += ({sums})x[i] * w[i + {'' if k == 1 else f'{k} * '}count];" for k in rows[1:]),
+        f"            s0 += ({sums})x[i] * weights[i];",
+        *(f"            s{k} += ({sums})x[i] * w{k}[i];" for k in others),
         "        }",
-        *(f"        sums[row{f' + {k}' if k else ''}] = s{k};" for k in rows),
+        "        sums[0] = s0;",
+        *(f"        sums[{k}] = s{k};" for k in others),
+        "        weights += 4 * count;",
+        "        sums += 4;",
         "    }",
-        "    for (; row < rows; ++row) {",
+        "    for (int left = rows % 4; left > 0; --left) {",
         f"        {sums} s = 0;",
         "        for (int i = 0; i < count; ++i) {",
-        f"            s += ({sums})x[i] * weights[row * count + i];",
+        f"            s += ({sums})x[i] * weights[i];",
         "        }",
-        "        sums[row] = s;",
+        "        *sums++ = s;",
+        "        weights += count;",
         "    }",
         "}",
     ]
