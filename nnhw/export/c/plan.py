@@ -59,19 +59,24 @@ class Plan:
     buffers: dict[str, int] = field(default_factory=dict)
 
 
-def make_plan(graph: Graph) -> Plan:
+def make_plan(graph: Graph, small: bool = False) -> Plan:
     """Return the plan of an integer graph with one input and one output.
+
+    Parameters
+    ----------
+    small: rows of weights are not padded to whole vectors.
 
     Raises
     ------
     ExportError: an operator that has no C.
     """
-    return _Planner(graph).plan()
+    return _Planner(graph, small).plan()
 
 
 class _Planner:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, small: bool) -> None:
         self.graph = graph
+        self.small = small
         self.users = graph.users()
         self.result = graph.outputs[0]
         self.made = Plan(graph)
@@ -226,7 +231,7 @@ class _Planner:
         layer.helpers += sums.helpers
         layer.scratch += sums.scratch
         body = [*sums.body, *_codes(step, "sums", storage)]
-        self._finish(layer, target, loops([("row", storage.height), ("column", storage.width)], body))
+        self._finish(layer, target, [*sums.start, *loops([("row", storage.height), ("column", storage.width)], body)])
 
     def _sums_of(self, node: Node, name: str) -> Sums:
         op, sources = node.op, self._sources(node)
@@ -237,7 +242,7 @@ class _Planner:
         weight = self.graph.constants[node.inputs[1]]
         kind = self.graph.node(node.inputs[1]).type.int_dtype
         make = linear_sums if isinstance(op, Linear) else conv2d_sums
-        return make(node, weight, kind, sources[0], name)
+        return make(node, weight, kind, sources[0], name, self.small)
 
     def _steps(self, node: Node) -> None:
         """A step function on its own: of a map or a vector per pixel, of other shapes row by row."""

@@ -40,7 +40,7 @@ class CProgram:
     forms: tuple[str, ...]
 
 
-def make_c(head: Graph, body: Graph, tail: Graph, name: str = "", program: bool = False) -> CProgram:
+def make_c(head: Graph, body: Graph, tail: Graph, name: str = "", program: bool = False, small: bool = False) -> CProgram:
     """Return portable C of a model.
 
     Parameters
@@ -48,6 +48,7 @@ def make_c(head: Graph, body: Graph, tail: Graph, name: str = "", program: bool 
     head, body, tail: what `nnhw.passes.split` returns.
     name: prefix of the functions; the model's name otherwise.
     program: with `NAME_main.c`, a program that reads a tensor and prints the results.
+    small: for microcontrollers: rows of weights are not padded to whole vectors of 32 bytes.
 
     Raises
     ------
@@ -56,7 +57,7 @@ def make_c(head: Graph, body: Graph, tail: Graph, name: str = "", program: bool 
     prefix = identifier(name or body.name.removesuffix("_body"))
     if len(body.inputs) != 1 or len(body.outputs) != 1:
         raise ExportError(f"model '{prefix}' needs one input and one output of its integer graph for C")
-    plan = make_plan(body)
+    plan = make_plan(body, small)
     code, scratch = _run(plan, prefix)
     floats, math = _float_functions(head, tail, prefix)
     header = _header(prefix, head, body, tail, scratch)

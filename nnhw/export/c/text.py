@@ -141,8 +141,8 @@ class Layer:
 
     def text(self) -> list[str]:
         """Return the lines of tables and function."""
-        parameters = [f"const {ctype} *{name}" for ctype, name, _ in self.reads]
-        parameters += [f"{self.writes[0]} *{self.writes[1]}"]
-        parameters += [f"{array.ctype} *{array.name}" for array in self.scratch]
+        parameters = [f"const {ctype} *restrict {name}" for ctype, name, _ in self.reads]
+        parameters += [f"{self.writes[0]} *restrict {self.writes[1]}"]
+        parameters += [f"{array.ctype} *restrict {array.name}" for array in self.scratch]
         head = f"static void {self.name}({', '.join(parameters)})"
         return [comment(self.about), *self.tables, *self.functions, head, "{", *indented(self.body), "}", ""]
