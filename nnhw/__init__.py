@@ -1,6 +1,6 @@
 """Quantized PyTorch networks to verified FPGA accelerators.
 
-`build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a
+`build` makes an accelerator, `export_c` portable C, `open` runs a build, `reference` is the model in exact arithmetic, `quantize` makes a
 quantized model of a float one. They are imported when they are used: `import nnhw` alone needs neither torch nor
 amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
 """
@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 from nnhw.errors import NnhwError
 
 if TYPE_CHECKING:
+    from nnhw.flow.exporting import export_c
     from nnhw.flow.pipeline import build
     from nnhw.flow.running import open
     from nnhw.frontend.reference import reference
     from nnhw.nn.post_training import quantize
 
-__all__ = ["NnhwError", "__version__", "build", "open", "quantize", "reference"]
+__all__ = ["NnhwError", "__version__", "build", "export_c", "open", "quantize", "reference"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "build": "nnhw.flow.pipeline",
+    "export_c": "nnhw.flow.exporting",
     "open": "nnhw.flow.running",
     "quantize": "nnhw.nn.post_training",
     "reference": "nnhw.frontend.reference",
@@ -31,7 +33,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import `build`, `open`, `quantize` or `reference` at their first use."""
+    """Import a function, such as `build`, at its first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'nnhw' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -28,9 +28,10 @@ KNOWS: dict[str, set[str]] = {
     "mapping": {"ir", "engines", "accelerator"},
     "hdl": {"ir", "engines", "accelerator", "protocol", "boards"},
     "driver": {"ir", "accelerator", "protocol"},
+    "export": {"ir", "engines", "mapping"},
     "flow": {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
-        "driver",
+        *("driver", "export"),
     },
     "cli": {"flow", "boards"},
     "__main__": {"cli"},

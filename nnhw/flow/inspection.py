@@ -55,7 +55,7 @@ def check_file(
     NnhwError: what stands in the way; everything that one stage finds, at once.
     """
     found, progress = load_board(board), progress or SilentProgress()
-    parts = _lowered(_captured(file, calibration, progress), progress)
+    parts = lowered(captured(file, calibration, progress), progress)
     _mapped(parts.body, found, progress)
     return Division.of(parts)
 
@@ -81,9 +81,9 @@ def ir_text(
     if stage not in stages:
         raise InputError(f"there is no graph behind a stage '{stage}'; there is one behind {', '.join(stages)}")
     found, progress = load_board(board), progress or SilentProgress()
-    graph = _captured(file, calibration, progress)
+    graph = captured(file, calibration, progress)
     if stage == "map":
-        return _mapped(_lowered(graph, progress).body, found, progress)
+        return _mapped(lowered(graph, progress).body, found, progress)
     if stage == "capture":
         return dumps(graph)
     with progress.stage("lower"):
@@ -93,7 +93,7 @@ def ir_text(
     return dumps({"head": parts.head, "lower": parts.body, "tail": parts.tail}[stage])
 
 
-def _captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
+def captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
     """Return the captured graph of a model's file, quantized first where there is data for it."""
     with progress.stage("load"):
         from nnhw.frontend import load_source
@@ -106,7 +106,7 @@ def _captured(file: str, calibration: Calibration | None, progress: Progress) ->
         return source.capture()
 
 
-def _lowered(graph: Graph, progress: Progress) -> Parts:
+def lowered(graph: Graph, progress: Progress) -> Parts:
     """Return the parts of a captured graph."""
     from nnhw.passes import lower, split
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from nnhw.errors import ExportError
 from nnhw.ir import Graph, graph_hash
 from nnhw.ir.ops import Quantize
-from nnhw.ir.types import TensorType
 
 from .arena import Lifetime, place
 from .fixed_softmax import LINES as FIXED_SOFTMAX
@@ -40,12 +39,19 @@ class CProgram:
     forms: tuple[str, ...]
 
 
-def make_c(head: Graph, body: Graph, tail: Graph, name: str = "", program: bool = False, small: bool = False) -> CProgram:
+def make_c(
+    body: Graph,
+    head: Graph | None = None,
+    tail: Graph | None = None,
+    name: str = "",
+    program: bool = False,
+    small: bool = False,
+) -> CProgram:
     """Return portable C of a model.
 
     Parameters
     ----------
-    head, body, tail: what `nnhw.passes.split` returns.
+    body, head, tail: what `nnhw.passes.split` returns. Without head and tail there is `NAME_run` alone.
     name: prefix of the functions; the model's name otherwise.
     program: with `NAME_main.c`, a program that reads a tensor and prints the results.
     small: for microcontrollers: rows of weights are not padded to whole vectors of 32 bytes.
@@ -61,9 +67,9 @@ def make_c(head: Graph, body: Graph, tail: Graph, name: str = "", program: bool 
     code, scratch = _run(plan, prefix)
     floats, math = _float_functions(head, tail, prefix)
     header = _header(prefix, head, body, tail, scratch)
-    source = _source(prefix, plan, code, floats, math, body)
+    source = _source(prefix, plan, code, floats, math)
     files = {f"{prefix}.h": header, f"{prefix}.c": source}
-    if program:
+    if program and head is not None and tail is not None:
         files[f"{prefix}_main.c"] = main_text(prefix, head, body, tail)
     return CProgram(prefix, files, scratch, math, tuple(layer.about for layer in plan.layers))
 
@@ -113,8 +119,10 @@ def _address(plan: Plan, value: str, ctype: str, offsets: Mapping[str, int], rea
     return f"({const}{ctype} *)({const}void *)(at + {offsets[buffer]})"
 
 
-def _float_functions(head: Graph, tail: Graph, prefix: str) -> tuple[list[str], bool]:
+def _float_functions(head: Graph | None, tail: Graph | None, prefix: str) -> tuple[list[str], bool]:
     """Return the lines of `NAME_quantize` and `NAME_finish`, and whether they need math.h."""
+    if head is None or tail is None:
+        return [], False
     first, last = FloatWriter("quantize"), TailWriter("finish")
     before = quantizer(head, first)
     after = last.body(tail)
@@ -137,24 +145,12 @@ def _finish_head(prefix: str, tail: Graph) -> str:
     return f"void {prefix}_finish(const {c_type(tail.inputs[0].type.int_dtype)} *codes, {results})"
 
 
-def _header(prefix: str, head: Graph, body: Graph, tail: Graph, scratch: int) -> str:
-    entry, result = body.inputs[0].type, body.output_nodes[0].type
-    guard = f"{prefix.upper()}_H"
-    image = head.inputs[0].type
-    outputs = [
-        f"#define {prefix.upper()}_{result_name(tail, number).upper()}_COUNT {node.type.size}"
-        for number, node in enumerate(tail.output_nodes)
-    ]
-    run = (
-        f"void {prefix}_run(const {c_type(entry.int_dtype)} *codes, {c_type(result.int_dtype)} *result, "
-        f"{prefix}_scratch *scratch);"
-    )
-    quantize = head.output_nodes[0].op
-    nan = "NaN becomes the least code. " if isinstance(quantize, Quantize) and not quantize.bipolar else "NaN becomes -1. "
+def _header(prefix: str, head: Graph | None, body: Graph, tail: Graph | None, scratch: int) -> str:
+    entry, result, big = body.inputs[0].type, body.output_nodes[0].type, prefix.upper()
     lines = [
         comment(f"Model '{prefix}' in C99, made by nnhw from the integer graph {graph_hash(body)[:16]}."),
-        f"#ifndef {guard}",
-        f"#define {guard}",
+        f"#ifndef {big}_H",
+        f"#define {big}_H",
         "",
         "#include <stdint.h>",
         "",
@@ -162,27 +158,23 @@ def _header(prefix: str, head: Graph, body: Graph, tail: Graph, scratch: int) ->
         'extern "C" {',
         "#endif",
         "",
-        f"#define {prefix.upper()}_IMAGE_COUNT {image.size}",
-        f"#define {prefix.upper()}_INPUT_COUNT {entry.size}",
-        f"#define {prefix.upper()}_OUTPUT_COUNT {result.size}",
-        *outputs,
-        f"#define {prefix.upper()}_SCRATCH_BYTES {scratch}",
+        comment("Elements of an array for a call."),
+        f"#define {big}_INPUT_COUNT {entry.size}",
+        f"#define {big}_OUTPUT_COUNT {result.size}",
+        *_end_counts(big, head, tail),
+        f"#define {big}_SCRATCH_BYTES {scratch}",
         "",
         comment("Memory of one run, of any content; runs at the same time need one each."),
         "typedef union {",
         "    uint64_t alignment;",
-        f"    unsigned char bytes[{prefix.upper()}_SCRATCH_BYTES];",
+        f"    unsigned char bytes[{big}_SCRATCH_BYTES];",
         f"}} {prefix}_scratch;",
         "",
-        comment(f"Codes of an image of numbers {list(image.shape)}. {nan}"),
-        f"{_quantize_head(prefix, head)};",
+        comment(f"The network: codes {entry} --> {result}, in C order."),
+        f"void {prefix}_run(const {c_type(entry.int_dtype)} *codes, {c_type(result.int_dtype)} *result, "
+        f"{prefix}_scratch *scratch);",
         "",
-        comment(f"The network: codes {_said(entry)} --> {_said(result)}, all in C order."),
-        run,
-        "",
-        comment(f"The model's results {', '.join(_said(node.type) for node in tail.output_nodes)} of its last codes."),
-        f"{_finish_head(prefix, tail)};",
-        "",
+        *_end_declarations(prefix, head, tail),
         "#ifdef __cplusplus",
         "}",
         "#endif",
@@ -192,11 +184,33 @@ def _header(prefix: str, head: Graph, body: Graph, tail: Graph, scratch: int) ->
     return "\n".join(lines) + "\n"
 
 
-def _said(type: TensorType) -> str:
-    return str(type)
+def _end_counts(big: str, head: Graph | None, tail: Graph | None) -> list[str]:
+    if head is None or tail is None:
+        return []
+    results = enumerate(tail.output_nodes)
+    return [
+        f"#define {big}_IMAGE_COUNT {head.inputs[0].type.size}",
+        *(f"#define {big}_{result_name(tail, k).upper()}_COUNT {node.type.size}" for k, node in results),
+    ]
 
 
-def _source(prefix: str, plan: Plan, run: list[str], floats: list[str], math: bool, body: Graph) -> str:
+def _end_declarations(prefix: str, head: Graph | None, tail: Graph | None) -> list[str]:
+    if head is None or tail is None:
+        return []
+    quantize = head.output_nodes[0].op
+    nan = "-1" if isinstance(quantize, Quantize) and quantize.bipolar else "the least code"
+    results = ", ".join(str(node.type) for node in tail.output_nodes)
+    return [
+        comment(f"The codes of an image of numbers {list(head.inputs[0].type.shape)}; NaN, which has none, gets {nan}."),
+        f"{_quantize_head(prefix, head)};",
+        "",
+        comment(f"What the model makes of its last codes: {results}."),
+        f"{_finish_head(prefix, tail)};",
+        "",
+    ]
+
+
+def _source(prefix: str, plan: Plan, run: list[str], floats: list[str], math: bool) -> str:
     layers = [line for layer in plan.layers for line in layer.text()]
     helpers = helper_lines([name for layer in plan.layers for name in layer.helpers])
     lines = [
@@ -209,7 +223,15 @@ def _source(prefix: str, plan: Plan, run: list[str], floats: list[str], math: bo
         *helpers,
         *layers,
         *run,
-        "",
+    ]
+    if floats:
+        lines += ["", *_exact_floats(prefix), *floats]
+    return "\n".join(lines) + "\n"
+
+
+def _exact_floats(prefix: str) -> list[str]:
+    """Return what makes compilers compute floats as they are written."""
+    return [
         comment("Below, each operation is rounded once: products and sums must not be fused."),
         "#if defined(__FAST_MATH__)",
         f'#error "{prefix} is exact only without -ffast-math"',
@@ -220,6 +242,4 @@ def _source(prefix: str, plan: Plan, run: list[str], floats: list[str], math: bo
         '#pragma GCC optimize("fp-contract=off")',
         "#endif",
         "",
-        *floats,
     ]
-    return "\n".join(lines) + "\n"
