@@ -121,7 +121,7 @@ def make_model_link(
 
     Parameters
     ----------
-    network: computes codes int64 [N, *shape] instead of the interpreter, such as compiled C of the graph.
+    network: compiled C of the graph, which computes codes int64 [N, *shape] instead of the interpreter.
     """
     i_format, o_format = accelerator.input_format, accelerator.output_format
     _check_ends(accelerator, body)
@@ -135,4 +135,4 @@ def make_model_link(
     if accelerator.programs:
         arrays = [program.array for program in accelerator.programs]
         memory = ProgramChain([ProgramMemory(array.id, array.words * array.word_bits // 8) for array in arrays])
-    return ModelLink(ModelBoard(identity, compute, memory, i_format.frame_bytes))
+    return ModelLink(ModelBoard(identity, compute, memory, i_format.frame_bytes), "c" if network else "model")

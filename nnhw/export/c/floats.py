@@ -6,6 +6,7 @@ nnhw; only exp and log of softmax and log_softmax come from the C library, whose
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,30 +17,37 @@ from nnhw.ir import Graph, Node
 from nnhw.ir.ops import (
     Absolute,
     Add,
-    ArgMax,
     BatchNorm,
     Clamp,
     Dequantize,
     Divide,
-    FixedSoftmax,
+    Elu,
+    Exp,
     Flatten,
+    Gelu,
     HardSigmoid,
+    HardSwish,
     LeakyRelu,
-    LogSoftmax,
     Maximum,
     Minimum,
+    Mish,
     Multiply,
     Negate,
     Op,
     Permute,
+    PRelu,
     Quantize,
     Relu,
     Reshape,
+    Sigmoid,
+    Silu,
     Slice,
-    Softmax,
+    Softplus,
     Square,
     Subtract,
+    Tanh,
 )
+from nnhw.ir.ops import activation
 from nnhw.ir.ops.base import along_shape
 
 from .text import c_type, integer, loop, real, table
@@ -100,6 +108,9 @@ class FloatWriter:
         constants = [self._constant(one.reshape(-1)) for one in value.constants]
         where = self._index(value.index.reshape(-1))
         lines = [line.format(*constants) for line in value.lines]
+        called = [name for line in lines for name in re.findall(r"special_\w+", line)]
+        self.helpers += called
+        self.needs_math |= bool(called)
         return loop("i", value.index.size, [f"double v = {value.array}[{where}];", *lines, store])
 
     def _constant(self, values: np.ndarray) -> str:
@@ -148,6 +159,9 @@ def applied(node: Node, graph: Graph, value: Expression) -> Expression:
         alpha, shift = op._affine(*(graph.constants[name] for name in node.inputs[1:]))
         spread = (-1,) + (1,) * (rank - 1)
         return value.then("v = v * {} + {};", alpha.reshape(spread), shift.reshape(spread))
+    if isinstance(op, PRelu):
+        slope = graph.constants[node.inputs[1]].reshape((-1,) + (1,) * (rank - 1))
+        return value.then("v = v >= 0.0 ? v : v * {};", slope)
     for kind, write in _UNARY.items():
         if isinstance(op, kind):
             return write(op, value)
@@ -165,7 +179,41 @@ def _leaky(op: Op, value: Expression) -> Expression:
     return value.then("v = v >= 0.0 ? v : v * {};", np.array(op.slope))
 
 
+def _gelu(op: Op, value: Expression) -> Expression:
+    assert isinstance(op, Gelu)
+    if op.tanh_form:
+        cubic, outer = real(activation._GELU_CUBIC), real(activation._SQRT_2_OVER_PI)
+        return value.then(f"v = (v * 0.5) * (1.0 + special_tanh({outer} * (v + {cubic} * (v * v * v))));")
+    return value.then(f"v = (v * 0.5) * (1.0 + special_erf(v * {real(activation._SQRT_HALF)}));")
+
+
+def _elu(op: Op, value: Expression) -> Expression:
+    assert isinstance(op, Elu)
+    scale, inner, below = (np.array(one) for one in (op.scale, op.input_scale, op.alpha * op.scale))
+    return value.then("v = v > 0.0 ? v * {} : special_expm1(v * {}) * {};", scale, inner, below)
+
+
+def _softplus(op: Op, value: Expression) -> Expression:
+    assert isinstance(op, Softplus)
+    beta = np.array(op.beta)
+    if op.threshold == float("inf"):
+        return value.then("v = special_softplus(v * {}) / {};", beta, beta)
+    line = "v = v * {} > {} ? v : special_softplus(v * {}) / {};"
+    return value.then(line, beta, np.array(op.threshold), beta, beta)
+
+
 _UNARY: dict[type[Op], Callable[[Op, Expression], Expression]] = {
+    Sigmoid: lambda op, value: value.then("v = special_sigmoid(v);"),
+    Tanh: lambda op, value: value.then("v = special_tanh(v);"),
+    Exp: lambda op, value: value.then("v = special_exp(v);"),
+    Silu: lambda op, value: value.then("v = v / (1.0 + special_exp(-v));"),
+    Mish: lambda op, value: value.then("v = v * special_tanh(special_softplus(v));"),
+    HardSwish: lambda op, value: value.then(
+        "v = (v > -3.0 ? v : -3.0) * (v + 3.0 > 6.0 ? 6.0 : v + 3.0 > 0.0 ? v + 3.0 : 0.0) / 6.0;"
+    ),
+    Gelu: _gelu,
+    Elu: _elu,
+    Softplus: _softplus,
     Negate: lambda op, value: value.then("v = -v;"),
     Relu: lambda op, value: value.then("v = v < 0.0 ? 0.0 : v;"),
     Absolute: lambda op, value: value.then("v = v < 0.0 ? -v : v;"),

@@ -140,7 +140,7 @@ int main(int argc, char **argv)
             break;
         }
         if (got != @BIG@_IMAGE_COUNT) {
-            return fail("the last image is cut; images need @BIG@_IMAGE_COUNT numbers [@SHAPE@]");
+            return fail("the last image is cut; each has the shape [@SHAPE@]");
         }
         for (size_t i = 0; i < got; ++i) {
             if (image[i] != image[i]) {

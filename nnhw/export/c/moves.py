@@ -142,7 +142,8 @@ def joined(op: Concat, sources: list[Storage], y: Storage) -> list[str]:
         counts = x.type.shape
         base = y.base + start * y.strides()[op.axis]
         part = copied(counts, (x.base, strided(x.strides(), counts)), (base, strided(y.strides(), counts)))
-        lines += [line.replace("= x[", f"= x_{number}[") for line in part]
+        cast = f"({y.ctype})" if x.ctype != y.ctype else ""
+        lines += [line.replace("= x[", f"= {cast}x_{number}[") for line in part]
         start += counts[op.axis]
     return lines
 
@@ -205,5 +206,5 @@ def bordered(x: Storage, inner: Storage) -> list[str]:
         size = x.width * x.cells * BYTES[x.ctype]
         copy = f"memcpy(y + {inner.pixel('row', '0')}, x + {x.pixel('row', '0')}, {size});"
         return loop("row", x.height, [copy])
-    move = [f"y[{inner.pixel('row', 'column')} + channel] = x[{x.pixel('row', 'column')} + channel];"]
+    move = [f"y[{inner.pixel('row', 'column')} + channel] = ({inner.ctype})x[{x.pixel('row', 'column')} + channel];"]
     return loops([("row", x.height), ("column", x.width), ("channel", x.channels)], move)

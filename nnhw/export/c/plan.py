@@ -323,7 +323,7 @@ def _codes(step: StepFunction | None, sums: str, y: Storage) -> list[str]:
 
 
 def _sum_type(x: Storage) -> str:
-    return "int64_t" if x.ctype in ("int64_t", "uint32_t") else "int32_t"
+    return "int64_t" if x.ctype == "int64_t" else "int32_t"
 
 
 def _shapes(given: tuple[int, ...], made: tuple[int, ...]) -> str:

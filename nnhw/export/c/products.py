@@ -60,7 +60,7 @@ def conv2d_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name:
     if any(op.padding):
         raise ExportError(f"{node} has padding of its own; lower the graph first, which separates it")
     outputs, per_group, *_ = weight.shape
-    if per_group == 1 and outputs == op.groups:
+    if per_group == 1 and outputs == op.groups and not x.bits:
         return _depthwise_sums(node, weight, x, name)
     taps = weight.transpose(0, 2, 3, 1)
     if x.bits:

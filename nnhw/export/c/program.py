@@ -12,6 +12,7 @@ from nnhw.ir.ops import Quantize
 from .arena import Lifetime, place
 from .fixed_softmax import LINES as FIXED_SOFTMAX
 from .floats import FloatWriter, quantizer, rounding_lines
+from .functions import FUNCTIONS, with_needs
 from .helpers import helper_lines
 from .main_program import main_text
 from .plan import Plan, make_plan
@@ -127,13 +128,18 @@ def _float_functions(head: Graph | None, tail: Graph | None, prefix: str) -> tup
     before = quantizer(head, first)
     after = last.body(tail)
     lines: list[str] = []
-    for helper in dict.fromkeys(first.helpers):
-        lines += rounding_lines(helper)
-    for helper in dict.fromkeys(last.helpers):
-        lines += FIXED_SOFTMAX if helper == "fixed_softmax" else TAIL_HELPERS[helper]
+    for helper in with_needs([*first.helpers, *last.helpers]):
+        lines += _helper(helper)
     lines += [*first.tables, f"{_quantize_head(prefix, head)}", "{", *indented(before), "}", ""]
     lines += [*last.tables, f"{_finish_head(prefix, tail)}", "{", *indented(after), "}"]
-    return lines, last.needs_math
+    return lines, first.needs_math or last.needs_math
+
+
+def _helper(name: str) -> list[str]:
+    if name.startswith("rounded_"):
+        return rounding_lines(name)
+    known = {**FUNCTIONS, **TAIL_HELPERS, "fixed_softmax": FIXED_SOFTMAX}
+    return known[name]
 
 
 def _quantize_head(prefix: str, head: Graph) -> str:

@@ -14,7 +14,7 @@ from nnhw.ir.types import IntType
 from nnhw.mapping.fit import fit_scaler
 from nnhw.mapping.requantize import Function, prove
 
-from .text import c_type, indented, integer, table
+from .text import c_type, c_type_of, indented, integer, table
 
 FEW_STEPS = 3
 """Up to so many steps are compared one by one."""
@@ -48,7 +48,7 @@ class _Writer:
 
     def number(self, role: str, values: np.ndarray, ctype: str | None = None) -> str:
         """Return the expression of a number [channels]."""
-        chosen = ctype or _signed_type(values)
+        chosen = ctype or c_type_of(values)
         if (values == values[0]).all():
             text = integer(int(values[0]), chosen)
             return f"({text})" if text[0] == "-" else text
@@ -58,7 +58,7 @@ class _Writer:
     def rows(self, role: str, values: np.ndarray) -> str:
         """Return the expression of a pointer to the row [channels, k] of a channel."""
         shared = bool((values == values[0]).all())
-        self.tables += table(_signed_type(values), f"{self.name}_{role}", values[:1] if shared else values)
+        self.tables += table(c_type_of(values), f"{self.name}_{role}", values[:1] if shared else values)
         return f"{self.name}_{role}" if shared else f"{self.name}_{role} + channel * {values.shape[1]}"
 
 
@@ -114,7 +114,7 @@ def _stepped(
         row = writer.rows("codes", function(points).T)
         return "table", [f"return ({result})({row})[sum - {_bracketed(raw.low)}];"], []
     row, values = writer.rows("steps", steps), writer.rows("codes", codes)
-    search = f"reached_{_signed_type(steps).removesuffix('_t')}_{sums.removesuffix('_t')}"
+    search = f"reached_{c_type_of(steps).removesuffix('_t')}_{sums.removesuffix('_t')}"
     return "search", [f"return ({result})({values})[{search}({row}, {steps.shape[1]}, sum)];"], [search]
 
 
@@ -183,9 +183,3 @@ def _rescaled(graph: Graph, node: Node, writer: _Writer, result: str) -> tuple[s
 def _bracketed(value: int) -> str:
     text = integer(value, "int32_t" if -(1 << 31) <= value < 1 << 31 else "int64_t")
     return f"({text})" if text[0] == "-" else text
-
-
-def _signed_type(values: np.ndarray) -> str:
-    """Return the narrowest type whose numbers compare with signed ones as they should."""
-    ctype = c_type(IntType(int(values.min(initial=0)), int(values.max(initial=0))))
-    return "int64_t" if ctype == "uint32_t" else ctype

@@ -15,8 +15,9 @@ _KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long register "
     "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while main".split()
 )
-_TYPES = ("int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t")
-BYTES = {name: int(re.sub(r"\D", "", name)) // 8 for name in _TYPES} | {"double": 8, "float": 4}
+_SIGNED = ("int8_t", "int16_t", "int32_t", "int64_t")
+_UNSIGNED = ("uint8_t", "uint16_t", "int32_t", "int64_t")
+BYTES = {name: int(re.sub(r"\D", "", name)) // 8 for name in {*_SIGNED, *_UNSIGNED, "uint32_t"}} | {"double": 8, "float": 4}
 _INT32_LEAST = -(1 << 31)
 
 
@@ -27,10 +28,10 @@ def identifier(name: str) -> str:
 
 
 def c_type(dtype: IntType) -> str:
-    """Return the narrowest type of stdint.h that holds a range, a signed one where both do."""
-    for name in _TYPES:
-        bits, low = BYTES[name] * 8, 0 if name[0] == "u" else None
-        least, most = (0, (1 << bits) - 1) if low == 0 else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    """Return the narrowest type of stdint.h that holds a range; of those without a sign only where C computes with int."""
+    for name in _SIGNED if dtype.low < 0 else _UNSIGNED:
+        bits = BYTES[name] * 8
+        least, most = (0, (1 << bits) - 1) if name[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
         if least <= dtype.low and dtype.high <= most:
             return name
     raise AssertionError("an IntType fits into 64 bits")
