@@ -11,13 +11,16 @@ from nnhw.ir.ops import (
     Concat,
     Conv2d,
     Flatten,
+    Input,
     Linear,
     MaxPool2d,
     Pad,
     Permute,
     Reshape,
     Slice,
+    StepTable,
     SumPool2d,
+    Threshold,
     Upsample,
     WeightedSum,
 )
@@ -141,17 +144,23 @@ class _Planner:
         return self.made.values[name].buffer if name in self.made.values else name
 
     def _wants_bits(self, node: Node) -> bool:
-        """Whether all readers of a bipolar value take bits."""
+        """Whether a value is stored as bits: who makes it packs them, and all readers take them, through poolings too."""
+        root = node
+        while isinstance(root.op, MaxPool2d | Flatten):
+            root = self.graph.data_inputs(root)[0]
+        return isinstance(root.op, Input | Threshold | StepTable) and self._all_take_bits(root)
+
+    def _all_take_bits(self, node: Node) -> bool:
         type = node.type
         if not type.is_int or not type.int_dtype.bipolar or node.name == self.result or len(type.shape) not in (1, 3):
             return False
-        return all(self._takes_bits(reader, node.name) for reader in self.users[node.name])
+        return all(self._takes_bits(reader) for reader in self.users[node.name])
 
-    def _takes_bits(self, reader: Node, name: str) -> bool:
+    def _takes_bits(self, reader: Node) -> bool:
         if isinstance(reader.op, Linear | Conv2d):
             one_group = isinstance(reader.op, Linear) or reader.op.groups == 1
             return one_group and self.graph.node(reader.inputs[1]).type.int_dtype.bipolar
-        return isinstance(reader.op, MaxPool2d | Flatten) and self._wants_bits(reader)
+        return isinstance(reader.op, MaxPool2d | Flatten) and self._all_take_bits(reader)
 
     def _storage(self, node: Node) -> Storage:
         """Return how a value is stored: as bits, or as the inner part of the padded map that it becomes."""
