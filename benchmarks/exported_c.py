@@ -181,14 +181,33 @@ def survey(seeds: range) -> Mapping[str, Any]:
 def show(row: Mapping[str, Any]) -> None:
     """Print a table."""
     console, table = Console(), Table(title=f"exported C, {row['flags']}")
-    for name in ("network", "frames", "different", "code", "constants", "scratch", "stack", "C us", "torch us", "ratio"):
+    for name in (
+        "network",
+        "frames",
+        "different",
+        "code",
+        "constants",
+        "scratch",
+        "stack",
+        "C us",
+        "torch us",
+        "ratio",
+    ):
         table.add_column(name, justify="left" if name == "network" else "right")
     for one in row["networks"]:
         if "refused" in one:
             table.add_row(one["network"], one["refused"])
             continue
         size = one["cortex_m4"] or dict.fromkeys(("code", "data", "scratch", "stack"), "")
-        numbers = (size["code"], size["data"], size["scratch"], size["stack"], one["c_us"], one["torch_us"], one["ratio"])
+        numbers = (
+            size["code"],
+            size["data"],
+            size["scratch"],
+            size["stack"],
+            one["c_us"],
+            one["torch_us"],
+            one["ratio"],
+        )
         table.add_row(one["network"], *map(str, (one["frames"], one["differences"], *numbers)))
     console.print(table)
     found = row["random"]

@@ -1,8 +1,8 @@
 """Quantized PyTorch networks to verified FPGA accelerators.
 
-`build` makes an accelerator, `export_c` portable C, `open` runs a build, `reference` is the model in exact arithmetic, `quantize` makes a
-quantized model of a float one. They are imported when they are used: `import nnhw` alone needs neither torch nor
-amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
+`build` makes an accelerator, `open` runs it, `export_c` writes portable C, `reference` is the model in exact
+arithmetic, `quantize` makes a quantized model of a float one. They are imported when they are used: `import nnhw` alone
+needs neither torch nor amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ FAST = "not rtl and not synth and not pnr and not slow"
 # Folder, file, or file::test, below tests --> its marks.
 MARKS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("rtl", "synth", "pnr", "slow"),
+    "export/test_c.py": ("slow",),
+    "export/test_c_commands.py": ("slow",),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),

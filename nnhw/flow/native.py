@@ -109,8 +109,7 @@ class NativeNetwork:
 
     def __call__(self, codes: np.ndarray) -> np.ndarray:
         """Return int64 [N, *shape] of codes [N, *shape], which must be in the range of the network's input."""
-        kind, shape = self._given
-        given = np.ascontiguousarray(codes, dtype=kind).reshape(len(codes), -1)
+        given = np.ascontiguousarray(codes, dtype=self._given[0]).reshape(len(codes), -1)
         made = np.empty((len(codes), int(np.prod(self._made[1], dtype=np.int64))), self._made[0])
         scratch = np.empty(self.program.scratch_bytes // 8 + 1, np.uint64)
         for row in range(len(given)):

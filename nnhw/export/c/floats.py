@@ -46,11 +46,11 @@ from nnhw.ir.ops import (
     Square,
     Subtract,
     Tanh,
+    activation,
 )
-from nnhw.ir.ops import activation
 from nnhw.ir.ops.base import along_shape
 
-from .text import c_type, integer, loop, real, table
+from .text import c_type, loop, real, table
 
 _SHAPE_OPS = (Flatten, Reshape, Permute, Slice)
 _BINARY: dict[type[Op], str] = {Add: "{} + {}", Subtract: "{} - {}", Multiply: "{} * {}", Divide: "{} / {}"}
@@ -83,6 +83,7 @@ class Expression:
 
     def moved(self, op: Op) -> Expression:
         """Return the expression behind an operator that moves elements."""
+
         def move(array: np.ndarray) -> np.ndarray:
             return op.evaluate(array[None])[0]
 
@@ -165,7 +166,10 @@ def applied(node: Node, graph: Graph, value: Expression) -> Expression:
     for kind, write in _UNARY.items():
         if isinstance(op, kind):
             return write(op, value)
-    raise ExportError(f"{node} has no C at the float ends of a model; see docs/c.md for the operators that have")
+    raise ExportError(
+        f"{node} has no C at the float ends of a model; docs/c.md lists the operators that have; 'codes' exports the "
+        "integer network alone"
+    )
 
 
 def _clamp(op: Op, value: Expression) -> Expression:
@@ -267,7 +271,9 @@ def _quantized(node: Node, graph: Graph, value: Expression, writer: FloatWriter)
 
 
 ROUNDINGS: dict[str, str] = {
-    "half_even": "rest > 0.5 || (rest == 0.5 && whole % 2 != 0) ? 1 : rest < -0.5 || (rest == -0.5 && whole % 2 != 0) ? -1 : 0",
+    "half_even": (
+        "rest > 0.5 || (rest == 0.5 && whole % 2 != 0) ? 1 : rest < -0.5 || (rest == -0.5 && whole % 2 != 0) ? -1 : 0"
+    ),
     "half_away": "rest >= 0.5 ? 1 : rest <= -0.5 ? -1 : 0",
     "half_up": "rest >= 0.5 ? 1 : rest < -0.5 ? -1 : 0",
     "floor": "rest < 0.0 ? -1 : 0",

@@ -23,16 +23,16 @@ def _terms(name: str, terms: list[float]) -> str:
 
 
 FUNCTIONS: dict[str, list[str]] = {
-    "polynomial": f"""\
+    "polynomial": """\
 /* c0 + x * (c1 + x * (c2 + ..)). */
 static double polynomial(const double *c, int count, double x)
-{{
+{
     double total = c[count - 1];
-    for (int k = count - 2; k >= 0; --k) {{
+    for (int k = count - 2; k >= 0; --k) {
         total = c[k] + x * total;
-    }}
+    }
     return total;
-}}
+}
 """.split("\n"),
     "special_exp": f"""\
 static double special_exp(double x)

@@ -95,7 +95,8 @@ def _products(name: str, x: str, weight: str, sums: str) -> list[str]:
     others = range(1, 4)
     return [
         "/* Sums of the products of x with each of so many rows of weights. */",
-        f"static inline void {name}(const {x} *restrict x, const {weight} *restrict weights, int count, int rows, {sums} *restrict sums)",
+        f"static inline void {name}(",
+        f"    const {x} *restrict x, const {weight} *restrict weights, int count, int rows, {sums} *restrict sums)",
         "{",
         "    for (int left = rows / 4; left > 0; --left) {",
         *(f"        const {weight} *w{k} = weights + {'' if k == 1 else f'{k} * '}count;" for k in others),

@@ -16,8 +16,7 @@ def main_text(prefix: str, head: Graph, body: Graph, tail: Graph) -> str:
         f"        static double {result_name(tail, k)}[{node.type.size}];" for k, node in enumerate(tail.output_nodes)
     )
     printed = "\n".join(
-        f"            print_row({result_name(tail, k)}, {node.type.size}, "
-        f"{int(isinstance(node.type.dtype, IntType))});"
+        f"            print_row({result_name(tail, k)}, {node.type.size}, {int(isinstance(node.type.dtype, IntType))});"
         for k, node in enumerate(tail.output_nodes)
     )
     names = ", ".join(result_name(tail, k) for k in range(len(tail.outputs)))
@@ -38,7 +37,7 @@ def main_text(prefix: str, head: Graph, body: Graph, tail: Graph) -> str:
     return text
 
 
-_TEXT = r"""/* NAME_main FILE [--codes]: prints a line for each image of FILE; without FILE, or with -, of standard input.
+_TEXT = r"""/* FILE [--codes]: prints a line for each image of FILE; without FILE, or with -, of standard input.
 
    A FILE begins as .npy does, and holds float32, int8 or uint8 in C order; else it is raw float32, image by image. */
 #include <stdio.h>

@@ -46,9 +46,7 @@ def pooled_sums(node: Node, x: Storage) -> Sums:
 
 def weighted_sums(node: Node, sources: list[Storage], factors: tuple[int, ...]) -> Sums:
     """Return the sums of a weighted sum, per pixel."""
-    bound = sum(
-        abs(k) * max(abs(x.dtype.low), abs(x.dtype.high)) for k, x in zip(factors, sources, strict=True)
-    )
+    bound = sum(abs(k) * max(abs(x.dtype.low), abs(x.dtype.high)) for k, x in zip(factors, sources, strict=True))
     ctype = accumulator(bound)
     body = [f"const {x.ctype} *from_{k} = x_{k} + {x.pixel('row', 'column')};" for k, x in enumerate(sources)]
     terms = [f"({ctype})from_{k}[channel]{_factor(factor, ctype)}" for k, factor in enumerate(factors)]
@@ -95,7 +93,9 @@ def copied(counts: tuple[int, ...], x: tuple[int, list[str]], y: tuple[int, list
     ----------
     x, y: offset of the first element, and for each axis the offset as an expression in i0, i1, ..
     """
-    source, target = (" + ".join([t for t in [*terms, str(base) if base else ""] if t]) or "0" for base, terms in (x, y))
+    source, target = (
+        " + ".join([t for t in [*terms, str(base) if base else ""] if t]) or "0" for base, terms in (x, y)
+    )
     body = [f"y[{target}] = x[{source}];"]
     return loops([(f"i{axis}", count) for axis, count in enumerate(counts) if count > 1], body)
 
@@ -170,7 +170,9 @@ def reshaped(x: Storage, y: Storage) -> list[str]:
 
 def _linear(storage: Storage) -> bool:
     """Whether the elements of a storage are in C order, so that a reshape does not move them."""
-    return storage.in_c_order and (len(storage.type.shape) == 3 or list(c_strides(storage.type.shape)) == storage.strides())
+    return storage.in_c_order and (
+        len(storage.type.shape) == 3 or list(c_strides(storage.type.shape)) == storage.strides()
+    )
 
 
 def arg_max(op: ArgMax, x: Storage, y: Storage) -> list[str]:

@@ -144,7 +144,7 @@ class _Planner:
         return self.made.values[name].buffer if name in self.made.values else name
 
     def _wants_bits(self, node: Node) -> bool:
-        """Whether a value is stored as bits: who makes it packs them, and all readers take them, through poolings too."""
+        """Whether a value is stored as bits: its maker packs them, and all readers take them, through poolings too."""
         root = node
         while isinstance(root.op, MaxPool2d | Flatten):
             root = self.graph.data_inputs(root)[0]

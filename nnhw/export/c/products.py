@@ -14,7 +14,6 @@ from nnhw.ir.types import IntType
 from .storage import Storage
 from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table
 
-
 VECTOR_BYTES = 32
 """Rows of factors are padded to so many bytes, short ones to half of it .."""
 SHORT_VECTOR = 8

@@ -86,14 +86,14 @@ def _run(plan: Plan, prefix: str) -> tuple[list[str], int]:
         arguments.append(_address(plan, layer.writes[2], layer.writes[0], offsets, False))
         arguments += [f"({array.ctype} *)(void *)(at + {offsets[f'{number} {array.name}']})" for array in layer.scratch]
         lines += [f"{layer.name}({', '.join(arguments)});"]
-    entry, result = plan.graph.inputs[0], plan.graph.node(plan.graph.outputs[0])
-    head = (
-        f"void {prefix}_run(const {c_type(entry.type.int_dtype)} *codes, {c_type(result.type.int_dtype)} *result, "
-        f"{prefix}_scratch *scratch)"
-    )
     used = any("at + " in line for line in lines)
     start = ["unsigned char *at = scratch->bytes;"] if used else ["(void)scratch;"]
-    return [head, "{", *indented([*start, *lines]), "}"], size
+    return [_run_head(prefix, plan.graph), "{", *indented([*start, *lines]), "}"], size
+
+
+def _run_head(prefix: str, body: Graph) -> str:
+    given, made = (c_type(node.type.int_dtype) for node in (body.inputs[0], body.output_nodes[0]))
+    return f"void {prefix}_run(const {given} *codes, {made} *result, {prefix}_scratch *scratch)"
 
 
 def _lifetimes(plan: Plan) -> list[Lifetime]:
@@ -177,8 +177,7 @@ def _header(prefix: str, head: Graph | None, body: Graph, tail: Graph | None, sc
         f"}} {prefix}_scratch;",
         "",
         comment(f"The network: codes {entry} --> {result}, in C order."),
-        f"void {prefix}_run(const {c_type(entry.int_dtype)} *codes, {c_type(result.int_dtype)} *result, "
-        f"{prefix}_scratch *scratch);",
+        f"{_run_head(prefix, body)};",
         "",
         *_end_declarations(prefix, head, tail),
         "#ifdef __cplusplus",
@@ -207,7 +206,9 @@ def _end_declarations(prefix: str, head: Graph | None, tail: Graph | None) -> li
     nan = "-1" if isinstance(quantize, Quantize) and quantize.bipolar else "the least code"
     results = ", ".join(str(node.type) for node in tail.output_nodes)
     return [
-        comment(f"The codes of an image of numbers {list(head.inputs[0].type.shape)}; NaN, which has none, gets {nan}."),
+        comment(
+            f"The codes of an image of numbers {list(head.inputs[0].type.shape)}; NaN, which has none, gets {nan}."
+        ),
         f"{_quantize_head(prefix, head)};",
         "",
         comment(f"What the model makes of its last codes: {results}."),
@@ -220,7 +221,9 @@ def _source(prefix: str, plan: Plan, run: list[str], floats: list[str], math: bo
     layers = [line for layer in plan.layers for line in layer.text()]
     helpers = helper_lines([name for layer in plan.layers for name in layer.helpers])
     lines = [
-        comment(f"Model '{prefix}' in C99, made by nnhw; see {prefix}.h. Maps lie pixel by pixel, channels side by side."),
+        comment(
+            f"Model '{prefix}' in C99, made by nnhw; see {prefix}.h. Maps lie pixel by pixel, channels side by side."
+        ),
         f'#include "{prefix}.h"',
         "",
         *(["#include <math.h>"] if math else []),

@@ -6,11 +6,11 @@ import numpy as np
 
 from nnhw.errors import ExportError
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import ArgMax, FixedSoftmax, LogSoftmax, Softmax
+from nnhw.ir.ops import ArgMax, FixedSoftmax, LogSoftmax, Op, Softmax
 
 from .floats import Expression, FloatWriter, applied
-from .text import loop
 from .storage import c_strides
+from .text import loop
 
 
 class TailWriter(FloatWriter):
@@ -24,7 +24,7 @@ class TailWriter(FloatWriter):
         ExportError: an operator that has no C.
         """
         entry = graph.inputs[0]
-        known = {entry.name: Expression("codes", _indices(entry.type.shape))}
+        known = {entry.name: Expression("(double)codes", _indices(entry.type.shape))}
         arrays: list[str] = []
         for number, node in enumerate(one for one in graph.nodes if one.inputs):
             data = graph.data_inputs(node)
@@ -56,8 +56,10 @@ class TailWriter(FloatWriter):
         count = shape[op.axis]
         groups = int(np.prod(shape)) // count
         self.statements += self.elements(value, f"{name}[i] = v;")
-        first = f"{name} + group / {step} * {step * count} + group % {step}" if step > 1 else f"{name} + group * {count}"
-        kind = {Softmax: "softmax", LogSoftmax: "log_softmax", ArgMax: "arg_max", FixedSoftmax: "fixed_softmax"}[type(op)]
+        first = (
+            f"{name} + group / {step} * {step * count} + group % {step}" if step > 1 else f"{name} + group * {count}"
+        )
+        kind = _KINDS[type(op)]
         self.helpers.append(kind)
         self.needs_math |= kind in ("softmax", "log_softmax")
         extra = f", {op.multiplier}, {op.left}, {op.least}" if isinstance(op, FixedSoftmax) else ""
@@ -66,6 +68,14 @@ class TailWriter(FloatWriter):
         else:
             body = [f"{kind}({first}, {count}, {step}{extra});"]
         self.statements += loop("group", groups, body)
+
+
+_KINDS: dict[type[Op], str] = {
+    Softmax: "softmax",
+    LogSoftmax: "log_softmax",
+    ArgMax: "arg_max",
+    FixedSoftmax: "fixed_softmax",
+}
 
 
 def result_name(graph: Graph, number: int) -> str:

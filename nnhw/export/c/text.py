@@ -17,18 +17,21 @@ _KEYWORDS = frozenset(
 )
 _SIGNED = ("int8_t", "int16_t", "int32_t", "int64_t")
 _UNSIGNED = ("uint8_t", "uint16_t", "int32_t", "int64_t")
-BYTES = {name: int(re.sub(r"\D", "", name)) // 8 for name in {*_SIGNED, *_UNSIGNED, "uint32_t"}} | {"double": 8, "float": 4}
+BYTES = {name: int(re.sub(r"\D", "", name)) // 8 for name in {*_SIGNED, *_UNSIGNED, "uint32_t"}} | {
+    "double": 8,
+    "float": 4,
+}
 _INT32_LEAST = -(1 << 31)
 
 
 def identifier(name: str) -> str:
-    """Return a C identifier that looks like a name: other characters become '_'; a keyword, or a digit in front, too."""
+    """Return a C identifier that looks like a name: other characters become '_', keywords and digits get 'm_'."""
     safe = re.sub(r"[^A-Za-z0-9_]", "_", name).strip("_") or "model"
     return f"m_{safe}" if safe[0].isdigit() or safe in _KEYWORDS else safe
 
 
 def c_type(dtype: IntType) -> str:
-    """Return the narrowest type of stdint.h that holds a range; of those without a sign only where C computes with int."""
+    """Return the narrowest type of stdint.h that holds a range; without a sign only those that become int."""
     for name in _SIGNED if dtype.low < 0 else _UNSIGNED:
         bits = BYTES[name] * 8
         least, most = (0, (1 << bits) - 1) if name[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
