@@ -40,7 +40,15 @@ KNOWS: dict[str, set[str]] = {
 
 # Third-party package --> where it may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
-    "torch": ("nn/", "frontend/", "flow/exporting.py", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
+    "torch": (
+        "nn/",
+        "frontend/",
+        "flow/exporting.py",
+        "flow/samples.py",
+        "flow/stages.py",
+        "flow/pipeline.py",
+        "driver/",
+    ),
     "amaranth": ("hdl/", "flow/"),
     "amaranth_boards": ("hdl/", "flow/"),
     "brevitas": ("frontend/brevitas/",),
