@@ -85,8 +85,8 @@ def test_load_rejects_a_graph_without_its_array(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             load(path)
         assert str(caught.value) == (
-            f"graph file {path}: node 'one' has no array; give its numbers in the text, as in (data 1 2), or in {arrays}: "
-            "'nnhw ir MODEL --out g.ir' writes both files"
+            f"graph file {path}: node 'one' has no array; give its numbers in the text, as in (data 1 2), or in "
+            f"{arrays}: 'nnhw ir MODEL --out g.ir' writes both files"
         )
         arrays.unlink(missing_ok=True)
 
