@@ -281,6 +281,34 @@ def program(build: BuildPath) -> None:
     load(build, _progress())
 
 
+export = typer.Typer(help="Write a model in another tool's format.", no_args_is_help=True)
+app.add_typer(export, name="export")
+
+
+@export.command("onnx")
+def export_onnx(
+    file: ModelFile,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.onnx", help="Instead of <model>.onnx.")] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="With the float parts around the integers: images in, results out.")
+    ] = False,
+    calibrate: Calibrate = None,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
+) -> None:
+    """Write the integers of a model in standard ONNX operators; ONNX Runtime must give the same numbers."""
+    from nnhw.flow.calibrate import make_calibration
+    from nnhw.flow.exporting import export_onnx as write
+
+    made = write(file, out, whole, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
+    OUT.print(
+        f"{made.path}: {made.operators} operators; ONNX Runtime gives the same numbers on {made.samples} samples",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+
+
 def main() -> None:
     """Run the command line."""
     stop_on_signals()

@@ -16,6 +16,7 @@ from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.ir import Graph, dumps
 
 if TYPE_CHECKING:
+    from nnhw.frontend import Source
     from nnhw.passes import Parts
 
 PARTS = ("head", "lower", "tail")
@@ -93,15 +94,21 @@ def ir_text(
     return dumps({"head": parts.head, "lower": parts.body, "tail": parts.tail}[stage])
 
 
-def _captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
-    """Return the captured graph of a model's file, quantized first where there is data for it."""
+def load_model(file: str, calibration: Calibration | None, progress: Progress) -> Source:
+    """Return the model of a file, quantized where there is data for it."""
     with progress.stage("load"):
         from nnhw.frontend import load_source
 
         source = load_source(file)
-    if calibration is not None:
-        with progress.stage("quantize"):
-            source = quantize_source(source, calibration, progress)
+    if calibration is None:
+        return source
+    with progress.stage("quantize"):
+        return quantize_source(source, calibration, progress)
+
+
+def _captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
+    """Return the captured graph of a model's file, quantized first where there is data for it."""
+    source = load_model(file, calibration, progress)
     with progress.stage("capture"):
         return source.capture()
 

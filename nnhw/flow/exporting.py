@@ -1,0 +1,123 @@
+"""Models as files for other tools: captured, lowered, written, and compared with what another tool makes of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nnhw.errors import ExactnessError, InputError
+from nnhw.flow.calibrate import Calibration
+from nnhw.flow.inspection import load_model
+from nnhw.flow.progress import Progress, SilentProgress
+from nnhw.flow.samples import differing_rows, example_of, make_samples
+from nnhw.ir import Graph, run_in_chunks
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written.
+
+    Parameters
+    ----------
+    path: of the file.
+    operators: how many the file has.
+    samples: images on which ONNX Runtime gives what the graph gives, by `==`.
+    """
+
+    path: Path
+    operators: int
+    samples: int
+
+
+def export_onnx(
+    file: str,
+    out: Path | None = None,
+    whole: bool = False,
+    calibration: Calibration | None = None,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write a model as ONNX, and let ONNX Runtime compute samples with it before the file is there.
+
+    Parameters
+    ----------
+    file: the model, as `nnhw build` takes it.
+    out: the file to write; the model's name with .onnx otherwise.
+    whole: with the float parts around the integers; else the integers alone: codes in, integers out.
+    calibration: data to quantize a float model with.
+
+    Raises
+    ------
+    InputError: the package onnx or onnxruntime is missing, or the path cannot be used.
+    LoweringError: operators that no standard operators compute exactly.
+    ExactnessError: ONNX Runtime gives another number.
+    """
+    progress = progress or SilentProgress()
+    to_onnx, to_bytes = _exporter()
+    source = load_model(file, calibration, progress)
+    path = out or Path(f"{source.name}.onnx")
+    if path.suffix != ".onnx":
+        raise InputError(f"an ONNX file ends in .onnx, got {path}; give --out {path.with_suffix('.onnx')}")
+    with progress.stage("capture"):
+        captured = source.capture()
+    with progress.stage("lower"):
+        samples = make_samples(example_of(source.example_input, captured)).astype(np.float64)
+        graph, inputs = _exported_part(captured, samples, whole)
+    with progress.stage("export"):
+        model = to_onnx(graph)
+        content = to_bytes(model)
+    with progress.stage("compare"):
+        _compare(graph, inputs, content)
+    _write(path, content)
+    return Exported(path, len(model.graph.node), len(inputs))
+
+
+def _exporter():  # type: ignore[no-untyped-def]  # of a package that may be missing
+    try:
+        from nnhw.export.onnx import to_bytes, to_onnx
+    except ImportError as error:
+        raise _missing(error) from error
+    return to_onnx, to_bytes
+
+
+def _missing(error: ImportError) -> InputError:
+    return InputError(f"an export to ONNX needs a package that is not installed: {error}; pip install 'nnhw[onnx]'")
+
+
+def _exported_part(captured: Graph, images: np.ndarray, whole: bool) -> tuple[Graph, np.ndarray]:
+    """Return the graph to export, and samples of its input."""
+    from nnhw.passes import lower, split
+
+    lowered = lower(captured)
+    parts = split(lowered)
+    if whole:
+        return lowered, images
+    return parts.body, run_in_chunks(parts.head, images)[0]
+
+
+def _compare(graph: Graph, inputs: np.ndarray, content: bytes) -> None:
+    """Raise ExactnessError unless ONNX Runtime computes the graph."""
+    try:
+        from nnhw.export.onnx_runtime import run_file
+    except ImportError as error:
+        raise _missing(error) from error
+    expected = run_in_chunks(graph, inputs)[0]
+    count = differing_rows(run_file(content, graph, inputs), expected)
+    if count:
+        raise ExactnessError(
+            f"ONNX Runtime computes something else than the graph in {count} of {len(inputs)} images, so nothing was "
+            "written; this is a mistake of nnhw or of ONNX Runtime, please report the model"
+        )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(f"'{path}' cannot be written: {error.strerror or error}; choose another --out") from error
