@@ -193,7 +193,7 @@ def check(
 
 @app.command()
 def ir(
-    file: ModelFile,
+    file: Annotated[str, typer.Argument(metavar="FILE[:NAME]|BUILD", help="A model, or the folder of a build.")],
     stage: Annotated[
         str, typer.Option(metavar="STAGE", help=f"capture; a pass: {PASSES}; head, lower, tail; or map.")
     ] = "lower",
@@ -201,13 +201,25 @@ def ir(
     calibrate: Calibrate = None,
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
+    data: Annotated[bool, typer.Option("--data", help="With the numbers of all constants.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.ir", help="Write it, and the constants as .npz beside it.")
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Write a picture; behind map with engines and cycles.")
+    ] = None,
 ) -> None:
-    """Print the graph of a model behind a stage."""
+    """Print the graph of a model behind a stage, or write it as a file that is a model again, or as a picture."""
     from nnhw.flow.calibrate import make_calibration
-    from nnhw.flow.inspection import ir_text
+    from nnhw.flow.inspection import ir_behind, write_ir
 
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
-    typer.echo(ir_text(file, stage, board, calibration, _progress()).rstrip("\n"))
+    staged = ir_behind(file, stage, board, calibration, _progress())
+    written = write_ir(staged, out, svg, data)
+    for path in written:
+        OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+    if not written:
+        typer.echo(staged.text(data).rstrip("\n"))
 
 
 @app.command()

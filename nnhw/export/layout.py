@@ -84,15 +84,17 @@ class _Rows:
         """Sort each row by the middle of what its slots are connected to, downwards and upwards in turn."""
         for sweep in range(_SWEEPS):
             down = sweep % 2 == 0
-            neighbours = self.above if down else self.below
             for row in self.rows if down else reversed(self.rows):
-                place = {slot: index for line in self.rows for index, slot in enumerate(line)}
+                self._sort(row, self.above if down else self.below)
 
-                def middle(slot: _Slot, place: dict[_Slot, int] = place) -> float:
-                    found = sorted(place[other] for other in neighbours[slot])
-                    return sum(found) / len(found) if found else float(place[slot])
+    def _sort(self, row: list[_Slot], neighbours: Mapping[_Slot, Sequence[_Slot]]) -> None:
+        place = {slot: index for line in self.rows for index, slot in enumerate(line)}
 
-                row.sort(key=middle)
+        def middle(slot: _Slot) -> float:
+            found = [place[other] for other in neighbours[slot]]
+            return sum(found) / len(found) if found else float(place[slot])
+
+        row.sort(key=middle)
 
 
 def lay_out(

@@ -17,7 +17,8 @@ from nnhw.errors import LoweringError, NnhwError, raise_all
 from nnhw.ir import Graph, IntType, Node, TensorType, graph_hash
 from nnhw.ir.ops import Constant, Input
 
-from .onnx_operators import OPERATORS, REFUSED, Emitter
+from .onnx_emitter import Emitter
+from .onnx_operators import OPERATORS, REFUSED
 
 OPSET = 17
 """Version of ONNX's operators that the model is of."""

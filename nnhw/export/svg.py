@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from nnhw.ir import Graph, IntType, Node, TensorType
 from nnhw.ir.attributes import fields_of
@@ -33,6 +33,15 @@ _KINDS: Mapping[str, str] = {
     **dict.fromkeys(("concat", "flatten", "reshape", "permute", "slice", "argmax"), "shape"),
     "input": "input",
 }
+_HEAD = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" \
+font-family="ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="12">
+<title>{title}</title>
+<defs><marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">\
+<path d="M0 0L8 4L0 8z" fill="#5f6368"/></marker></defs>
+<rect width="{width}" height="{height}" fill="#ffffff"/>
+<text x="24" y="26" font-size="16" font-weight="bold" fill="#202124">{title}</text>
+<g transform="translate(0 {top:g})">"""
 
 
 @dataclass(frozen=True)
@@ -101,26 +110,10 @@ def to_svg(picture: Picture) -> str:
     right = max([layout.width, *(x + len(text) * _LABEL_CHAR + 12 for x, _, text in labels)])
     right = max(right, len(picture.title) * 9.5 + 48)
     width, height = round(right), round(layout.height + _TITLE)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="ui-monospace, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="12">',
-        f"<title>{escape(picture.title)}</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        '<defs><marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0L8 4L0 8z" fill="#5f6368"/></marker></defs>',
-        f'<text x="24" y="26" font-size="16" font-weight="bold" fill="#202124">{escape(picture.title)}</text>',
-        f'<g transform="translate(0 {_TITLE:g})">',
-        *(_line(points) for points in layout.edges.values()),
-        *(_drawn(shown, layout.corners[name], sizes[name]) for name, shown in picture.boxes.items()),
-        *(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" fill="#3c4043" stroke="#ffffff" stroke-width="3" '
-            f'paint-order="stroke">{escape(text)}</text>'
-            for x, y, text in labels
-        ),
-        "</g>",
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
+    head = _HEAD.format(width=width, height=height, title=escape(picture.title), top=_TITLE)
+    lines = [_line(points) for points in layout.edges.values()]
+    boxes = [_drawn(shown, layout.corners[name], sizes[name]) for name, shown in picture.boxes.items()]
+    return "\n".join([head, *lines, *boxes, *(_label(*label) for label in labels), "</g>", "</svg>", ""])
 
 
 def _shown(graph: Graph, node: Node, notes: Sequence[str]) -> Shown:
@@ -183,6 +176,15 @@ def _labels(picture: Picture, layout: Layout) -> list[tuple[float, float, str]]:
     return list(found.values())
 
 
+def _label(x: float, y: float, text: str) -> str:
+    """Return a label that stays readable where lines pass behind it."""
+    behind = f'<rect x="{x - 2:.1f}" y="{y - 10:.1f}" width="{len(text) * _LABEL_CHAR + 4:.1f}" height="14"'
+    return (
+        f'{behind} fill="#ffffff" fill-opacity="0.85"/>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" fill="#3c4043">{escape(text)}</text>'
+    )
+
+
 def _line(points: Sequence[Point]) -> str:
     """Return a line that leaves and arrives straight down, with a curve between any two points."""
     x, y = points[0]
@@ -201,12 +203,11 @@ def _drawn(shown: Shown, corner: Point, box: Box) -> str:
     """Return one box with its text."""
     (x, y), (fill, stroke) = corner, _COLOURS[shown.kind]
     middle = x + box.width / 2
-    texts = [
-        f'<text x="{middle:.1f}" y="{y + _PADDING / 2 + _LINE * (row + 0.75):.1f}" text-anchor="middle"'
-        f"{f' font-weight={quoteattr("bold")} fill={quoteattr(stroke)}' if row == 0 else ' fill=' + quoteattr('#202124')}>"
-        f"{escape(line)}</text>"
-        for row, line in enumerate((shown.title, *shown.lines))
-    ]
+    texts = []
+    for row, line in enumerate((shown.title, *shown.lines)):
+        style = f'font-weight="bold" fill="{stroke}"' if row == 0 else 'fill="#202124"'
+        top = y + _PADDING / 2 + _LINE * (row + 0.75)
+        texts.append(f'<text x="{middle:.1f}" y="{top:.1f}" text-anchor="middle" {style}>{escape(line)}</text>')
     rect = (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6" fill="{fill}" '
         f'stroke="{stroke}"/>'

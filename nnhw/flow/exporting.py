@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from nnhw.flow.calibrate import Calibration
 from nnhw.flow.inspection import load_model
 from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.flow.samples import differing_rows, example_of, make_samples
+from nnhw.flow.storage import write_whole
 from nnhw.ir import Graph, run_in_chunks
 
 
@@ -70,7 +70,7 @@ def export_onnx(
         content = to_bytes(model)
     with progress.stage("compare"):
         _compare(graph, inputs, content)
-    _write(path, content)
+    write_whole(path, content)
     return Exported(path, len(model.graph.node), len(inputs))
 
 
@@ -110,14 +110,3 @@ def _compare(graph: Graph, inputs: np.ndarray, content: bytes) -> None:
             f"ONNX Runtime computes something else than the graph in {count} of {len(inputs)} images, so nothing was "
             "written; this is a mistake of nnhw or of ONNX Runtime, please report the model"
         )
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(f"'{path}' cannot be written: {error.strerror or error}; choose another --out") from error

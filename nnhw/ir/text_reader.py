@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,29 +13,22 @@ from nnhw.errors import IrError, raise_all
 
 from .attributes import fields_of, fits, is_needed, signature, takes
 from .expressions import Expression, Form, Symbol, Text, TextError, show
-from .graph import NOWHERE, Graph, Location, Node, infer
+from .graph import NOWHERE, Graph, Node, infer
 from .ops import OPS, Constant, Input, Op, Operand
-from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
+from .text_forms import NODE, FormReader, keyword, short, shown
+from .types import BIT, FLOAT, FloatType, TensorType
 from .verify import ELEMENTS_MAX, array_problem, is_too_large
 
 VERSION = 1
 """Of the text form."""
 _GRAPH = f"a graph looks like (graph NAME (version {VERSION}) NODE.. (outputs NAME..))"
-_NODE = "a node looks like (NAME (OPERATOR :ATTRIBUTE VALUE ..) (INPUT ..) TYPE SHAPE)"
-_TYPE = "a type is (float64), (bipolar) or (int LOW HIGH)"
-_NUMBERS: dict[DTypeLike, tuple[type, str]] = {
-    np.float64: (float, "numbers with a point"),
-    np.bool_: (bool, "true and false"),
-    np.int64: (int, "whole numbers of the type stated"),
-}
-_ODD_NAN = re.compile(r"nan:([0-9a-f]{16})")
 
 
 class _Skipped(Exception):
     """A node that reads one with a problem: it has none of its own that could be told."""
 
 
-class GraphReader:
+class GraphReader(FormReader):
     """Makes the graph of one text.
 
     Parameters
@@ -45,43 +37,42 @@ class GraphReader:
     """
 
     def __init__(self, source: Text, arrays: Mapping[str, np.ndarray]) -> None:
-        self.source = source
+        super().__init__(source)
         self.arrays = dict(arrays)
-        self.written: set[str] = set()
         self.nodes: dict[str, Node] = {}
         self.places: dict[str, int] = {}
 
     def graph(self, form: Expression) -> Graph:
         """Return the graph. Raises: TextError for one problem, ProblemList for more."""
         if not isinstance(form, Form) or len(form) < 2 or form[0] != "graph":
-            raise self._error(form, 0, f"{_GRAPH}; is this an .ir file?")
-        name, start = self._name(form, 1), 2
+            raise self.error(form, 0, f"{_GRAPH}; is this an .ir file?")
+        name, start = self.name(form, 1), 2
         if len(form) > 2 and isinstance(form[2], Form) and form[2][:1] == ("version",):
             self._check_version(form[2])
             start = 3
         last = form[-1]
         if not isinstance(last, Form) or last[:1] != ("outputs",) or len(form) == start:
-            raise self._error(form, len(form) - 1, f"{_GRAPH}; its end must be (outputs NAME..)")
+            raise self.error(form, len(form) - 1, f"{_GRAPH}; its end must be (outputs NAME..)")
         self._read_nodes(form, start)
         outputs = tuple(self._output(last, index) for index in range(1, len(last)))
         if not outputs:
-            raise self._error(form, len(form) - 1, f"graph '{name}' has no output; name one, as in (outputs y)")
+            raise self.error(form, len(form) - 1, f"graph '{name}' has no output; name one, as in (outputs y)")
         unused = sorted(set(self.arrays) - set(self.nodes))
         if unused:
-            raise self._error(form, 0, f"array '{unused[0]}' has no constant node; delete it, or add the node")
+            raise self.error(form, 0, f"array '{unused[0]}' has no constant node; delete it, or add the node")
         return Graph(name, tuple(self.nodes.values()), outputs, self.arrays)
 
     def _check_version(self, form: Form) -> None:
         if len(form) != 2 or type(form[1]) is not int or form[1] < 1:
-            raise self._error(form, 0, f"a version is a whole number, as in (version {VERSION}), got {show(form)}")
+            raise self.error(form, 0, f"a version is a whole number, as in (version {VERSION}), got {show(form)}")
         if form[1] != VERSION:
-            raise self._error(
+            raise self.error(
                 form, 1, f"the text is of version {form[1]}, and this nnhw reads {VERSION}; use the nnhw that wrote it"
             )
 
     def _read_nodes(self, form: Form, start: int) -> None:
         """Read all nodes; of those with problems, all are told at once."""
-        nodes = [self._tuple(form, index, _NODE) for index in range(start, len(form) - 1)]
+        nodes = [self.form_at(form, index, NODE) for index in range(start, len(form) - 1)]
         for node in nodes:
             if node and isinstance(node[0], str):
                 self.places.setdefault(str(node[0]), node.place)
@@ -100,53 +91,53 @@ class GraphReader:
 
     def _node(self, form: Form, failed: set[str]) -> Node:
         if len(form) < 3:
-            raise self._error(form, None, f"{_NODE}, got {_short(form)}")
-        name = self._name(form, 0)
+            raise self.error(form, None, f"{NODE}, got {short(form)}")
+        name = self.name(form, 0)
         if not name or not name.isprintable():
-            raise self._error(form, 0, "a node needs a name of printable characters")
+            raise self.error(form, 0, "a node needs a name of printable characters")
         if name in self.nodes or name in failed:
             first = self.source.line(self.places[name])
-            raise self._error(
+            raise self.error(
                 form, 0, f"'{name}' is defined twice, first in line {first}; give one of them another name"
             )
-        op = self._op(self._tuple(form, 1, _NODE))
-        inputs = self._inputs(self._tuple(form, 2, _NODE), name, failed)
+        op = self._op(self.form_at(form, 1, NODE))
+        inputs = self._inputs(self.form_at(form, 2, NODE), name, failed)
         rest = list(range(3, len(form)))
         stated = None
-        if rest and _keyword(form[3]) not in ("data", "at"):
-            stated = self._type(form)
+        if rest and keyword(form[3]) not in ("data", "at"):
+            stated = self.type_at(form)
             rest = rest[2:]
         clauses = self._clauses(form, rest)
         type = self._resolved(form, name, op, inputs, stated, "data" in clauses)
         if "data" in clauses:
             self._keep(name, op, type, clauses["data"])
         self._check_array(form, name, op, type)
-        location = self._location(clauses["at"]) if "at" in clauses else NOWHERE
+        location = self.location(clauses["at"]) if "at" in clauses else NOWHERE
         return Node(name, op, inputs, type, location)
 
     def _clauses(self, form: Form, rest: Sequence[int]) -> dict[str, Form]:
         """Return what stands behind a node's type, by its first word."""
         found: dict[str, Form] = {}
         for index in rest:
-            word, item = _keyword(form[index]), form[index]
+            word, item = keyword(form[index]), form[index]
             if not isinstance(item, Form) or word not in ("data", "at"):
-                raise self._error(
+                raise self.error(
                     form,
                     index,
-                    f"behind a node's type come (data NUMBER..) and (at MODULE FILE LINE), got {_short(item)}",
+                    f"behind a node's type come (data NUMBER..) and (at MODULE FILE LINE), got {short(item)}",
                 )
             if word in found:
-                raise self._error(form, index, f"a node has one ({word} ..), got two; delete one of them")
+                raise self.error(form, index, f"a node has one ({word} ..), got two; delete one of them")
             found[word] = item
         return found
 
     def _op(self, form: Form) -> Op:
-        name = self._name(form, 0) if form else ""
+        name = self.name(form, 0) if form else ""
         row = OPS.get(name)
         if row is None:
             near = difflib.get_close_matches(name, OPS, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise self._error(form, 0, f"unknown operator '{name}'; {hint}known are {', '.join(OPS)}")
+            raise self.error(form, 0, f"unknown operator '{name}'; {hint}known are {', '.join(OPS)}")
         fields = fields_of(row)
         given: dict[str, Expression] = {}
         for index in range(1, len(form), 2):
@@ -154,28 +145,26 @@ class GraphReader:
             attribute = key[1:] if isinstance(key, Symbol) and key.startswith(":") else ""
             field = fields.get(attribute)
             if field is None:
-                raise self._error(
-                    form, index, f"operator {name} has no attribute {_short(key)}; write {signature(row)}"
-                )
+                raise self.error(form, index, f"operator {name} has no attribute {short(key)}; write {signature(row)}")
             if attribute in given:
-                raise self._error(form, index, f"attribute :{attribute} of operator {name} is given twice; delete one")
+                raise self.error(form, index, f"attribute :{attribute} of operator {name} is given twice; delete one")
             if index + 1 == len(form):
-                raise self._error(
+                raise self.error(
                     form, index, f"attribute :{attribute} of operator {name} needs {takes(field)} behind it"
                 )
             value = form[index + 1]
             if not fits(field, value):
-                raise self._error(
+                raise self.error(
                     form,
                     index + 1,
-                    f"attribute :{attribute} of operator {name} takes {takes(field)}, got {_short(value)}",
+                    f"attribute :{attribute} of operator {name} takes {takes(field)}, got {short(value)}",
                 )
             given[attribute] = (
                 tuple(value) if isinstance(value, Form) else str(value) if isinstance(value, str) else value
             )
         missing = [attribute for attribute, field in fields.items() if is_needed(field) and attribute not in given]
         if missing:
-            raise self._error(
+            raise self.error(
                 form,
                 0,
                 f"operator {name} needs the attribute :{missing[0]} ({takes(fields[missing[0]])}); "
@@ -184,10 +173,10 @@ class GraphReader:
         try:
             return row(**given)
         except IrError as error:
-            raise self._error(form, 0, str(error)) from error
+            raise self.error(form, 0, str(error)) from error
 
     def _inputs(self, form: Form, name: str, failed: set[str]) -> tuple[str, ...]:
-        names = tuple(self._name(form, index) for index in range(len(form)))
+        names = tuple(self.name(form, index) for index in range(len(form)))
         for index, used in enumerate(names):
             if used in self.nodes or used in failed:
                 continue
@@ -199,37 +188,10 @@ class GraphReader:
                 message = f"'{name}' uses '{used}', which is not defined" + (
                     f"; did you mean '{near[0]}'?" if near else ""
                 )
-            raise self._error(form, index, message)
+            raise self.error(form, index, message)
         if failed & set(names):
             raise _Skipped
         return names
-
-    def _type(self, form: Form) -> TensorType:
-        """Return the type and shape that a node states behind its inputs."""
-        if len(form) < 5:
-            raise self._error(form, 3, f"behind a node's type stands its shape, as in (int 0 3) (16 26 26); {_NODE}")
-        dtype = self._dtype(self._tuple(form, 3, _TYPE))
-        shape = self._tuple(form, 4, "a shape is (SIZE ..), whole numbers of at least 1, without the batch")
-        for index, size in enumerate(shape):
-            if type(size) is not int or size < 1:
-                raise self._error(shape, index, f"a shape has whole numbers of at least 1, got {_short(size)}")
-        type_ = TensorType(tuple(size for size in shape if isinstance(size, int)), dtype)
-        if is_too_large(type_):
-            raise self._error(form, 4, f"a value has at most {ELEMENTS_MAX} elements, got the shape {show(shape)}")
-        return type_
-
-    def _dtype(self, form: Form) -> IntType | FloatType:
-        try:
-            match tuple(form):
-                case ("float64",):
-                    return FLOAT
-                case ("bipolar",):
-                    return BIPOLAR
-                case ("int", low, high) if type(low) is int and type(high) is int:
-                    return IntType(low, high)
-        except IrError as error:
-            raise self._error(form, None, str(error)) from error
-        raise self._error(form, None, f"{_TYPE}, got {_short(form)}")
 
     def _resolved(
         self, form: Form, name: str, op: Op, inputs: tuple[str, ...], stated: TensorType | None, has_data: bool
@@ -237,26 +199,26 @@ class GraphReader:
         """Return a node's type: what it states, which must be what its operator says of its operands."""
         if isinstance(op, Input | Constant):
             if inputs:
-                raise self._error(form, 2, f"{op.name} '{name}' takes no inputs, got {', '.join(inputs)}; write ()")
+                raise self.error(form, 2, f"{op.name} '{name}' takes no inputs, got {', '.join(inputs)}; write ()")
             if stated is None:
-                raise self._error(form, 1, f"{op.name} '{name}' needs its type and shape, as in (int 0 3) (16 26 26)")
+                raise self.error(form, 1, f"{op.name} '{name}' needs its type and shape, as in (int 0 3) (16 26 26)")
             if has_data and isinstance(op, Input):
-                raise self._error(form, 1, f"input '{name}' has no data: the caller gives it; use constant for numbers")
+                raise self.error(form, 1, f"input '{name}' has no data: the caller gives it; use constant for numbers")
             return stated
         if has_data:
-            raise self._error(form, 1, f"{op.name} '{name}' computes its value; only a constant has (data ..)")
+            raise self.error(form, 1, f"{op.name} '{name}' computes its value; only a constant has (data ..)")
         operands = [Operand(self.nodes[used].type, self.arrays.get(used)) for used in inputs]
         bare = [used for used in inputs if isinstance(self.nodes[used].op, Constant) and used not in self.arrays]
         if bare:
             if stated is None:
-                raise self._error(form, 0, f"'{name}' has no type, which follows from '{bare[0]}', which has no array")
+                raise self.error(form, 0, f"'{name}' has no type, which follows from '{bare[0]}', which has no array")
             return stated
         inferred = self._inferred(form, Node(name, op, inputs, stated or TensorType((), FLOAT)), operands)
         if stated is not None and stated != inferred:
-            raise self._error(
+            raise self.error(
                 form,
                 3,
-                f"{op.name} '{name}' gives {_shown(inferred)}, got {_shown(stated)}; write the former, or leave it out",
+                f"{op.name} '{name}' gives {shown(inferred)}, got {shown(stated)}; write the former, or leave it out",
             )
         return inferred
 
@@ -264,13 +226,13 @@ class GraphReader:
         try:
             type = infer(node, operands)
         except IrError as error:
-            raise self._error(form, 1, str(error)) from error
+            raise self.error(form, 1, str(error)) from error
         except Exception as error:  # operands that nobody meant may make a type rule fail in any way
-            raise self._error(
+            raise self.error(
                 form, 1, f"{node.op.name} '{node.name}' cannot take these operands and attributes ({error!r})"
             ) from error
         if is_too_large(type):
-            raise self._error(
+            raise self.error(
                 form, 1, f"{node.op.name} '{node.name}' gives {type}; at most {ELEMENTS_MAX} elements are accepted"
             )
         return type
@@ -278,10 +240,10 @@ class GraphReader:
     def _keep(self, name: str, op: Op, type: TensorType, form: Form) -> None:
         """Keep the numbers of a constant that the text has."""
         if name in self.arrays:
-            raise self._error(form, 0, f"constant '{name}' has its numbers twice: here, and in the .npz file beside it")
+            raise self.error(form, 0, f"constant '{name}' has its numbers twice: here, and in the .npz file beside it")
         values = form[1:]
         if len(values) != math.prod(type.shape):
-            raise self._error(
+            raise self.error(
                 form,
                 0,
                 f"constant '{name}' of shape {show(type.shape)} needs {math.prod(type.shape)} numbers, "
@@ -292,85 +254,23 @@ class GraphReader:
             dtype = np.float64
         elif type.dtype == BIT and isinstance(values[0], bool):
             dtype = np.bool_
-        numbers = [self._number(form, index, dtype) for index in range(1, len(form))]
+        numbers = [self.number(form, index, dtype) for index in range(1, len(form))]
         self.arrays[name] = np.array(numbers, dtype).reshape(type.shape)
-
-    def _number(self, form: Form, index: int, dtype: DTypeLike) -> float | int | bool:
-        value = form[index]
-        kind, named = _NUMBERS[dtype]
-        if kind is float and isinstance(value, Symbol) and (odd := _ODD_NAN.fullmatch(value)):
-            return float(np.uint64(int(odd[1], 16)).view(np.float64))
-        if type(value) is not kind:
-            raise self._error(form, index, f"this constant has {named}, got {_short(value)}")
-        assert isinstance(value, int | float)
-        if kind is int and not -(1 << 63) <= value < 1 << 63:
-            raise self._error(form, index, "a whole number has at most 64 bits")
-        return value
 
     def _check_array(self, form: Form, name: str, op: Op, type: TensorType) -> None:
         array = self.arrays.get(name)
         if array is None:
             return
         if not isinstance(op, Constant):
-            raise self._error(form, 1, f"{op.name} '{name}' has an array in the .npz file, but only constants have one")
+            raise self.error(form, 1, f"{op.name} '{name}' has an array in the .npz file, but only constants have one")
         if problem := array_problem(type, array):
-            raise self._error(form, 0, f"constant '{name}' {problem}")
-
-    def _location(self, form: Form) -> Location:
-        match tuple(form):
-            case ("at", str(module), str(file), line) if type(line) is int and line >= 0:
-                return Location(str(module), str(file), line)
-        raise self._error(form, None, f"a place looks like (at MODULE FILE LINE), got {_short(form)}")
+            raise self.error(form, 0, f"constant '{name}' {problem}")
 
     def _output(self, form: Form, index: int) -> str:
-        name = self._name(form, index)
+        name = self.name(form, index)
         if name not in self.nodes:
             near = difflib.get_close_matches(name, self.nodes, n=1)
-            raise self._error(
+            raise self.error(
                 form, index, f"output '{name}' is not a node" + (f"; did you mean '{near[0]}'?" if near else "")
             )
         return name
-
-    def _name(self, form: Form, index: int) -> str:
-        name = form[index] if index < len(form) else None
-        if not isinstance(name, str):
-            raise self._error(form, index, f"a name is a word or a string in double quotes, got {_short(name)}")
-        return str(name)
-
-    def _tuple(self, form: Form, index: int, needed: str) -> Form:
-        item = form[index]
-        if not isinstance(item, Form):
-            raise self._error(form, index, f"{needed}, got {_short(item)}")
-        return item
-
-    def _error(self, form: Expression, index: int | None, message: str) -> TextError:
-        """Return the error of a form's item, or of the form itself."""
-        if not isinstance(form, Form):
-            return self.source.error(0, message)
-        inside = index is not None and index < len(form.places)
-        return self.source.error(form.places[index] if inside and index is not None else form.place, message)
-
-
-def _keyword(item: Expression) -> str:
-    """Return the first word of a form; nothing of any other item."""
-    return str(item[0]) if isinstance(item, tuple) and item and isinstance(item[0], Symbol) else ""
-
-
-def _shown(type: TensorType) -> str:
-    dtype = type.dtype
-    words = (
-        "(float64)"
-        if isinstance(dtype, FloatType)
-        else "(bipolar)"
-        if dtype.bipolar
-        else f"(int {dtype.low} {dtype.high})"
-    )
-    return f"{words} {show(type.shape)}"
-
-
-def _short(item: Expression | None) -> str:
-    """Return an item as an error shows it."""
-    if item is None:
-        return "nothing"
-    shown = show(item)
-    return shown if len(shown) <= 60 else f"{shown[:56]} .."
