@@ -50,7 +50,8 @@ app = typer.Typer(
 )
 
 ModelFile = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2, .onnx or .tflite.")
+    str,
+    typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2, .onnx, .tflite or .ir."),
 ]
 BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
 Calibrate = Annotated[

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 import numpy as np
 import onnx
@@ -92,7 +93,7 @@ class _OnnxEmitter(Emitter):
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._taken = {node.name for node in graph.nodes}
 
-    def emit(self, operator: str, *inputs: str, to: str = "", **attributes: object) -> str:
+    def emit(self, operator: str, *inputs: str, to: str = "", **attributes: Any) -> str:
         """Add one ONNX node; return the name of its result."""
         result = to or self._fresh(operator.lower())
         self.nodes.append(helper.make_node(operator, list(inputs), [result], name=result, **attributes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ class Emitter(ABC):
         self.graph = graph
 
     @abstractmethod
-    def emit(self, operator: str, *inputs: str, to: str = "", **attributes: object) -> str:
+    def emit(self, operator: str, *inputs: str, to: str = "", **attributes: Any) -> str:
         """Add one ONNX node; return the name of its result."""
 
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +57,9 @@ def export_onnx(
     ExactnessError: ONNX Runtime gives another number.
     """
     progress = progress or SilentProgress()
-    to_onnx, to_bytes = _exporter()
+    with _packages():
+        from nnhw.export.onnx import to_bytes, to_onnx
+        from nnhw.export.onnx_runtime import run_file
     source = load_model(file, calibration, progress)
     path = out or Path(f"{source.name}.onnx")
     if path.suffix != ".onnx":
@@ -69,21 +73,20 @@ def export_onnx(
         model = to_onnx(graph)
         content = to_bytes(model)
     with progress.stage("compare"):
-        _compare(graph, inputs, content)
+        _check_equal(run_file(content, graph, inputs), run_in_chunks(graph, inputs)[0])
     write_whole(path, content)
     return Exported(path, len(model.graph.node), len(inputs))
 
 
-def _exporter():  # type: ignore[no-untyped-def]  # of a package that may be missing
+@contextmanager
+def _packages() -> Iterator[None]:
+    """Turn a package that is missing into a message."""
     try:
-        from nnhw.export.onnx import to_bytes, to_onnx
+        yield
     except ImportError as error:
-        raise _missing(error) from error
-    return to_onnx, to_bytes
-
-
-def _missing(error: ImportError) -> InputError:
-    return InputError(f"an export to ONNX needs a package that is not installed: {error}; pip install 'nnhw[onnx]'")
+        raise InputError(
+            f"an export to ONNX needs a package that is not installed: {error}; it comes by: pip install 'nnhw[onnx]'"
+        ) from error
 
 
 def _exported_part(captured: Graph, images: np.ndarray, whole: bool) -> tuple[Graph, np.ndarray]:
@@ -97,16 +100,10 @@ def _exported_part(captured: Graph, images: np.ndarray, whole: bool) -> tuple[Gr
     return parts.body, run_in_chunks(parts.head, images)[0]
 
 
-def _compare(graph: Graph, inputs: np.ndarray, content: bytes) -> None:
-    """Raise ExactnessError unless ONNX Runtime computes the graph."""
-    try:
-        from nnhw.export.onnx_runtime import run_file
-    except ImportError as error:
-        raise _missing(error) from error
-    expected = run_in_chunks(graph, inputs)[0]
-    count = differing_rows(run_file(content, graph, inputs), expected)
-    if count:
+def _check_equal(result: np.ndarray, expected: np.ndarray) -> None:
+    """Raise ExactnessError unless ONNX Runtime computes what the graph computes."""
+    if count := differing_rows(result, expected):
         raise ExactnessError(
-            f"ONNX Runtime computes something else than the graph in {count} of {len(inputs)} images, so nothing was "
+            f"ONNX Runtime computes something else than the graph in {count} of {len(expected)} images, so nothing was "
             "written; this is a mistake of nnhw or of ONNX Runtime, please report the model"
         )
