@@ -66,9 +66,7 @@ def _refusals(graph: Graph) -> list[NnhwError]:
     """Return a problem for each operator that has no exact counterpart."""
     bare = [node for node in graph.output_nodes if isinstance(node.op, Input | Constant)]
     problems: list[NnhwError] = [
-        LoweringError(
-            f"output '{node.name}' of graph '{graph.name}' is computed by nothing; return what depends on an input"
-        )
+        LoweringError(f"nothing computes output '{node.name}' of graph '{graph.name}'; return what an operator gives")
         for node in bare
     ]
     return problems + [

@@ -67,8 +67,8 @@ def test_example_gives_the_same_integers_and_results(example: str) -> None:
         mapped.pooled,
         mapped.upsampled,
         mapped.wide_input,
-        lambda: mapped.rescaled("single"),
-        lambda: mapped.rescaled("double"),
+        mapped.rescaled,
+        mapped.zero_point,
     ],
 )
 def test_network_of_integers_gives_the_same_integers(network: Callable[[], Graph]) -> None:
@@ -76,7 +76,7 @@ def test_network_of_integers_gives_the_same_integers(network: Callable[[], Graph
     check_export(graph, codes_for(graph), reference=True)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(networks(), SEEDS)
 def test_drawn_network_gives_the_same_integers(network: Network, seed: int) -> None:
     model, images = network
@@ -87,7 +87,7 @@ def test_drawn_network_gives_the_same_integers(network: Network, seed: int) -> N
     check_export(parts.body, codes_for(parts.body, seed=seed))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SEEDS, st.sampled_from([1, 7, 8, 9, 16, 31]), st.sampled_from([1, 8, 9, 20]), st.integers(1, 3))
 def test_sums_of_any_width_are_exact(seed: int, x_bits: int, weight_bits: int, groups: int) -> None:
     rng = np.random.default_rng(seed)
@@ -99,11 +99,11 @@ def test_sums_of_any_width_are_exact(seed: int, x_bits: int, weight_bits: int, g
     weight = rng.integers(-most, most, (3 * groups, 2, 2, 3))
     sums = x.conv2d(weight, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=groups)
     flat = sums.max_pool2d((2, 2), (1, 1), before=(1, 0), after=(0, 1)).sum_pool2d((2, 1), (1, 1)).flatten()
-    graph = builder.build(flat.linear(rng.integers(-most, most, (3, flat.shape[0]))))
+    graph = builder.build(flat.linear(rng.integers(-8, 8, (3, flat.shape[0]))))
     check_export(graph, codes_for(graph, seed=seed), reference=seed % 4 == 0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SEEDS, st.integers(1, 40), st.booleans())
 def test_thresholds_and_tables_are_exact_in_any_number(seed: int, steps: int, table: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -170,9 +170,9 @@ def test_operators_without_an_exact_form_are_refused_by_name_all_at_once() -> No
     with pytest.raises(ProblemList) as caught:
         to_onnx(builder.build(shares))
     assert [str(problem) for problem in caught.value.problems] == [
-        f"{op} '{name}' has no form in standard ONNX operators that gives the same numbers everywhere: the last bits of "
-        "its exponential function belong to each runtime's library; export the integer part alone, or end the model in "
-        "front of it"
+        f"{op} '{name}' has no form in standard ONNX operators that gives the same numbers everywhere: the last bits "
+        "of its exponential function belong to each runtime's library; export the integer part alone, or end the model "
+        "in front of it"
         for op, name in (("sigmoid", "gate"), ("softmax", "shares"))
     ]
     x = builder.input("y", (2,))
@@ -183,9 +183,7 @@ def test_operators_without_an_exact_form_are_refused_by_name_all_at_once() -> No
 def test_export_writes_nothing_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_file = onnx_runtime.run_file
     monkeypatch.setattr(onnx_runtime, "run_file", lambda *given: run_file(*given) + 1)
-    with pytest.raises(
-        ExactnessError, match="ONNX Runtime computes something else than the graph in 58 of 58 images, "
-    ):
+    with pytest.raises(ExactnessError, match="ONNX Runtime computes something else than the graph in 58 of 58 images"):
         export_onnx(str(ROOT / "examples" / "hand_written.ir"), tmp_path / "net.onnx")
     assert list(tmp_path.iterdir()) == []
 
