@@ -58,6 +58,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_brevitas.py::test_page_counts_the_cases_as_they_are": ("slow",),
     "frontend/test_brevitas.py::test_tfc_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_conventions.py::test_half_way_points_are_the_same_in_rtl": ("rtl", "synth", "slow"),
+    "frontend/test_graphs.py::test_what_nnhw_ir_writes_is_read_back_and_is_a_model": ("slow",),
     "frontend/test_onnx.py::test_case_is_built_and_equal_or_refused_by_name": ("slow",),
     "frontend/test_onnx.py::test_commands_of_the_page_run": ("slow",),
     "frontend/test_onnx.py::test_example_equals_reference_in_rtl": ("rtl", "synth", "slow"),

@@ -97,9 +97,9 @@ def graph_picture(graph: Graph, notes: Mapping[str, Sequence[str]] | None = None
             edges[operand.name, node.name] = _type(operand.type)
     for index, node in enumerate(graph.output_nodes):
         name = f"\0output {index}"
-        boxes[name] = Shown("output", (node.name,), "input")
+        boxes[name] = Shown("output", (_cut(node.name),), "input")
         edges[node.name, name] = _type(node.type)
-    return Picture(title or graph.name, boxes, edges)
+    return Picture(_cut(title or graph.name), boxes, edges)
 
 
 def to_svg(picture: Picture) -> str:

@@ -39,11 +39,15 @@ class GraphModel(nn.Module):
         super().__init__()
         if len(graph.inputs) != 1 or len(graph.outputs) != 1:
             raise InputError(
-                f"graph '{graph.name}' needs one input and one output to be a model, got {_names(graph.inputs)} inputs "
-                f"and {_names(graph.outputs)} outputs; take the part between one of each"
+                f"graph '{graph.name}' needs one input and one output to be a model, got {len(graph.inputs)} inputs "
+                f"and {len(graph.outputs)} outputs; take the part between one of each"
             )
         self.given = verify(graph)
         self.graph = _from_floats(self.given)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> GraphModel:
+        """Return a model of the same graph, which nothing changes."""
+        return GraphModel(self.given)
 
     @property
     def dtype(self) -> IntType | None:
@@ -109,7 +113,3 @@ def _from_floats(graph: Graph) -> Graph:
 
 def _numbered(stem: str) -> Sequence[str]:
     return [stem, *(f"{stem}_{number}" for number in range(2, 1000))]
-
-
-def _names(items: Sequence[object]) -> str:
-    return str(len(items)) if items else "no"

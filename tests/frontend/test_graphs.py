@@ -91,13 +91,13 @@ def test_ir_rejects_what_cannot_be_written(tmp_path: Path) -> None:
         (("--svg", tmp_path / "a.png"), f"'{tmp_path / 'a.png'}' must end in .svg, as what is written is recognized "),
         (
             ("--out", tmp_path / "a.ir", "--stage", "map"),
-            "--out writes graphs, and behind map there are engines; leave",
+            "--out writes graphs, and behind map there are engines; lea",
         ),
         (("--out", tmp_path / "a.ir", "--data"), f"'{tmp_path / 'a.npz'}' would be read with '{tmp_path / 'a.ir'}', "),
         (("--out", tmp_path / "no" / "a.ir"), f"'{tmp_path / 'no' / 'a.npz'}' cannot be written: No such file or dire"),
         (
             ("--calibrate", tmp_path / "a.npz"),
-            "'hand_written' is a graph, whose quantizers are in it; leave --calibrat",
+            "'hand_written' is a graph, whose quantizers are in it; leave --calib",
         ),
     ):
         result = nnhw_command("ir", BY_HAND, *arguments)
@@ -115,7 +115,7 @@ def test_check_says_line_and_column_of_a_text_that_is_wrong(tmp_path: Path) -> N
     )
     result = nnhw_command("check", path)
     assert result.exit_code == 1
-    assert f"{path}:14:11: unknown operator 'con2d'; did you mean conv2d? known are input," in result.output
+    assert f"{path}:13:11: unknown operator 'con2d'; did you mean conv2d? known are input," in result.output
     assert "\n      (edges (con2d :padding (1 1)) (pixels edges.weight))\n              ^\n" in result.output
 
 
