@@ -16,7 +16,7 @@ FAST = "not rtl and not synth and not pnr and not slow"
 # Folder, file, or file::test, below tests --> its marks.
 MARKS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("rtl", "synth", "pnr", "slow"),
-    "export/test_onnx.py::test_drawn_network_gives_the_same_integers": ("slow",),
+    "export/test_onnx.py::test_drawn_network_gives_the_same_integers_and_is_read_back": ("slow",),
     "export/test_onnx.py::test_example_gives_the_same_integers_and_results": ("slow",),
     "export/test_onnx.py::test_sums_of_any_width_are_exact": ("slow",),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
