@@ -72,10 +72,10 @@ def _refusals(graph: Graph) -> list[NnhwError]:
     return problems + [
         LoweringError(
             f"{node} has no form in standard ONNX operators that gives the same numbers everywhere: "
-            f"{REFUSED[node.op.name]}; export the integer part alone, or end the model in front of it"
+            f"{REFUSED.get(node.op.name, 'it is an operator of your own')}; export the integer part alone, or end the model in front of it"
         )
         for node in graph.nodes
-        if node.op.name in REFUSED
+        if node.op.name not in OPERATORS and not isinstance(node.op, Input | Constant)
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnhw.errors import ExactnessError, InputError
 from nnhw.flow.calibrate import Calibration
-from nnhw.flow.inspection import load_model
+from nnhw.flow.inspection import captured_graph, load_model
 from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.flow.samples import differing_rows, example_of, make_samples
 from nnhw.flow.storage import write_whole
@@ -64,8 +64,7 @@ def export_onnx(
     path = out or Path(f"{source.name}.onnx")
     if path.suffix != ".onnx":
         raise InputError(f"an ONNX file ends in .onnx, got {path}; give --out {path.with_suffix('.onnx')}")
-    with progress.stage("capture"):
-        captured = source.capture()
+    captured = captured_graph(source, progress)
     with progress.stage("lower"):
         samples = make_samples(example_of(source.example_input, captured)).astype(np.float64)
         graph, inputs = _exported_part(captured, samples, whole)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, load_board
 from nnhw.errors import InputError
@@ -201,11 +203,20 @@ def load_model(file: str, calibration: Calibration | None, progress: Progress) -
         return quantize_source(source, calibration, progress)
 
 
+def captured_graph(source: Source, progress: Progress) -> Graph:
+    """Return the captured graph of a model, its rewrites applied."""
+    with progress.stage("capture"):
+        from nnhw.flow.samples import example_of, make_samples
+        from nnhw.rewrites import apply_rewrites
+
+        graph = source.capture()
+        samples = make_samples(example_of(source.example_input, graph)) if source.rewrites else np.empty(0)
+        return apply_rewrites(graph, source.rewrites, samples)[0]
+
+
 def _captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
     """Return the captured graph of a model's file, quantized first where there is data for it."""
-    source = load_model(file, calibration, progress)
-    with progress.stage("capture"):
-        return source.capture()
+    return captured_graph(load_model(file, calibration, progress), progress)
 
 
 def _lowered(graph: Graph, progress: Progress) -> Parts:

@@ -31,12 +31,21 @@ def is_needed(field: Field[Any]) -> bool:
 
 def takes(field: Field[Any]) -> str:
     """Return in words what an attribute takes."""
-    return KINDS[str(field.type)]
+    return KINDS[kind_of(field)]
+
+
+def kind_of(field: Field[Any]) -> str:
+    """Return an attribute's kind, one of `KINDS`: its annotation, which may be a class where an operator is the user's.
+
+    Any annotation that is none of them is one of tuples, as operators have no other attributes.
+    """
+    annotation = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
+    return annotation if annotation in KINDS else "tuple[int, ...]"
 
 
 def fits(field: Field[Any], value: object) -> bool:
     """Return whether a value is of an attribute's kind, exactly: 1 is no float, and true no whole number."""
-    kind = str(field.type)
+    kind = kind_of(field)
     if kind in ("Pair", "tuple[int, ...]"):
         return isinstance(value, tuple) and all(map(_is_integer, value)) and (kind != "Pair" or len(value) == 2)
     if kind == "int":

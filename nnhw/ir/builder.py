@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from nnhw.errors import IrError
 
-from .attributes import fields_of, fits, is_needed, takes
+from .attributes import fields_of, fits, is_needed, kind_of, takes
 from .graph import NOWHERE, Graph, GraphBuilder, Location
 from .ops import OPS
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
@@ -145,7 +145,7 @@ class Builder:
                 value = value.item()
             if isinstance(value, list | tuple | np.ndarray):
                 value = tuple(item.item() if isinstance(item, np.generic) else item for item in value)
-            if field.type == "float" and type(value) is int and int(float(value)) == value:
+            if kind_of(field) == "float" and type(value) is int and int(float(value)) == value:
                 value = float(value)
             if not fits(field, value):
                 raise IrError(f"attribute '{name}' takes {takes(field)}, got {value!r}")

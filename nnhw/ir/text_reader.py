@@ -137,7 +137,12 @@ class GraphReader(FormReader):
         if row is None:
             near = difflib.get_close_matches(name, OPS, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise self.error(form, 0, f"unknown operator '{name}'; {hint}known are {', '.join(OPS)}")
+            raise self.error(
+                form,
+                0,
+                f"unknown operator '{name}'; {hint}known are {', '.join(OPS)}. If it is one of your own, import the module "
+                "that registers it, or give --extension MODULE",
+            )
         fields = fields_of(row)
         given: dict[str, Expression] = {}
         for index in range(1, len(form), 2):
