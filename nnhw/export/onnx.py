@@ -69,14 +69,16 @@ def _refusals(graph: Graph) -> list[NnhwError]:
         LoweringError(f"nothing computes output '{node.name}' of graph '{graph.name}'; return what an operator gives")
         for node in bare
     ]
-    return problems + [
-        LoweringError(
-            f"{node} has no form in standard ONNX operators that gives the same numbers everywhere: "
-            f"{REFUSED.get(node.op.name, 'it is an operator of your own')}; export the integer part alone, or end the model in front of it"
-        )
-        for node in graph.nodes
-        if node.op.name not in OPERATORS and not isinstance(node.op, Input | Constant)
-    ]
+    for node in graph.nodes:
+        if node.op.name not in OPERATORS and not isinstance(node.op, Input | Constant):
+            reason = REFUSED.get(node.op.name, "it is an operator of your own")
+            problems.append(
+                LoweringError(
+                    f"{node} has no form in standard ONNX operators that gives the same numbers everywhere: {reason}; "
+                    "export the integer part alone, or end the model in front of it"
+                )
+            )
+    return problems
 
 
 class _OnnxEmitter(Emitter):

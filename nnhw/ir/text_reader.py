@@ -140,8 +140,8 @@ class GraphReader(FormReader):
             raise self.error(
                 form,
                 0,
-                f"unknown operator '{name}'; {hint}known are {', '.join(OPS)}. If it is one of your own, import the module "
-                "that registers it, or give --extension MODULE",
+                f"unknown operator '{name}'; {hint}known are {', '.join(OPS)}. If it is one of your own, import the "
+                "module that registers it, or give --extension MODULE",
             )
         fields = fields_of(row)
         given: dict[str, Expression] = {}

@@ -43,7 +43,8 @@ def codes_for(graph: Graph, count: int = 20, seed: int = 0) -> np.ndarray:
 
 
 def test_every_operator_is_written_or_refused() -> None:
-    assert OPERATORS.keys() | REFUSED.keys() | {"input", "constant"} == OPS.keys()
+    own = {name for name, row in OPS.items() if row.__module__.startswith("nnhw.")}
+    assert OPERATORS.keys() | REFUSED.keys() | {"input", "constant"} == own
     assert not OPERATORS.keys() & REFUSED.keys()
 
 

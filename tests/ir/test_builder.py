@@ -56,7 +56,7 @@ def test_builder_notes_the_line_of_the_program() -> None:
 
 
 def test_value_has_a_method_with_the_attributes_of_each_operator() -> None:
-    for name, row in OPS.items():
+    for name, row in ((name, row) for name, row in OPS.items() if row.__module__.startswith("nnhw.")):
         if row.arity:
             parameters = inspect.signature(getattr(Value, name)).parameters
             assert set(fields_of(row)) <= set(parameters), name
