@@ -51,8 +51,8 @@ def dumps(graph: Graph, *, locations: bool = True, data: bool = False, version: 
 def loads(text: str, constants: Mapping[str, np.ndarray] | None = None, file: str = "") -> Graph:
     """Return the graph of a text and of arrays that are not in it: the inverse of `dumps`.
 
-    Types that the text leaves out are inferred, those that it states compared with the operators' rules. A constant
-    may lack its array, for which `verify` asks, as long as all types are stated.
+    Every rule of `verify` is checked where it can be told by its place; types that the text leaves out are inferred. A
+    constant may lack its array, for which `verify` asks, as long as the types of those that read it are stated.
 
     Parameters
     ----------

@@ -119,8 +119,10 @@ def test_text_says_a_convention_that_is_not_the_usual_one(op: Quantize, text: st
         (":offset 0.5", "attribute :offset of operator quantize takes a whole number of 64 bits, got 0.5"),
         (
             ":reciproc true",
-            "operator quantize has no attribute :reciproc; write (quantize :low VALUE :high VALUE [:bipolar VALUE] "
-            "[:rounding VALUE] [:reciprocal VALUE] [:offset VALUE])",
+            (
+                "operator quantize has no attribute :reciproc; write (quantize :low VALUE :high VALUE [:bipolar VALUE] "
+                "[:rounding VALUE] [:reciprocal VALUE] [:offset VALUE])"
+            ),
         ),
     ],
 )
