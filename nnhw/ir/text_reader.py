@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -143,42 +144,39 @@ class GraphReader(FormReader):
                 f"unknown operator '{name}'; {hint}known are {', '.join(OPS)}. If it is one of your own, import the "
                 "module that registers it, or give --extension MODULE",
             )
+        given = self._attributes(form, row)
         fields = fields_of(row)
-        given: dict[str, Expression] = {}
-        for index in range(1, len(form), 2):
-            key = form[index]
-            attribute = key[1:] if isinstance(key, Symbol) and key.startswith(":") else ""
-            field = fields.get(attribute)
-            if field is None:
-                raise self.error(form, index, f"operator {name} has no attribute {short(key)}; write {signature(row)}")
-            if attribute in given:
-                raise self.error(form, index, f"attribute :{attribute} of operator {name} is given twice; delete one")
-            if index + 1 == len(form):
-                raise self.error(
-                    form, index, f"attribute :{attribute} of operator {name} needs {takes(field)} behind it"
-                )
-            value = form[index + 1]
-            if not fits(field, value):
-                raise self.error(
-                    form,
-                    index + 1,
-                    f"attribute :{attribute} of operator {name} takes {takes(field)}, got {short(value)}",
-                )
-            given[attribute] = (
-                tuple(value) if isinstance(value, Form) else str(value) if isinstance(value, str) else value
-            )
         missing = [attribute for attribute, field in fields.items() if is_needed(field) and attribute not in given]
         if missing:
-            raise self.error(
-                form,
-                0,
-                f"operator {name} needs the attribute :{missing[0]} ({takes(fields[missing[0]])}); "
-                f"write {signature(row)}",
-            )
+            needed = f":{missing[0]} ({takes(fields[missing[0]])})"
+            raise self.error(form, 0, f"operator {name} needs the attribute {needed}; write {signature(row)}")
         try:
             return row(**given)
         except IrError as error:
             raise self.error(form, 0, str(error)) from error
+
+    def _attributes(self, form: Form, row: type[Op]) -> dict[str, Any]:
+        """Return what an operator's form says, by attribute."""
+        fields = fields_of(row)
+        given: dict[str, Any] = {}
+        for index in range(1, len(form), 2):
+            key = form[index]
+            name = key[1:] if isinstance(key, Symbol) and key.startswith(":") else ""
+            field, where = fields.get(name), f"attribute :{name} of operator {row.name}"
+            if field is None:
+                raise self.error(
+                    form, index, f"operator {row.name} has no attribute {short(key)}; write {signature(row)}"
+                )
+            if name in given:
+                raise self.error(form, index, f"{where} is given twice; delete one")
+            if index + 1 == len(form):
+                raise self.error(form, index, f"{where} needs {takes(field)} behind it")
+            value = form[index + 1]
+            if not fits(field, value):
+                raise self.error(form, index + 1, f"{where} takes {takes(field)}, got {short(value)}")
+            plain = str(value) if isinstance(value, str) else value
+            given[name] = tuple(plain) if isinstance(plain, Form) else plain
+        return given
 
     def _inputs(self, form: Form, name: str, failed: set[str]) -> tuple[str, ...]:
         names = tuple(self.name(form, index) for index in range(len(form)))
