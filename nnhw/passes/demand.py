@@ -6,6 +6,7 @@ operands for, and ops that go along a value element by element keep as much of i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,9 @@ from nnhw.ir.ops import (
 
 Mask = list[np.ndarray]
 """Places that are needed, bool [size] for each axis."""
+MULTIPLE = 4
+"""The channels of a layer stay a multiple of 4, or of 2, if they are one: engines take a divisor of them at once, so that
+61 channels, which only one or 61 cells divide, would take longer than 64."""
 
 
 @dataclass
@@ -60,10 +64,14 @@ def demanded(graph: Graph) -> dict[str, Mask]:
     for name in (*graph.outputs, *(node.name for node in graph.inputs)):
         _fill(masks[name])
     places = [_place(graph, node, masks) for node in graph.nodes if node.name not in graph.constants]
+    layers = [place for place in places if isinstance(place.node.op, Linear | Conv2d)]
     before = -1
     while before != (before := _count(masks)):
         for place in reversed(places):
             _RULES.get(type(place.node.op), _whole)(place.node.op, place)
+        if before == _count(masks):
+            for place in layers:
+                _round_up(place.result)
     return {place.node.name: place.result for place in places}
 
 
@@ -100,6 +108,15 @@ def _share(left: np.ndarray, right: np.ndarray) -> None:
     """Let two axes, or parts of them, need the same places."""
     either = left | right
     left[:], right[:] = either, either
+
+
+def _round_up(mask: Mask) -> None:
+    """Keep some channels that nobody needs, so that as many cells and lanes divide their number as before."""
+    channels = mask[0]
+    step = math.gcd(channels.size, MULTIPLE)
+    missing = -int(channels.sum()) % step
+    if is_needed(mask):
+        channels[np.flatnonzero(~channels)[:missing]] = True
 
 
 def _whole(op: Op, place: Place) -> None:

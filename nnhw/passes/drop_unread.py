@@ -18,12 +18,13 @@ from nnhw.ir import Graph, GraphBuilder, Node, Op, TensorType
 from nnhw.ir.ops import Concat, Conv2d, Linear, Rescale, Slice, StepTable, Threshold
 
 from .demand import Mask, demanded, is_needed, is_whole
+from .edit import free_name
 
 
 def drop_unread(graph: Graph) -> Graph:
     """Leave out each place of each axis that no result depends on, through all ops that keep channels apart.
 
-    Layers keep their names. A layer always keeps one input, so that one whose weights are all 0 still gives its zeros.
+    Layers keep their names, and an even number of channels stays even (`demand.MULTIPLE`). A layer always keeps one input, so that one whose weights are all 0 still gives its zeros.
     The model's own input and results stay as they are.
     """
     masks = demanded(graph)
@@ -43,6 +44,8 @@ class _Cutter:
         self.builder = GraphBuilder(self.graph.name)
         self.names: dict[str, str] = {}
         """What stands for a value, where an op that does nothing any more has gone."""
+        self.added: set[str] = set()
+        """Names of constants that have become shorter; the whole ones may have other readers."""
 
     def cut(self) -> Graph:
         for node in self.graph.nodes:
@@ -82,8 +85,10 @@ class _Cutter:
         array = rule(node.op, whole, self.masks[node.name], self.masks[data[0]])
         if array.shape == whole.shape:
             return name
-        kind = self.graph.node(name).type.dtype
-        return self.builder.constant(name, array, TensorType(array.shape, kind), self.graph.node(name).location)
+        old = self.graph.node(name)
+        unique = free_name(name, lambda tried: tried in self.graph or tried in self.added)
+        self.added.add(unique)
+        return self.builder.constant(unique, array, TensorType(array.shape, old.type.dtype), old.location)
 
 
 def _kept_parts(op: Concat, result: Mask, masks: list[Mask]) -> list[int]:

@@ -9,6 +9,8 @@ import numpy as np
 from nnhw.ir import Graph, IntType, Node, TensorType
 from nnhw.ir.ops import MaxPool2d, Rescale, StepTable, SumPool2d, Threshold, Upsample, WeightedSum
 
+from .edit import free_name
+
 FUNCTIONS = (Threshold, StepTable, Rescale)
 _PASSING = (MaxPool2d, SumPool2d, Upsample, WeightedSum)
 """What a constant passes; the border of a max pooling belongs to no window."""
@@ -57,7 +59,7 @@ def with_constants(graph: Graph, arrays: Arrays) -> Graph:
     for node in graph.nodes:
         if node.name in arrays:
             place = _place_of(node)
-            name, array = _unique(node.inputs[place], taken), arrays[node.name]
+            name, array = free_name(node.inputs[place], taken.__contains__), arrays[node.name]
             taken.add(name)
             kind = IntType(int(array.min()), int(array.max()))
             old = graph.node(node.inputs[place])
@@ -78,11 +80,3 @@ def _absorb_here(graph: Graph, function: Node, offset: np.ndarray, arrays: Array
 def _place_of(node: Node) -> int:
     """Return which operand of a node the new constant is: the bias of a rescaling, else thresholds or weights."""
     return 3 if isinstance(node.op, Rescale) else 1
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    number, tried = 2, f"{name}_2"
-    while tried in taken:
-        number += 1
-        tried = f"{name}_{number}"
-    return tried

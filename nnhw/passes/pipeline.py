@@ -16,6 +16,7 @@ from .fold_fixed_channels import fold_fixed_channels
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
+from .merge_parallel import merge_parallel
 from .permute_input import permute_input
 from .separate_padding import separate_padding
 from .share_twins import share_twins
@@ -40,6 +41,7 @@ PIPELINE: dict[str, Pass] = {
     "share_twins": share_twins,
     "fold_fixed_channels": fold_fixed_channels,
     "drop_unread": drop_unread,
+    "merge_parallel": merge_parallel,
 }
 _PROVING = (join_rescaled, collapse_chains)
 """Passes that say how they know what they replace."""
