@@ -36,6 +36,9 @@ Mask = list[np.ndarray]
 MULTIPLE = 4
 """The channels of a layer stay a multiple of 4, or of 2, if they are one: engines take a divisor of them at once, so that
 61 channels, which only one or 61 cells divide, would take longer than 64."""
+MOST_LANES = 64
+"""Parts of a concatenation begin at a multiple of the lanes of a shared engine, a power of two: where they do, they
+stay multiples of as large a power as before, up to this one."""
 
 
 @dataclass
@@ -64,14 +67,13 @@ def demanded(graph: Graph) -> dict[str, Mask]:
     for name in (*graph.outputs, *(node.name for node in graph.inputs)):
         _fill(masks[name])
     places = [_place(graph, node, masks) for node in graph.nodes if node.name not in graph.constants]
-    layers = [place for place in places if isinstance(place.node.op, Linear | Conv2d)]
     before = -1
     while before != (before := _count(masks)):
         for place in reversed(places):
             _RULES.get(type(place.node.op), _whole)(place.node.op, place)
         if before == _count(masks):
-            for place in layers:
-                _round_up(place.result)
+            for place in places:
+                _round_up(place)
     return {place.node.name: place.result for place in places}
 
 
@@ -110,11 +112,18 @@ def _share(left: np.ndarray, right: np.ndarray) -> None:
     left[:], right[:] = either, either
 
 
-def _round_up(mask: Mask) -> None:
-    """Keep some channels that nobody needs, so that as many cells and lanes divide their number as before."""
+def _round_up(place: Place) -> None:
+    """Keep some channels that nobody needs, so that engines divide their number as they did before."""
+    if isinstance(place.node.op, Linear | Conv2d):
+        _keep_multiple(place.result, MULTIPLE)
+    elif isinstance(place.node.op, Concat) and place.node.op.axis == 0 and is_needed(place.result):
+        for operand in place.operands:
+            _keep_multiple(operand, MOST_LANES)
+
+
+def _keep_multiple(mask: Mask, of: int) -> None:
     channels = mask[0]
-    step = math.gcd(channels.size, MULTIPLE)
-    missing = -int(channels.sum()) % step
+    missing = -int(channels.sum()) % math.gcd(channels.size, of)
     if is_needed(mask):
         channels[np.flatnonzero(~channels)[:missing]] = True
 

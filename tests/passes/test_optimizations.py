@@ -210,6 +210,16 @@ def test_even_numbers_of_channels_stay_even(outputs: int, pruned: int, left: int
     assert_same(graph, drop_unread(graph))
 
 
+def test_parts_of_a_concatenation_stay_multiples_of_lanes() -> None:
+    net = Network((4, 4, 4), U2)
+    parts = [net.code(net.conv(net.input, outputs, (1, 1))) for outputs in (16, 8, 8)]
+    graph = net.body(net.code(net.conv(net.add(Concat(0), *parts), 3, (1, 1))))
+    columns = [*range(9), *range(16, 20), *range(24, 32)]
+    graph = with_weights(graph, without_columns(columns, 3))
+    assert channels(drop_unread(graph)) == [16, 8, 3]
+    assert_same(graph, drop_unread(graph))
+
+
 def test_groups_keep_their_channels() -> None:
     net = Network((4, 4, 4), U2)
     x = net.code(net.conv(net.code(net.conv(net.input, 6, (1, 1))), 6, (1, 1), groups=2))
