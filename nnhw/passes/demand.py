@@ -33,9 +33,9 @@ from nnhw.ir.ops import (
 
 Mask = list[np.ndarray]
 """Places that are needed, bool [size] for each axis."""
-MULTIPLE = 4
-"""The channels of a layer stay a multiple of 4, or of 2, if they are one: engines take a divisor of them at once, so that
-61 channels, which only one or 61 cells divide, would take longer than 64."""
+MOST_PRIME = 7
+"""A layer gets no number of channels with a greater prime factor, unless it had one: engines take a divisor of the
+channels at once, so that 61 channels, which only one or 61 cells divide, would take longer than 63."""
 MOST_LANES = 64
 """Parts of a concatenation begin at a multiple of the lanes of a shared engine, a power of two: where they do, they
 stay multiples of as large a power as before, up to this one."""
@@ -114,18 +114,33 @@ def _share(left: np.ndarray, right: np.ndarray) -> None:
 
 def _round_up(place: Place) -> None:
     """Keep some channels that nobody needs, so that engines divide their number as they did before."""
-    if isinstance(place.node.op, Linear | Conv2d):
-        _keep_multiple(place.result, MULTIPLE)
-    elif isinstance(place.node.op, Concat) and place.node.op.axis == 0 and is_needed(place.result):
-        for operand in place.operands:
-            _keep_multiple(operand, MOST_LANES)
+    if isinstance(place.node.op, Linear | Conv2d) and is_needed(place.result):
+        channels = place.result[0]
+        most = max(MOST_PRIME, greatest_prime(channels.size))
+        _keep(
+            channels,
+            next(count for count in range(int(channels.sum()), channels.size + 1) if greatest_prime(count) <= most),
+        )
+    elif isinstance(place.node.op, Concat) and place.node.op.axis == 0:
+        for channels in (operand[0] for operand in place.operands if is_needed(operand)):
+            step = math.gcd(channels.size, MOST_LANES)
+            _keep(channels, -(-int(channels.sum()) // step) * step)
 
 
-def _keep_multiple(mask: Mask, of: int) -> None:
-    channels = mask[0]
-    missing = -int(channels.sum()) % math.gcd(channels.size, of)
-    if is_needed(mask):
-        channels[np.flatnonzero(~channels)[:missing]] = True
+def greatest_prime(number: int) -> int:
+    """Return the greatest prime factor of a number; 1 of 1."""
+    factor, greatest = 2, 1
+    while number > 1:
+        if number % factor:
+            factor += 1
+        else:
+            number, greatest = number // factor, factor
+    return greatest
+
+
+def _keep(channels: np.ndarray, count: int) -> None:
+    """Keep so many channels in all: the first ones that nobody needs."""
+    channels[np.flatnonzero(~channels)[: count - int(channels.sum())]] = True
 
 
 def _whole(op: Op, place: Place) -> None:

@@ -25,8 +25,7 @@ def can_absorb(graph: Graph, name: str) -> bool:
         return False
     users = graph.users()[name]
     return all(
-        isinstance(user.op, FUNCTIONS)
-        or (isinstance(user.op, _PASSING) and can_absorb(graph, user.name))
+        isinstance(user.op, FUNCTIONS) or (isinstance(user.op, _PASSING) and can_absorb(graph, user.name))
         for user in users
     )
 

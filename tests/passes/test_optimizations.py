@@ -201,8 +201,11 @@ def test_a_layer_without_weights_keeps_an_input() -> None:
     assert_same(graph, drop_unread(graph))
 
 
-@pytest.mark.parametrize(("outputs", "pruned", "left"), [(8, 3, 8), (8, 4, 4), (6, 3, 4), (7, 3, 4), (8, 8, 4)])
-def test_even_numbers_of_channels_stay_even(outputs: int, pruned: int, left: int) -> None:
+@pytest.mark.parametrize(
+    ("outputs", "pruned", "left"),
+    [(8, 3, 5), (8, 8, 1), (16, 3, 14), (16, 5, 12), (64, 3, 63), (26, 3, 24), (22, 11, 11)],
+)
+def test_numbers_of_channels_keep_small_factors(outputs: int, pruned: int, left: int) -> None:
     net = Network((4, 4, 4), U2)
     x = net.code(net.conv(net.input, outputs, (1, 1)))
     graph = with_weights(net.body(net.code(net.conv(x, 3, (1, 1)))), without_columns(range(pruned), 1))
@@ -293,6 +296,13 @@ def test_twins_are_computed_once_and_readers_share_them() -> None:
     read_layers(shared)
 
 
+def test_twins_of_one_kind_with_other_attributes_stay() -> None:
+    net = Network((3, 4, 4), I4)
+    left, right = (net.add(Slice(0, start, start + 2), net.input) for start in (0, 1))
+    graph = net.body(net.linear(net.add(WeightedSum((1, -1)), left, right), 2))
+    assert share_twins(graph) is graph
+
+
 def test_twins_that_differ_in_a_constant_stay() -> None:
     net = Network((3, 4, 4), I4)
     weights = net.rng.integers(-3, 4, (4, 3, 1, 1))
@@ -378,7 +388,9 @@ def _layer(draw: st.DrawFn, net: Network, x: str) -> str:
     outputs, size = draw(st.integers(1, 6)), draw(st.sampled_from([1, 2, 3]))
     depthwise = draw(st.integers(0, 4)) == 0 and x != net.input
     if size > 1:
-        x = net.add(Pad(((size - 1) // 2, size // 2), (size // 2, (size - 1) // 2), draw(st.sampled_from([0.0, 1.0]))), x)
+        x = net.add(
+            Pad(((size - 1) // 2, size // 2), (size // 2, (size - 1) // 2), draw(st.sampled_from([0.0, 1.0]))), x
+        )
     width = net.builder.type_of(x).shape[0]
     sums = net.conv(x, width if depthwise else outputs, (size, size), groups=width if depthwise else 1)
     kind = draw(st.sampled_from(["code", "table", "rescale", "fixed", "bipolar"]))
