@@ -122,7 +122,8 @@ def _round_up(place: Place) -> None:
             next(count for count in range(int(channels.sum()), channels.size + 1) if greatest_prime(count) <= most),
         )
     elif isinstance(place.node.op, Concat) and place.node.op.axis == 0:
-        for channels in (operand[0] for operand in place.operands if is_needed(operand)):
+        parts = [operand[0] for operand in place.operands if is_needed(operand)]
+        for channels in parts if len(parts) > 1 else ():
             step = math.gcd(channels.size, MOST_LANES)
             _keep(channels, -(-int(channels.sum()) // step) * step)
 

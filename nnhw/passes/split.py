@@ -118,7 +118,7 @@ def _check_constant(model: str, body: Graph) -> None:
 
 
 def frozen_values(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the values [1, *shape], by node, that no input changes, as no step of a function lies in the range of sums.
+    """Return the values [1, *shape], by node, that no input changes: no step of a function lies in the range of sums.
 
     A layer whose weights are all 0 is none of them: its user has written zeros, and gets them.
     """

@@ -37,6 +37,7 @@ from nnhw.passes import (
     savings,
     share_twins,
 )
+from nnhw.passes.edit import retyped
 from nnhw.passes.ranges import element_ranges
 from tests.mapping.networks import I4, U2, Network
 
@@ -79,13 +80,7 @@ def with_weights(graph: Graph, change: Callable[[int, np.ndarray], np.ndarray]) 
     layers = [node for node in graph.nodes if node.op.name in ("conv2d", "linear")]
     for number, node in enumerate(layers):
         constants[node.inputs[1]] = change(number, constants[node.inputs[1]].copy())
-    return _retyped(Graph(graph.name, graph.nodes, graph.outputs, constants))
-
-
-def _retyped(graph: Graph) -> Graph:
-    from nnhw.passes.edit import retyped
-
-    return retyped(graph)
+    return retyped(Graph(graph.name, graph.nodes, graph.outputs, constants))
 
 
 def without_columns(columns: Sequence[int], layer: int = 1) -> Callable[[int, np.ndarray], np.ndarray]:
@@ -411,7 +406,9 @@ def test_optimized_networks_give_the_same_results(graph: Graph) -> None:
         before, graph = graph, verify(step(graph))
         np.testing.assert_array_equal(run(graph, images)[0], wanted)
         size, other = Size.of(before), Size.of(graph)
-        assert other.weights <= size.weights and other.products <= size.products and other.nodes <= size.nodes
+        assert other.weights <= size.weights
+        assert other.products <= size.products
+        assert other.nodes <= size.nodes
         assert verify(step(graph)) == graph, "a second time there is nothing left to do"
 
 
@@ -421,6 +418,8 @@ def test_values_lie_in_their_ranges(graph: Graph) -> None:
     found: dict[str, np.ndarray] = {}
     run(graph, images_of(graph, 20), found.__setitem__)
     for name, (low, high) in element_ranges(graph).items():
-        assert (low <= found[name]).all() and (found[name] <= high).all()
+        assert (low <= found[name]).all()
+        assert (found[name] <= high).all()
         kind = graph.node(name).type.int_dtype
-        assert kind.low <= low.min() and high.max() <= kind.high
+        assert kind.low <= low.min()
+        assert high.max() <= kind.high
