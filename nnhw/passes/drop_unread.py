@@ -24,8 +24,8 @@ from .edit import free_name
 def drop_unread(graph: Graph) -> Graph:
     """Leave out each place of each axis that no result depends on, through all ops that keep channels apart.
 
-    Layers keep their names, and get numbers of channels that many divide (`demand.MOST_PRIME`). A layer always keeps one
-    input, so that one whose weights are all 0 still gives its zeros. The model's own input and results stay as they are.
+    Layers keep their names, and get numbers of channels that many divide (`demand.MOST_PRIME`). A layer always keeps
+    one input, so that one whose weights are all 0 still gives its zeros. The model's own input and results stay.
     """
     masks = demanded(graph)
     if all(is_whole(mask) for mask in masks.values()):

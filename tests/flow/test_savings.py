@@ -45,17 +45,24 @@ def test_branches_of_an_inception_block_are_one_layer() -> None:
     torch.manual_seed(0)
     model, images = Inception().eval(), torch.rand(20, 2, 4, 4)
     parts, facts = lower_graph(capture(model, images), {"inputs": images.numpy()})
-    assert facts["savings"] == {
-        "merge_parallel": {"nodes": 2, "weights": 0, "products": 0, "channels": 0, "layers": ["right.0"]}
+    assert facts["savings"]["merge_parallel"] == {
+        **{"nodes": 2, "weights": 0, "products": 0, "channels": 0, "layers": ["right.0"]},
     }
     assert [layer.name for layer in read_layers(parts.body) if layer.products] == ["left.0", "wide.0", "fc"]
 
 
+def test_merged_layers_equal_reference_in_rtl(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    build = nnhw.build(Inception().eval(), torch.rand(4, 2, 4, 4), out=tmp_path / "b", frames=3, stop_at="simulate")
+    exact = build.report["exactness"]
+    assert (exact["ir_rtl"], exact["rtl_samples"]) == (0, 3)
+    assert set(exact["layers"].values()) == {0}
+    assert build.report["savings"]["merge_parallel"]["layers"] == ["right.0"]
+
+
 def test_unstructured_pruning_that_empties_channels_saves_them(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    first, second = (
-        QuantConv2d(*sizes, 3, padding=1, weight_quant=Int(4, "max_abs")) for sizes in ((1, 8), (8, 8))
-    )
+    first, second = (QuantConv2d(*sizes, 3, padding=1, weight_quant=Int(4, "max_abs")) for sizes in ((1, 8), (8, 8)))
     fc = QuantLinear(128, 3, bias=False, weight_quant=Int(4, "max_abs"))
     with torch.no_grad():
         for layer in (first, second):
