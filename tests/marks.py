@@ -37,6 +37,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_rows.py::test_rows_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_running.py": ("rtl", "synth", "pnr", "slow"),
     "flow/test_savings.py::test_merged_layers_equal_reference_in_rtl": ("rtl", "synth", "slow"),
+    "flow/test_savings.py::test_branches_of_an_inception_block_are_one_layer": ("slow",),
+    "flow/test_savings.py::test_example_maps_to_less": ("slow",),
     "flow/test_savings.py::test_unstructured_pruning_that_empties_channels_saves_them": ("slow",),
     "flow/test_slices.py::test_slices_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_sources.py::test_sources_hash_changes_with_each_module_that_takes_part": ("slow",),
