@@ -82,11 +82,20 @@ def _progress() -> Progress:
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    extension: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE", help="Import a module or file.py that registers engines of your own; repeatable."
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Quantized PyTorch networks to verified FPGA accelerators."""
+    from nnhw.flow.extensions import load_extensions
+
+    load_extensions(extension or ())
 
 
 @app.command()

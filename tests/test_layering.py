@@ -25,16 +25,17 @@ KNOWS: dict[str, set[str]] = {
     "accelerator": {"ir", "engines"},
     "frontend": {"ir", "nn"},
     "passes": {"ir"},
+    "rewrites": {"ir", "passes"},
     "mapping": {"ir", "engines", "accelerator"},
     "hdl": {"ir", "engines", "accelerator", "protocol", "boards"},
     "driver": {"ir", "accelerator", "protocol"},
     "flow": {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
-        "driver",
+        *("driver", "rewrites"),
     },
     "cli": {"flow", "boards"},
     "__main__": {"cli"},
-    "__init__": {"flow", "frontend", "nn"},
+    "__init__": {"flow", "frontend", "nn", "rewrites"},
 }
 
 # Third-party package --> where it may be imported.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nnhw.boards import Board, load_board
 from nnhw.errors import InputError
 from nnhw.flow.budget import map_on_board
@@ -96,14 +98,18 @@ def ir_text(
 def _captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
     """Return the captured graph of a model's file, quantized first where there is data for it."""
     with progress.stage("load"):
+        from nnhw.flow.samples import example_of, make_samples
         from nnhw.frontend import load_source
+        from nnhw.rewrites import apply_rewrites
 
         source = load_source(file)
     if calibration is not None:
         with progress.stage("quantize"):
             source = quantize_source(source, calibration, progress)
     with progress.stage("capture"):
-        return source.capture()
+        graph = source.capture()
+        samples = make_samples(example_of(source.example_input, graph)) if source.rewrites else np.empty(0)
+        return apply_rewrites(graph, source.rewrites, samples)[0]
 
 
 def _lowered(graph: Graph, progress: Progress) -> Parts:

@@ -88,7 +88,10 @@ def _node_of(form: Expression) -> Node:
 def _op_of(name: str, attributes: Sequence[Expression]) -> Op:
     row = OPS.get(name)
     if row is None:
-        raise IrError(f"unknown op '{name}'; known are {', '.join(OPS)}")
+        raise IrError(
+            f"unknown op '{name}'; known are {', '.join(OPS)}. If it is one of your own, import the module that "
+            "registers it, or give --extension MODULE"
+        )
     keys, values = attributes[::2], attributes[1::2]
     fields = [field for field in dataclasses.fields(row) if field.name not in row.optional or f":{field.name}" in keys]
     if list(keys) != [f":{field.name}" for field in fields] or len(keys) != len(values):
