@@ -16,6 +16,9 @@ FAST = "not rtl and not synth and not pnr and not slow"
 # Folder, file, or file::test, below tests --> its marks.
 MARKS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("rtl", "synth", "pnr", "slow"),
+    "export/test_onnx.py::test_drawn_network_gives_the_same_integers_and_is_read_back": ("slow",),
+    "export/test_onnx.py::test_example_gives_the_same_integers_and_results": ("slow",),
+    "export/test_onnx.py::test_sums_of_any_width_are_exact": ("slow",),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),
@@ -61,6 +64,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_brevitas.py::test_page_counts_the_cases_as_they_are": ("slow",),
     "frontend/test_brevitas.py::test_tfc_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_conventions.py::test_half_way_points_are_the_same_in_rtl": ("rtl", "synth", "slow"),
+    "frontend/test_graphs.py::test_what_nnhw_ir_writes_is_read_back_and_is_a_model": ("slow",),
     "frontend/test_onnx.py::test_case_is_built_and_equal_or_refused_by_name": ("slow",),
     "frontend/test_onnx.py::test_commands_of_the_page_run": ("slow",),
     "frontend/test_onnx.py::test_example_equals_reference_in_rtl": ("rtl", "synth", "slow"),
@@ -89,6 +93,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "hdl": ("rtl",),
     "hdl/shared/test_ecp5.py": ("slow",),
     "ir/test_text.py::test_expressions_round_trip": ("slow",),
+    "ir/test_text.py::test_loads_of_a_damaged_text_is_a_graph_or_an_error_of_nnhw": ("slow",),
     "mapping/shared/test_accelerator.py": ("slow",),
     "mapping/shared/test_chain.py": ("slow",),
     "mapping/shared/test_fusion.py": ("slow",),

@@ -118,7 +118,7 @@ def test_build_is_read_by_who_knows_its_engines(tmp_path: Path, monkeypatch: pyt
     ENGINES.clear()
     with pytest.raises(BuildError, match="no configuration 'Median3Engine'; if it is an engine of yours, import it"):
         Accelerator.load(folder)
-    with pytest.raises(IrError, match=r"unknown op 'median3'.*--extension MODULE"):
+    with pytest.raises(IrError, match=r"unknown operator 'median3'.*--extension MODULE"):
         loads((folder / "lower.ir").read_text(encoding="utf-8"))
     monkeypatch.delenv(VARIABLE, raising=False)
     load_extensions([str(EXAMPLE)])
