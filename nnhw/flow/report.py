@@ -41,6 +41,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "model": _model(facts, accelerator),
         "board": {"name": board.name, "device": board.device},
         "exactness": _exactness(facts),
+        "savings": _get(facts, "lower", "savings"),
         "cycles": _cycles(facts, accelerator),
         "resources": _resources(facts, dataclasses.asdict(board.resources)),
         "fmax_hz": _get(facts, "build", "fmax_hz"),

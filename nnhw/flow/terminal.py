@@ -269,6 +269,7 @@ def _passes(passes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 def _remarks(report: Report) -> Iterator[str]:
     """Yield what the tables leave to be said."""
     accuracy, exact, style = report["model"]["accuracy"], report["exactness"], report["style"]
+    yield from _savings(report["savings"] or {})
     if style:
         what = "Layers share an engine" if style["name"] == "shared" else "Each layer has an engine"
         yield f"{what}: {style['why']}."
@@ -285,6 +286,15 @@ def _remarks(report: Report) -> Iterator[str]:
             f"In {_count(exact['near_ties'])} channels PyTorch may round to another code than the hardware, for the "
             "sums listed in lower.json; scales that are powers of two avoid most of it."
         )
+
+
+def _savings(savings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what each optimization saved, and which layers it took out of the network."""
+    for name, saved in savings.items():
+        parts = [f"{saved[what]:,} {what}" for what in ("nodes", "channels", "weights", "products") if saved[what] > 0]
+        gone = f"; no longer there: {', '.join(saved['layers'])}" if saved["layers"] else ""
+        if parts or gone:
+            yield f"Pass {name} saved {', '.join(parts) or 'nothing'}{gone}."
 
 
 def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[str]:
