@@ -179,7 +179,6 @@ class Trial:
             self.note(f"seed {placement.seed} holds {placement.fmax_hz / 1e6:.2f} MHz")
             yield placement
 
-
     def _synthesize(self, rtlil: str, folder: Path, clock_hz: int) -> Netlist:
         """Synthesize a design; where its contents can be put in last, without them."""
         family, kept = family_of(self.board), list[str]()

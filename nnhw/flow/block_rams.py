@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ _TYPE = "SB_RAM40_4K"
 _PLACES = np.array([(bit & ~15) | int(f"{bit & 15:04b}"[::-1], 2) for bit in range(BITS)])
 
 
+Source = tuple[int, int]
+"""A word of a memory, the first of those that follow one another, and a bit of it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Piece:
     """A block RAM that holds a part of a memory.
@@ -30,14 +34,13 @@ class Piece:
     ----------
     cell: its name in the netlist.
     memory: path of the memory.
-    start: the memory's word that is its first one.
-    columns: for each bit of its words, which bit of the memory's words it is; None: nobody reads it.
+    columns: for each bit of its words: the memory's word that is the first one there, and which bit of the memory's
+        words it is; None: nobody reads it.
     """
 
     cell: str
     memory: str
-    start: int
-    columns: tuple[int | None, ...]
+    columns: tuple[Source | None, ...]
 
     def fill(self, words: np.ndarray) -> np.ndarray:
         """Return the block RAM's bits [4096], in the order of INIT_0 to INIT_F, lowest first.
@@ -46,12 +49,12 @@ class Piece:
         ----------
         words: bits of the memory [words, bits]. What lies beyond its end is 0.
         """
-        width = len(self.columns)
-        held = words[self.start : self.start + BITS // width]
-        table = np.zeros((BITS // width, width), np.uint8)
-        for bit, column in enumerate(self.columns):
-            if column is not None:
-                table[: len(held), bit] = held[:, column]
+        depth, width = BITS // len(self.columns), len(self.columns)
+        table = np.zeros((depth, width), np.uint8)
+        for bit, source in enumerate(self.columns):
+            if source is not None:
+                held = words[source[0] : source[0] + depth, source[1]]
+                table[: len(held), bit] = held
         bits = np.zeros(BITS, np.uint8)
         bits[_PLACES] = table.ravel()
         return bits
@@ -81,11 +84,11 @@ def find_pieces(module: Module, memories: Mapping[str, Sequence[int]]) -> tuple[
     -------
     (pieces; memories of which it cannot be told, for they are too small, or elsewhere than yosys puts them).
     """
-    cells: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
+    cells: dict[str, list[str]] = defaultdict(list)
     for name, cell in module["cells"].items():
         path, *place = name.rsplit(".", 2)
         if cell["type"].startswith(_TYPE) and len(place) == 2 and all(part.isdecimal() for part in place):
-            cells[path][int(place[0]), int(place[1])] = name
+            cells[path].append(name)
     found, unknown = [], []
     for path, shape in memories.items():
         pieces = _pieces_of(module["cells"], path, marker(path, *shape), cells[path])
@@ -96,33 +99,33 @@ def find_pieces(module: Module, memories: Mapping[str, Sequence[int]]) -> tuple[
     return found, unknown
 
 
-def _pieces_of(
-    cells: Mapping[str, Any], path: str, words: np.ndarray, names: Mapping[tuple[int, int], str]
-) -> list[Piece] | None:
-    """Return the pieces of one memory, by name for each row and column of block RAMs; None where they are not clear."""
-    where = {words[:, column].tobytes(): column for column in range(words.shape[1])}
-    if len(where) < words.shape[1]:
-        return None
+def _pieces_of(cells: Mapping[str, Any], path: str, words: np.ndarray, names: Sequence[str]) -> list[Piece] | None:
+    """Return the pieces of one memory, whose block RAMs have names; None where they are not clear."""
     pieces = []
-    for across in sorted({column for _, column in names}):
-        stack = [names[place] for place in sorted(names) if place[1] == across]
-        widths = {16 >> int(cells[name]["parameters"]["READ_MODE"], 2) for name in stack}
-        if len(widths) > 1:
+    known: dict[int, dict[bytes, list[Source]]] = {}
+    for name in names:
+        parameters = cells[name]["parameters"]
+        width = 16 >> int(parameters["READ_MODE"], 2)
+        if width not in known:
+            known[width] = _sources(words, BITS // width)
+        columns = read_init(parameters)[_PLACES].reshape(-1, width).T
+        found = [known[width].get(column.tobytes(), []) if column.any() else [None] for column in columns]
+        if any(len(candidates) != 1 for candidates in found):
             return None
-        width = widths.pop()
-        bits = np.concatenate([read_init(cells[name]["parameters"])[_PLACES].reshape(-1, width) for name in stack])
-        held = np.zeros((len(words), width), np.uint8)
-        held[: len(bits)] = bits[: len(words)]
-        columns = tuple(where.get(held[:, bit].tobytes()) for bit in range(width))
-        pieces += [
-            Piece(name, path, number * (BITS // width), columns) for number, name in enumerate(stack)
-        ]
+        pieces.append(Piece(name, path, tuple(candidates[0] for candidates in found)))
     # Nothing is taken for granted: markers that go through these pieces are what the netlist has.
     if all(np.array_equal(piece.fill(words), read_init(cells[piece.cell]["parameters"])) for piece in pieces):
         return pieces
     return None
 
 
-def document(pieces: Sequence[Piece]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON form of pieces."""
-    yield from (dataclasses.asdict(piece) | {"columns": list(piece.columns)} for piece in pieces)
+def _sources(words: np.ndarray, depth: int) -> dict[bytes, list[Source]]:
+    """Return where in a memory the columns of `depth` bits are that a block RAM can hold."""
+    found: dict[bytes, list[Source]] = defaultdict(list)
+    for start in range(0, len(words), depth):
+        held = np.zeros((words.shape[1], depth), np.uint8)
+        part = words[start : start + depth]
+        held[:, : len(part)] = part.T
+        for bit, column in enumerate(held):
+            found[column.tobytes()].append((start, bit))
+    return found

@@ -20,6 +20,8 @@ TABLE = "NNHW_TABLE"
 """Type of a lookup table while synthesis must not see what is in it."""
 TABLE_BITS = 16
 _TRIES = 16
+_DEPTHS = (256, 512, 1024, 2048)
+"""Words of an iCE40's block RAM."""
 
 
 @dataclass(frozen=True)
@@ -103,19 +105,22 @@ end
 def marker(seed: str, words: int, bits: int) -> np.ndarray:
     """Return pseudo-random bits [words, bits], the same for the same seed.
 
-    No column is constant, so that synthesis leaves none out, and columns differ from each other where so many can.
+    No column is constant, so that synthesis leaves none out. Columns differ from each other where so many can, also in
+    those last words that do not fill a block RAM.
     """
     columns: list[np.ndarray] = []
     seen: set[bytes] = set()
+    ends = sorted({words % depth for depth in _DEPTHS if words > depth and words % depth})
     for column in range(bits):
         for attempt in range(_TRIES):
             digest = hashlib.shake_256(f"{seed}:{column}:{attempt}".encode()).digest(-(-words // 8))
             found = np.unpackbits(np.frombuffer(digest, np.uint8), count=words)
             if found.all() or not found.any():
                 found[column % words] ^= 1
-            if found.tobytes() not in seen:
+            slices = {found.tobytes(), *(found[-end:].tobytes() for end in ends)}
+            if not slices & seen and all(found[-end:].any() for end in ends):
                 break
-        seen.add(found.tobytes())
+        seen |= slices
         columns.append(found)
     return np.stack(columns, axis=1)
 

@@ -139,8 +139,7 @@ class Slots:
                 Piece(
                     str(ram["cell"]),
                     str(ram["memory"]),
-                    int(ram["start"]),
-                    tuple(None if column is None else int(column) for column in ram["columns"]),
+                    tuple(None if source is None else _whole(source, 2) for source in ram["columns"]),
                 ),
                 _whole(ram["position"], 2),
             )
@@ -186,7 +185,9 @@ def mark(netlist: Path, parted: Parted) -> tuple[Plan, list[str]]:
         return Plan((), {}), unknown
     for piece in pieces:
         write_init(cells[piece.cell]["parameters"], block_ram_mark(piece))
-    others = {int(cell["parameters"][_INIT].replace("x", "0"), 2) for cell in cells.values() if _INIT in cell["parameters"]}
+    others = {
+        int(cell["parameters"][_INIT].replace("x", "0"), 2) for cell in cells.values() if _INIT in cell["parameters"]
+    }
     tables = table_marks([name for name in parted.tables if name in cells], others)
     for name, content in tables.items():
         cells[name]["parameters"][_INIT] = f"{content:0{TABLE_BITS}b}"

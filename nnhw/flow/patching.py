@@ -33,9 +33,12 @@ from nnhw.reading import parse_json
 
 if TYPE_CHECKING:
     from nnhw.flow.bitstream import MakeDevice, Request
+    from nnhw.hdl.pll import PllSettings
 
 DESIGN, REPORT, FACTS = "design.il", "nextpnr.json", "build.json"
 _LISTED = 3
+_DAMAGES = (ValueError, LookupError, TypeError, AttributeError)
+"""What comes of files that somebody has signed, and that nnhw did not write so."""
 _CONSTANT = re.compile(r"\d+'[01xz]+")
 
 
@@ -129,39 +132,51 @@ def patch_bitstream(
     """
     from nnhw.hdl.top import make_top
 
-    contents, facts = base.json(CONTENTS), base.json(FACTS)
-    differences = list(_unlike(contents["made"], fingerprint(board, request)))
-    if differences:
-        raise DiffersError("; ".join(differences))
-    settings = next(clock for clock in usable_clocks(board) if clock.output_hz == facts["clock_hz"])
-    family, slots = family_of(board), Slots.from_document(contents)
+    family = family_of(board)
+    slots, facts, clock = _read(base, board, request)
     assert family.table is not None
-    design = make_top(make_device, board, settings)
+    design = make_top(make_device, board, clock)
     old, new = (part(text, slots.kept, family.table) for text in (base.text(DESIGN), design.rtlil))
     if old.skeleton != new.skeleton:
         raise DiffersError(describe(old.skeleton, new.skeleton))
-    if design.constraints != base.text(f"design.{family.constraints[0]}"):
+    constraints, layout = f"design.{family.constraints[0]}", f"design.{family.layout[0]}"
+    if design.constraints != base.text(constraints):
         raise DiffersError("the pins of the board are others")
-    _write(base, slots, (old, new), design.rtlil, family, out)
-    pack_layout(out, f"design.{family.layout[0]}", family, note)
-    for log in out.glob("*.log"):
-        log.unlink()
+    changed = {DESIGN: design.rtlil, **_exchange(base, slots, (old, new), layout)}
+    for name, text in changed.items():
+        (out / name).write_text(text, encoding="utf-8")
+    for name in (constraints, REPORT, CONTENTS):
+        (out / name).write_bytes(base.files[name])
+    pack_layout(out, layout, family, note)
+    (out / f"{family.pack_tool}.log").unlink()
     return {**facts, "patched": {"model": base.model, "bitstream": base.bitstream}}
 
 
-def _write(base: Base, slots: Slots, parts: tuple[Parted, Parted], rtlil: str, family: FlowFamily, out: Path) -> None:
-    """Write all files but the bitstream; see `patch_bitstream`."""
+def _read(base: Base, board: Board, request: Request) -> tuple[Slots, dict[str, Any], PllSettings]:
+    """Return where the contents of a finished build are, its facts, and its clock; see `patch_bitstream`."""
+    try:
+        contents, facts = base.json(CONTENTS), base.json(FACTS)
+        differences = list(_unlike(contents["made"], fingerprint(board, request)))
+        if differences:
+            raise DiffersError("; ".join(differences))
+        clocks = {clock.output_hz: clock for clock in usable_clocks(board)}
+        return Slots.from_document(contents), facts, clocks[facts["clock_hz"]]
+    except _DAMAGES as error:
+        raise DiffersError(f"its {CONTENTS} or {FACTS} cannot be used ({error!r})") from None
+
+
+def _exchange(base: Base, slots: Slots, parts: tuple[Parted, Parted], name: str) -> dict[str, str]:
+    """Return layout and netlist of a finished build with other contents, which has been found to have its own."""
     old, new = parts
-    name = f"design.{family.layout[0]}"
-    layout, netlist = Layout(base.text(name)), json.loads(base.text(NETLIST))
-    if not slots.hold(layout, netlist["modules"]["top"], old):
+    try:
+        layout, netlist = Layout(base.text(name)), json.loads(base.text(NETLIST))
+        right = slots.hold(layout, netlist["modules"]["top"], old)
+    except _DAMAGES as error:
+        raise DiffersError(f"its layout or netlist cannot be used ({error!r})") from None
+    if not right:
         raise DiffersError("its layout does not hold what its design says")
     slots.fill(layout, netlist["modules"]["top"], new)
-    (out / DESIGN).write_text(rtlil, encoding="utf-8")
-    (out / NETLIST).write_text(json.dumps(netlist), encoding="utf-8")
-    (out / name).write_text(layout.text, encoding="ascii")
-    for same in (f"design.{family.constraints[0]}", REPORT, CONTENTS):
-        (out / same).write_bytes(base.files[same])
+    return {NETLIST: json.dumps(netlist), name: layout.text}
 
 
 def _unlike(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> Iterator[str]:
