@@ -23,7 +23,7 @@ from nnhw.flow.asc import Layout
 from nnhw.flow.build_folder import BuildFolder
 from nnhw.flow.cells import NETLIST
 from nnhw.flow.contents import Parted, part
-from nnhw.flow.family import FlowFamily, family_of
+from nnhw.flow.family import family_of
 from nnhw.flow.filling import CONTENTS, Slots
 from nnhw.flow.place import pack_layout
 from nnhw.flow.sources import code_hash
@@ -79,8 +79,8 @@ class Base:
             )
         if folder.is_foreign("build"):
             raise BuildError(
-                f"build folder '{folder.path}' was made by somebody else, so its layout is not taken over; if you trust "
-                f"who made it, 'nnhw trust {folder.path}' says so; or leave out --from"
+                f"build folder '{folder.path}' was made by somebody else, so its layout is not taken over; if you trust who "
+                f"made it, 'nnhw trust {folder.path}' says so; or leave out --from"
             )
         files = {name: (folder.path / name).read_bytes() for name in named if not name.endswith(".log")}
         if any(hashlib.sha256(content).hexdigest() != named[name] for name, content in files.items()):

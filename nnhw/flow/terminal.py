@@ -269,8 +269,8 @@ def _remarks(report: Report) -> Iterator[str]:
         yield f"{what}: {style['why']}."
     if report["patched"]:
         yield (
-            f"Patched from '{report['patched']['model']}' ({report['patched']['bitstream'][:16]}): the same layout with "
-            "other contents of memories; clock and resources are that build's."
+            f"Patched from '{report['patched']['model']}' ({report['patched']['bitstream'][:16]}): the same layout "
+            "with other contents of memories; clock and resources are that build's."
         )
     if accuracy:
         yield (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,7 +149,7 @@ def test_slots_are_the_same_behind_their_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "key, value", [("format", 2), ("tables", [{"cell": "a", "place": [1, 2], "order": []}]), ("block_rams", [{}])]
+    ("key", "value"), [("format", 2), ("tables", [{"cell": "a", "place": [1, 2], "order": []}]), ("block_rams", [{}])]
 )
 def test_slots_reject_another_file(tmp_path: Path, key: str, value: object) -> None:
     design = Design(tmp_path)

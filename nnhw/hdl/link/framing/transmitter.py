@@ -313,8 +313,8 @@ class FrameTransmitter(wiring.Component):
     def _identity_byte(self, m: Module) -> Value:
         """Return the byte of the identity that `_index` points at, looked up a cycle before, when it is one less.
 
-        A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes. The first 16 bytes, which
-        hold the model's hash, are lookup tables of their own, so that another model's hash can take its place.
+        A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes. The first 16 bytes,
+        among them the model's hash, are lookup tables of their own, so that another model's hash can take its place.
         """
         content = self._identity.pack().ljust(32, b"\0")
         content = content[1:] + content[:1]
