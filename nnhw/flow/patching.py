@@ -39,6 +39,7 @@ DESIGN, REPORT, FACTS = "design.il", "nextpnr.json", "build.json"
 _LISTED = 3
 _DAMAGES = (ValueError, LookupError, TypeError, AttributeError)
 """What comes of files that somebody has signed, and that nnhw did not write so."""
+_SIZES, _CONSTANTS = "memories of other sizes", "other constants in logic"
 _CONSTANT = re.compile(r"\d+'[01xz]+")
 
 
@@ -105,8 +106,7 @@ class Base:
 
 def fingerprint(board: Board, request: Request) -> dict[str, Any]:
     """Return what a layout depends on besides the design: tools, board, what is asked for, and nnhw itself."""
-    asked = dataclasses.asdict(request)
-    del asked["jobs"]
+    asked = {name: getattr(request, name) for name in ("clock_hz", "seeds", "dsp")}
     return {
         "nnhw": f"{nnhw.__version__} {code_hash()[:16]}",
         "tools": {name: find_tool(name).title for name in family_of(board).tools},
@@ -200,10 +200,17 @@ def describe(old: str, new: str) -> str:
     found: dict[str, str] = {}
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
-            found.setdefault(_part_of(name), _how(before.get(name), after.get(name)))
-    listed = [f"{name}: {how}" for name, how in found.items()]
+            how, place = _how(before.get(name), after.get(name)), _place_of(name)
+            found[place] = min(found.get(place, how), how, key=_rank)
+    listed = sorted(found, key=lambda place: (not place.startswith("layer"), _rank(found[place])))
     rest = len(listed) - _LISTED
-    return "; ".join(listed[:_LISTED]) + (f"; and {rest} more" if rest > 0 else "")
+    texts = [f"{place}: {found[place]}" for place in listed[:_LISTED]]
+    return "; ".join([*texts, *([f"and {rest} more"] if rest > 0 else [])])
+
+
+def _rank(how: str) -> int:
+    """Return how little a difference says: what comes first says why others follow."""
+    return next((rank for rank, start in enumerate((_SIZES, _CONSTANTS)) if how.startswith(start)), 2)
 
 
 def _modules(rtlil: str) -> dict[str, str]:
@@ -212,14 +219,13 @@ def _modules(rtlil: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _part_of(module: str) -> str:
+def _place_of(module: str) -> str:
     """Return which part of the device a module is in, as a layer's engine is called."""
     inside = module.partition(".engine.engine.")[2]
     if not inside:
         return f"'{module.rpartition('.')[2]}'"
-    engine, _, rest = inside.partition(".")
-    layer, _, kind = engine.rpartition("_")
-    return f"layer '{layer}' ({kind}{', ' + rest if rest else ''})"
+    layer, _, kind = inside.partition(".")[0].rpartition("_")
+    return f"layer '{layer}' ({kind})"
 
 
 def _how(before: str | None, after: str | None) -> str:
@@ -229,9 +235,9 @@ def _how(before: str | None, after: str | None) -> str:
     shapes = [re.findall(r"^ *memory width (\d+) size (\d+)", text, re.MULTILINE) for text in (before, after)]
     if shapes[0] != shapes[1]:
         there, here = (", ".join(f"{words} x {bits}" for bits, words in shape) or "none" for shape in shapes)
-        return f"memories of other sizes, {there} bits there and {here} here"
+        return f"{_SIZES}, {there} bits there and {here} here"
     if _CONSTANT.sub("#", before) == _CONSTANT.sub("#", after):
-        return "other constants in logic"
+        return _CONSTANTS
     return "other logic, as of another shape, folding or width of numbers"
 
 
