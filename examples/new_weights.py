@@ -21,10 +21,10 @@ def changed(network: nn.Module, share: float = 0.02, seed: int = 1) -> nn.Module
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for layer in other.modules():
-            if isinstance(layer, nn.Linear):
+            if isinstance(layer, nn.Linear | nn.Conv2d):
                 flips = torch.rand(layer.weight.shape, generator=generator) < share
                 layer.weight.mul_(torch.where(flips, -1.0, 1.0))
-            elif isinstance(layer, nn.BatchNorm1d):
+            elif isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
                 layer.bias.add_(0.1 * torch.randn(layer.bias.shape, generator=generator))
     return other
 
