@@ -23,18 +23,20 @@ KNOWS: dict[str, set[str]] = {
     "nn": set(),
     "engines": {"ir"},
     "accelerator": {"ir", "engines"},
+    "export": {"ir"},
     "frontend": {"ir", "nn"},
     "passes": {"ir"},
+    "rewrites": {"ir", "passes"},
     "mapping": {"ir", "engines", "accelerator"},
     "hdl": {"ir", "engines", "accelerator", "protocol", "boards"},
     "driver": {"ir", "accelerator", "protocol"},
     "flow": {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
-        "driver",
+        *("driver", "export", "rewrites"),
     },
     "cli": {"flow", "boards"},
     "__main__": {"cli"},
-    "__init__": {"flow", "frontend", "nn"},
+    "__init__": {"flow", "frontend", "nn", "rewrites"},
 }
 
 # Third-party package --> where it may be imported.
@@ -45,8 +47,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "brevitas": ("frontend/brevitas/",),
     "cocotb": ("../sim/",),
     "cocotb_tools": ("../sim/", "flow/simulate.py"),
-    "onnx": ("frontend/onnx/",),
-    "onnxruntime": ("frontend/onnx/",),
+    "onnx": ("frontend/onnx/", "export/onnx"),
+    "onnxruntime": ("frontend/onnx/", "export/onnx_runtime.py"),
     "qonnx": ("frontend/onnx/",),
     "serial": ("driver/links/serial.py",),
     "tflite": ("frontend/tflite/",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from nnhw.flow.patching import Base
     from nnhw.frontend import Source
+    from nnhw.rewrites import Rewrite
 
 ROOT = Path("build")
 REPORT, TIMING = "report.json", "timing.json"
@@ -100,6 +101,7 @@ def build(
     netlist_frames: int = 0,
     base: Path | str | None = None,
     stop_at: str = STAGE_NAMES[-1],
+    rewrites: Sequence[Rewrite] = (),
     progress: Progress | None = None,
 ) -> Build:
     """Make an accelerator of a model; what a build folder has already is not made again.
@@ -121,6 +123,7 @@ def build(
     base: build folder of a network that differs in its weights alone, whose layout is taken with other contents; the
         folder `out` itself otherwise, where it has one. A network that differs in more is built as a whole.
     stop_at: the last stage to run.
+    rewrites: of the model's graph, in order; see `docs/rewrites.md`.
 
     Raises
     ------
@@ -131,7 +134,7 @@ def build(
     from nnhw.frontend.source import Source, identifier
     from nnhw.nn.given import class_name
 
-    source = Source(model, example_input, identifier(name or class_name(model).lower()))
+    source = Source(model, example_input, identifier(name or class_name(model).lower()), rewrites=tuple(rewrites))
     options = Options(
         clock_hz=clock_mhz * 1e6 if clock_mhz else None,
         target_fps=target_fps,
