@@ -145,6 +145,10 @@ def build(
         str, typer.Option(metavar="STAGE", help=f"First stage, {STAGES}; those before are done.")
     ] = "capture",
     stop_at: Annotated[str, typer.Option(metavar="STAGE", help=f"Last stage, {STAGES}.")] = "netlist",
+    base: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="BUILD", help="A build that differs in its weights alone: its layout is taken."),
+    ] = None,
     calibrate: Calibrate = None,
     evaluate: Annotated[
         Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images that the accuracy is of.")
@@ -163,7 +167,7 @@ def build(
     from nnhw.flow.terminal import render_report
 
     chosen = make_options(
-        clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board
+        clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board, base
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     made = build_file(

@@ -36,6 +36,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_output_registers.py::test_synthesis_leaves_no_register_behind_a_block_ram": ("synth",),
     "flow/test_own_engine.py::test_example_equals_its_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_own_engine.py::test_wrong_hardware_is_found_in_rtl": ("rtl", "synth", "slow"),
+    "flow/test_patching.py": ("rtl", "synth", "pnr", "slow"),
     "flow/test_place.py": ("synth", "pnr"),
     "flow/test_processes.py::test_run_rejects_program_that_is_not_there": ("synth",),
     "flow/test_random_networks.py::test_random_network_equals_reference_in_rtl": ("rtl", "synth", "slow"),

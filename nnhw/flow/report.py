@@ -52,6 +52,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "layers": _layers(facts, accelerator),
         "program": _program(facts, accelerator),
         "utilization": _utilization(accelerator),
+        "patched": _get(facts, "build", "patched"),
         "tools": {name: version for stage in facts.values() for name, version in stage.get("tools", {}).items()},
     }
     return report

@@ -273,6 +273,11 @@ def _remarks(report: Report) -> Iterator[str]:
     if style:
         what = "Layers share an engine" if style["name"] == "shared" else "Each layer has an engine"
         yield f"{what}: {style['why']}."
+    if report["patched"]:
+        yield (
+            f"Patched from '{report['patched']['model']}' ({report['patched']['bitstream'][:16]}): the same layout "
+            "with other contents of memories; clock and resources are that build's."
+        )
     if accuracy:
         yield (
             f"Accuracy {accuracy['before']:.2%} as float, {accuracy['after']:.2%} quantized, "
