@@ -32,7 +32,7 @@ KNOWS: dict[str, set[str]] = {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
         "driver",
     },
-    "searching": {"boards", "flow", "frontend", "nn", "passes"},
+    "searching": {"boards", "flow", "frontend", "ir", "nn", "passes"},
     "cli": {"flow", "boards", "searching"},
     "__main__": {"cli"},
     "__init__": {"flow", "frontend", "nn", "searching"},

@@ -144,7 +144,7 @@ def execute(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with _first_on_path(path.resolve().parent), _registered(title, module):
+    with first_on_path(path.resolve().parent), _registered(title, module):
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
@@ -164,7 +164,8 @@ def execute(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _first_on_path(folder: Path) -> Iterator[None]:
+def first_on_path(folder: Path) -> Iterator[None]:
+    """Let modules of a folder be imported inside of a block."""
     before = list(sys.path)
     sys.path.insert(0, str(folder))
     try:

@@ -67,7 +67,11 @@ def restore(model: nn.Module, file: str | Path) -> tuple[nn.Module, torch.Tensor
 
     Raises: InputError where the weights are missing, damaged, or of another model. Nothing in their file is run.
     """
-    path = Path(file).with_suffix(".pt")
+    return fill(model, Path(file).with_suffix(".pt"))
+
+
+def fill(model: nn.Module, path: Path) -> tuple[nn.Module, torch.Tensor]:
+    """Fill a model with the weights of a file; see `restore`."""
     state, example = load_weights(path)
     try:
         model.load_state_dict(state)

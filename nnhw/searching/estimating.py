@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
 from nnhw.frontend.source import Source
+from nnhw.ir import graph_hash
 from nnhw.nn import Quantizer
 from nnhw.passes import lower, split
 
@@ -27,7 +29,7 @@ class Estimate:
     ----------
     figures: by name, see `goals.FIGURES`; all but the accuracy.
     style: `streaming` or `shared`.
-    hash: of the integer graph, hex.
+    hash: of its graphs, hex: the integer graph on the device, and what the host computes in front of it and behind.
     """
 
     figures: Mapping[str, float]
@@ -45,8 +47,8 @@ def estimate(source: Source, board: Board, options: Options) -> Estimate:
     NnhwError: what stands in the way, or that the network does not fit.
     """
     ready = Source(_observed(source.model, source.example_input), source.example_input, source.name, source.lines)
-    body = split(lower(ready.capture())).body
-    mapped, facts = map_on_board(body, board, options)
+    parts = split(lower(ready.capture()))
+    mapped, facts = map_on_board(parts.body, board, options)
     schedule = mapped.accelerator.schedule
     interval, clock_hz = float(schedule.interval), options.clock_hz or board.target_clock_hz
     figures = {
@@ -56,7 +58,8 @@ def estimate(source: Source, board: Board, options: Options) -> Estimate:
         "latency": float(schedule.latency_cycles),
         **{name: float(count) for name, count in facts["resources"].items()},
     }
-    return Estimate(figures, mapped.style, mapped.accelerator.model_hash)
+    hashes = "".join(graph_hash(graph) for graph in (parts.head, parts.body, parts.tail))
+    return Estimate(figures, mapped.style, hashlib.sha256(hashes.encode()).hexdigest())
 
 
 def _observed(model: object, example: torch.Tensor) -> nn.Module:

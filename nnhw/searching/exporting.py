@@ -13,7 +13,7 @@ import torch
 from nnhw.errors import BuildError, InputError
 from nnhw.frontend.source import Source, load_source
 
-from .chosen import Chosen, load_weights, save_weights
+from .chosen import Chosen, fill, save_weights
 from .estimating import estimate
 from .records import Exported, Tried
 from .sources import local_modules, needed_text
@@ -32,7 +32,7 @@ model, example_input = _chosen.restore(model(_chosen.Chosen(PARAMETERS, {number}
 def export(setting: Setting, tried: Tried, out: Path) -> Exported:
     """Write a trial's network into a folder: `<file>_<number>.py`, its weights, and the modules beside the file.
 
-    It is loaded again, and its integer graph compared with the one that was mapped after training. Then, once, the
+    It is loaded again, and its graphs compared with those of the network once it was trained. Then, once, the
     file's `test` is called with it.
 
     Raises
@@ -51,8 +51,7 @@ def export(setting: Setting, tried: Tried, out: Path) -> Exported:
         )
     model = program.source(Chosen(tried.params, tried.number)).model
     assert isinstance(model, torch.nn.Module)
-    state, _ = load_weights(kept)
-    model.load_state_dict(state)
+    fill(model, kept)
     path = out / f"{program.name}_{tried.number}.py"
     text = needed_text(program.path.read_text(encoding="utf-8"), "model")
     modules = _copy_modules(text, program.path.parent, out)
@@ -121,7 +120,7 @@ def _check_same(setting: Setting, tried: Tried, loaded: Source) -> None:
     made = estimate(loaded, setting.board, setting.options)
     if made.hash != tried.hash:
         raise BuildError(
-            f"the exported network of trial {tried.number} has the integer graph {made.hash[:16]}, but "
-            f"{tried.hash[:16]} was trained; keep all that the model computes with in its parameters and buffers, "
+            f"the network exported as '{loaded.name}' is not the one that trial {tried.number} trained: its graphs have "
+            f"the hash {made.hash[:16]} instead of {tried.hash[:16]}; keep all that the model computes with in its parameters and buffers, "
             "and let model(trial) depend on trial alone"
         )

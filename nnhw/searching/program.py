@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ from torch import nn
 from nnhw.errors import InputError
 from nnhw.frontend.birthplaces import Birthplaces
 from nnhw.frontend.export import checked_example
-from nnhw.frontend.source import Source, check_exists, execute, identifier
+from nnhw.frontend.source import Source, check_exists, execute, first_on_path, identifier
 
 from .sources import digest
 
@@ -67,7 +68,7 @@ class Program:
 
     def source(self, trial: AnyTrial) -> Source:
         """Return the untrained model of a trial. Raises: InputError where it is no module; what `model` raises."""
-        with Birthplaces() as places:
+        with self._folder(), Birthplaces() as places:
             model = self.make(trial)
         if not isinstance(model, nn.Module):
             raise InputError(f"model(trial) in {self.path} must return an nn.Module, got {type(model).__name__}")
@@ -75,11 +76,21 @@ class Program:
 
     def train(self, model: nn.Module, trial: AnyTrial) -> float:
         """Train a model, in place; return its accuracy. Raises: InputError where that is no finite number."""
-        return _number(self.fit(model, trial), f"train(model, trial) in {self.path}")
+        with self._folder():
+            result = self.fit(model, trial)
+        return _number(result, f"train(model, trial) in {self.path}")
 
     def test(self, model: nn.Module) -> float | None:
         """Return the accuracy on test data, or None where the file has no `test`. Raises: as `train` does."""
-        return None if self.judge is None else _number(self.judge(model.eval()), f"test(model) in {self.path}")
+        if self.judge is None:
+            return None
+        with self._folder():
+            result = self.judge(model.eval())
+        return _number(result, f"test(model) in {self.path}")
+
+    def _folder(self) -> AbstractContextManager[None]:
+        """Let the file's functions import modules beside it when they are called."""
+        return first_on_path(self.path.resolve().parent)
 
 
 def load_program(file: str | Path) -> Program:

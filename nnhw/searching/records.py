@@ -26,7 +26,7 @@ class Tried:
     figures: of the trained network, see `goals.FIGURES`; empty unless it is complete.
     reason: why it is not complete.
     style: of its mapping.
-    hash: of its integer graph, hex.
+    hash: of its graphs once trained, hex.
     seconds: that it took; None while it runs.
     host: name of the machine.
     """

@@ -43,8 +43,8 @@ def digest(path: Path) -> str:
 def needed_text(text: str, name: str) -> str:
     """Return the statements of a program that one of its names needs, as they stand there, in their order.
 
-    Kept are the statements that give a needed name its value, those that use nothing but needed names, such as
-    `torch.manual_seed(0)`, and the docstring. Blocks that begin with `if __name__ ==` are left out.
+    Kept are the statements that give a needed name its value or change it, those that use nothing but needed names, such
+    as `torch.manual_seed(0)`, and the docstring. Blocks that begin with `if __name__ ==` are left out.
     """
     statements = list(_statements(text))
     known = {bound for statement in statements for bound in statement.binds}
@@ -53,7 +53,7 @@ def needed_text(text: str, name: str) -> str:
         found = {
             index
             for index, statement in enumerate(statements)
-            if statement.always or statement.binds & needed or _acts_on(statement, needed, known)
+            if statement.always or (statement.binds | statement.changes) & needed or _acts_on(statement, needed, known)
         }
         if found == kept:
             break
@@ -71,7 +71,7 @@ class _Statement:
     Parameters
     ----------
     first, last: its lines, of which the last one is not part of it, with the comments above it.
-    binds, uses: names of the module.
+    binds, uses, changes: names of the module that it gives a value, reads, and whose attributes or items it sets.
     always: it is kept whatever is needed.
     guarded: it runs in the main program alone.
     """
@@ -80,6 +80,7 @@ class _Statement:
     last: int
     binds: set[str]
     uses: set[str]
+    changes: set[str]
     always: bool
     guarded: bool
 
@@ -95,7 +96,7 @@ def _statements(text: str) -> Iterator[_Statement]:
         binds, uses = _names(node)
         docstring = not position and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         end = node.end_lineno or node.lineno
-        yield _Statement(first, end, binds, uses, docstring or _is_always_needed(node), _is_guarded(node))
+        yield _Statement(first, end, binds, uses, _changed(node), docstring or _is_always_needed(node), _is_guarded(node))
 
 
 def _names(node: ast.stmt) -> tuple[set[str], set[str]]:
@@ -113,6 +114,19 @@ def _names(node: ast.stmt) -> tuple[set[str], set[str]]:
                 uses.add(symbol.get_name())
                 binds |= {symbol.get_name()} if symbol.is_assigned() else set()
     return binds, uses
+
+
+def _changed(node: ast.stmt) -> set[str]:
+    """Return the names of which a statement sets attributes or items."""
+    parts = [part for part in ast.walk(node) if isinstance(part, ast.Attribute | ast.Subscript)]
+    targets: list[ast.expr] = [part for part in parts if not isinstance(part.ctx, ast.Load)]
+    names = set()
+    for target in targets:
+        while isinstance(target, ast.Attribute | ast.Subscript):
+            target = target.value
+        if isinstance(target, ast.Name):
+            names.add(target.id)
+    return names if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete) else set()
 
 
 def _is_always_needed(node: ast.stmt) -> bool:

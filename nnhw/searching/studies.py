@@ -50,13 +50,14 @@ def open_study(storage: str, name: str, setting: Setting) -> optuna.Study:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        study = optuna.create_study(
-            storage=_backend(storage),
-            study_name=name,
-            directions=setting.goals.directions,
-            sampler=make_sampler(setting.seed),
-            load_if_exists=True,
-        )
+        backend, sampler = _backend(storage), make_sampler(setting.seed)
+        if name in optuna.get_all_study_names(backend):
+            study = optuna.load_study(study_name=name, storage=backend, sampler=sampler)
+        else:
+            directions = setting.goals.directions
+            study = optuna.create_study(
+                study_name=name, storage=backend, sampler=sampler, directions=directions, load_if_exists=True
+            )
         _claim(study, storage, setting)
     except (InputError, OSError):
         raise
