@@ -74,7 +74,7 @@ def test_search_leaves_out_what_does_not_fit_before_it_is_trained(tmp_path: Path
     marker = tmp_path / "trained"
     file = write_toy(
         tmp_path,
-        ('"width", 2, 12, step=2', '"width", 200, 600, step=200'),
+        ('"width", 2, 12, step=2', '"width", 600, 1000, step=200'),
         ("network.train()", f"open({str(marker)!r}, 'w')"),
     )
     found = run(file, trials=2, board="icestick")
@@ -413,14 +413,15 @@ def test_two_workers_of_dask_share_a_study(tmp_path: Path) -> None:
     from distributed import Client, LocalCluster
 
     file = write_toy(tmp_path)
-    options = {"storage": str(tmp_path / "study.journal"), "out": str(tmp_path / "out"), "plot": "none", "trials": 1}
+    options = {"storage": str(tmp_path / "study.journal"), "out": str(tmp_path / "out"), "plot": "none"}
+    options |= {"style": "streaming"}
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
-        futures = [client.submit(nnhw.search, str(file), **options, pure=False) for _ in range(2)]
+        futures = [client.submit(nnhw.search, str(file), trials=1, **options, pure=False) for _ in range(2)]
         found = client.gather(futures)
-    whole = run(file, **{**options, "trials": 0})
+    whole = run(file, **options, trials=0)
     assert max(len(search.trials) for search in found) == len(whole.trials) == 2
     assert set(whole.outcomes) <= {"complete", "repeated"}
 
