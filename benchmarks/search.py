@@ -92,14 +92,16 @@ def show(row: Mapping[str, Any]) -> None:
     """Print a row for people."""
     console = Console()
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in row["outcomes"].items())
-    console.print(f"{row['trials']} trials, {row['seconds']['processor']:.0f} s of one processor: {outcomes}", highlight=False)
+    console.print(
+        f"{row['trials']} trials, {row['seconds']['processor']:.0f} s of one processor: {outcomes}", highlight=False
+    )
     for entry in row["front"]:
         figures, params = entry["figures"], entry["params"]
         line = f"trial {entry['number']}: validation {figures['accuracy']:.4f}, {figures['cycles']:.0f} cycles, "
         console.print(line + ", ".join(f"{name}={value}" for name, value in params.items()), highlight=False)
     winner, hand = row["winner"], row["by_hand"]
     console.print(
-        f"winner: test {winner['test']:.4f}, {winner['figures']['cycles']:.0f} cycles; {hand['name']}, made by hand: test "
-        f"{hand['test']:.4f}, {hand['cycles']} cycles",
+        f"winner: test {winner['test']:.4f}, {winner['figures']['cycles']:.0f} cycles; {hand['name']}, made by hand: "
+        f"test {hand['test']:.4f}, {hand['cycles']} cycles",
         highlight=False,
     )

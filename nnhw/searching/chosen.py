@@ -90,7 +90,9 @@ def load_weights(path: Path) -> tuple[dict[str, Any], torch.Tensor]:
         line = (str(error).splitlines() or [""])[0]
         raise InputError(f"weights '{path}' cannot be read: {type(error).__name__}: {line}") from None
     if not isinstance(content, dict) or set(content) != {STATE, EXAMPLE} or not isinstance(content[STATE], dict):
-        raise InputError(f"weights '{path}' need the entries '{STATE}' and '{EXAMPLE}'; 'nnhw search' writes such files")
+        raise InputError(
+            f"weights '{path}' need the entries '{STATE}' and '{EXAMPLE}'; 'nnhw search' writes such files"
+        )
     return content[STATE], content[EXAMPLE]
 
 

@@ -19,14 +19,14 @@ from .records import Exported, Tried
 from .sources import local_modules, needed_text
 from .trying import COMPLETE, Setting, weights_of
 
-_FOOTER = '''
+_FOOTER = """
 
 # What `nnhw search` chose in trial {number}; the weights lie beside this file, in {weights}.
 import nnhw.searching.chosen as _chosen
 
 PARAMETERS = {params}
 model, example_input = _chosen.restore(model(_chosen.Chosen(PARAMETERS, {number})), __file__)
-'''
+"""
 
 
 def export(setting: Setting, tried: Tried, out: Path) -> Exported:
@@ -120,7 +120,7 @@ def _check_same(setting: Setting, tried: Tried, loaded: Source) -> None:
     made = estimate(loaded, setting.board, setting.options)
     if made.hash != tried.hash:
         raise BuildError(
-            f"the network exported as '{loaded.name}' is not the one that trial {tried.number} trained: its graphs have "
-            f"the hash {made.hash[:16]} instead of {tried.hash[:16]}; keep all that the model computes with in its parameters and buffers, "
-            "and let model(trial) depend on trial alone"
+            f"the network exported as '{loaded.name}' is not the one that trial {tried.number} trained: its graphs "
+            f"have the hash {made.hash[:16]} instead of {tried.hash[:16]}; keep all that the model computes with in its "
+            "parameters and buffers, and let model(trial) depend on trial alone"
         )

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Literal
 
 from nnhw.errors import InputError
 
@@ -73,7 +74,7 @@ class Goals:
                 raise InputError(f"the limit of '{name}' needs a finite number, given {limit}")
 
     @property
-    def directions(self) -> list[str]:
+    def directions(self) -> list[Literal["maximize", "minimize"]]:
         """Of each objective, as optuna calls them."""
         return ["maximize" if FIGURES[name].more else "minimize" for name in self.objectives]
 

@@ -64,4 +64,8 @@ def _remarks(search: Search) -> Iterator[str]:
 def counted(search: Search) -> str:
     """Return how many trials there are, and what became of them."""
     counts = ", ".join(f"{count} {outcome}" for outcome, count in search.outcomes.items())
-    return f"{len(search.trials)} trials: {counts}; {search.untrained} ended by the mapper before training" if counts else "no trials"
+    return (
+        f"{len(search.trials)} trials: {counts}; {search.untrained} ended by the mapper before training"
+        if counts
+        else "no trials"
+    )

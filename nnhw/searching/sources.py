@@ -43,8 +43,8 @@ def digest(path: Path) -> str:
 def needed_text(text: str, name: str) -> str:
     """Return the statements of a program that one of its names needs, as they stand there, in their order.
 
-    Kept are the statements that give a needed name its value or change it, those that use nothing but needed names, such
-    as `torch.manual_seed(0)`, and the docstring. Blocks that begin with `if __name__ ==` are left out.
+    Kept are the statements that give a needed name its value or change it, those that use nothing but needed names,
+    such as `torch.manual_seed(0)`, and the docstring. Blocks that begin with `if __name__ ==` are left out.
     """
     statements = list(_statements(text))
     known = {bound for statement in statements for bound in statement.binds}
@@ -96,7 +96,9 @@ def _statements(text: str) -> Iterator[_Statement]:
         binds, uses = _names(node)
         docstring = not position and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         end = node.end_lineno or node.lineno
-        yield _Statement(first, end, binds, uses, _changed(node), docstring or _is_always_needed(node), _is_guarded(node))
+        yield _Statement(
+            first, end, binds, uses, _changed(node), docstring or _is_always_needed(node), _is_guarded(node)
+        )
 
 
 def _names(node: ast.stmt) -> tuple[set[str], set[str]]:

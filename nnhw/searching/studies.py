@@ -135,12 +135,13 @@ def make_sampler(seed: int | None) -> optuna.samplers.BaseSampler:
 
     if seed is None:
         return optuna.samplers.TPESampler()
+    given = seed
 
     class SeededByTrial(optuna.samplers.BaseSampler):
         """A fresh sampler for each trial: a search that goes on draws what it would have drawn at once."""
 
         def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-            self._inner = optuna.samplers.TPESampler(seed=mixed(seed, trial.number))
+            self._inner = optuna.samplers.TPESampler(seed=mixed(given, trial.number))
             self._inner.before_trial(study, trial)
 
         def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:

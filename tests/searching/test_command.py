@@ -54,7 +54,9 @@ def test_command_shows_front_counts_and_where_things_are(tmp_path: Path) -> None
     assert first.exit_code == 0, first.output
     assert re.search(r"trial . accuracy ▲ .* lc ▼ .* rate .* parameters", first.output)
     assert "trial 0: accuracy 0." in first.stderr
-    assert re.search(r"^3 trials: \d complete(, \d repeated)?; 0 ended by the mapper before training$", first.output, re.M)
+    assert re.search(
+        r"^3 trials: \d complete(, \d repeated)?; 0 ended by the mapper before training$", first.output, re.M
+    )
     assert "plot: search/toy-icebreaker/front.html" in first.output
     assert "trials are kept in search/toy-icebreaker/study.journal" in first.output
     (hint,) = re.findall(r"add (--trials 0 --export \d)", first.output)
@@ -100,7 +102,7 @@ def test_page_has_a_file_that_can_be_searched(tmp_path: Path) -> None:
 
 def test_example_needs_mnist_and_says_how_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NNHW_DATA", raising=False)
-    with pytest.raises(ModelFileError, match="No folder with the MNIST files is given. Put train-images"):
+    with pytest.raises(ModelFileError, match=r"No folder with the MNIST files is given\. Put train-images"):
         load_program(EXAMPLE)
 
 

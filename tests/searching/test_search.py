@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import nnhw
-from nnhw.errors import BoardError, InputError, ModelFileError
 from nnhw.boards import Board
+from nnhw.errors import BoardError, InputError, ModelFileError
 from nnhw.flow.options import Options
 from nnhw.frontend import Source, load_source
 from nnhw.searching import trying
@@ -37,7 +37,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(file: Path, **options: Any) -> Search:
-    settings: dict[str, Any] = {"style": "streaming", "trials": 6, "seed": 1, "plot": "none", "out": file.parent / "out"}
+    settings: dict[str, Any] = {
+        "style": "streaming",
+        "trials": 6,
+        "seed": 1,
+        "plot": "none",
+        "out": file.parent / "out",
+    }
     return nnhw.search(file, **{**settings, **options})
 
 
@@ -131,7 +137,11 @@ def test_search_goes_on_after_what_a_file_does_wrong(tmp_path: Path, before: str
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (("def model(trial)", "def modell(trial)"), InputError, "{file} needs model(trial), which returns an untrained "),
+        (
+            ("def model(trial)", "def modell(trial)"),
+            InputError,
+            "{file} needs model(trial), which returns an untrained ",
+        ),
         (("def train(network, trial)", "def fit(network, trial)"), InputError, "{file} needs train(model, trial), "),
         (("example_input = torch", "example = torch"), InputError, "{file} has no 'example_input': a tensor [batch, "),
         (("LOST =", "model = nn.Linear(2, 2); LOST ="), InputError, ""),
@@ -140,8 +150,7 @@ def test_search_goes_on_after_what_a_file_does_wrong(tmp_path: Path, before: str
     ids=["model", "train", "example", "module", "fails"],
 )
 def test_search_rejects_a_file(tmp_path: Path, change: tuple[str, str], error: type[Exception], message: str) -> None:
-    changes = [change] if "LOST = torch" not in change[0] else [change]
-    file = write_toy(tmp_path, *changes)
+    file = write_toy(tmp_path, change)
     if not message:  # the function comes behind, so the name is the network's only without it
         file.write_text(file.read_text(encoding="utf-8").replace("def model(trial)", "def other(trial)"), "utf-8")
         message = "'model' in {file} is a network that is made already (Linear); a search needs model(trial), which "
@@ -356,7 +365,7 @@ def test_export_rejects_what_is_not_there(tmp_path: Path) -> None:
         run(file, trials=0, export="0")
     failing = write_toy(tmp_path, (TRAINED, "raise ValueError('no')"), name="failing")
     run(failing, trials=1, out=tmp_path / "failing")
-    with pytest.raises(InputError, match="trial 0 has no network to export: failed: failing.py:30: ValueError: no"):
+    with pytest.raises(InputError, match=r"trial 0 has no network to export: failed: failing\.py:30: ValueError: no"):
         run(failing, trials=0, export=0, out=tmp_path / "failing")
 
 
@@ -385,7 +394,9 @@ def test_export_finds_a_model_that_keeps_what_it_learned_elsewhere(tmp_path: Pat
         (TRAINED, "network[1].negative_slope = -1.0; return 0.5"),
     )
     run(file, trials=1)
-    with pytest.raises(nnhw.NnhwError, match="the network exported as 'toy_0' is not the one that trial 0 trained: its "):
+    with pytest.raises(
+        nnhw.NnhwError, match="the network exported as 'toy_0' is not the one that trial 0 trained: its "
+    ):
         run(file, trials=0, export=0)
 
 
@@ -416,7 +427,9 @@ def test_two_workers_of_dask_share_a_study(tmp_path: Path) -> None:
     options = {"storage": str(tmp_path / "study.journal"), "out": str(tmp_path / "out"), "plot": "none"}
     options |= {"style": "streaming"}
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         futures = [client.submit(nnhw.search, str(file), trials=1, **options, pure=False) for _ in range(2)]
