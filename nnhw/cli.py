@@ -307,7 +307,7 @@ def search(
     ] = None,
     study: Annotated[str | None, typer.Option(metavar="NAME", help="Of the study in the storage.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder instead of search/<study>.")] = None,
-    plot: Annotated[str, typer.Option(help="HTML plot: offline (4.9 MB), cdn (10 KB) or none.")] = "offline",
+    plot: Annotated[str, typer.Option(help="HTML plot: offline (4.8 MB), cdn (10 KB) or none.")] = "offline",
     export: Annotated[
         str | None, typer.Option(metavar="NUMBER|best", help="Write a trial's network as code and weights; test it.")
     ] = None,

@@ -121,6 +121,6 @@ def _check_same(setting: Setting, tried: Tried, loaded: Source) -> None:
     if made.hash != tried.hash:
         raise BuildError(
             f"the network exported as '{loaded.name}' is not the one that trial {tried.number} trained: its graphs "
-            f"have the hash {made.hash[:16]} instead of {tried.hash[:16]}; keep all that the model computes with in its "
-            "parameters and buffers, and let model(trial) depend on trial alone"
+            f"have the hash {made.hash[:16]} instead of {tried.hash[:16]}; keep all that the model computes with in "
+            "its parameters and buffers, and let model(trial) depend on trial alone"
         )

@@ -12,7 +12,7 @@ from .goals import FIGURES, shown
 from .records import Search, Tried
 
 PLOTS = ("offline", "cdn", "none")
-"""Kinds of plots: with the script of plotly inside, 4.9 MB; with a link to it, some 10 KB; no plot."""
+"""Kinds of plots: with the script of plotly inside, 4.8 MB; with a link to it, some 10 KB; no plot."""
 _LOG_RATIO = 10.0
 
 
