@@ -23,6 +23,7 @@ from benchmarks import (
     planted,
     random_networks,
     recheck,
+    search,
     second_network,
     speed,
     whole,
@@ -84,6 +85,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "second_network": Benchmark(
         "a second network on the first one's hardware", second_network.run, second_network.show
     ),
+    "search": Benchmark("architecture search for MNIST, beside the example made by hand", search.run, search.show),
 }
 
 

@@ -1,9 +1,9 @@
 """Quantized PyTorch networks to verified FPGA accelerators.
 
 `build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a
-quantized model of a float one, `swap` puts other modules in its place, and a `Rewrite` changes its graph. They are
-imported when they are used: `import nnhw` alone needs neither torch nor amaranth. What they refuse, they refuse by an
-error that is a `NnhwError`.
+quantized model of a float one, `swap` puts other modules in its place, a `Rewrite` changes its graph, and `search`
+finds the best of many networks. They are imported when they are used: `import nnhw` alone needs neither torch nor
+amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from nnhw.nn.post_training import quantize
     from nnhw.nn.swapping import swap
     from nnhw.rewrites import Rewrite
+    from nnhw.searching.search import search
 
-__all__ = ["NnhwError", "Rewrite", "__version__", "build", "open", "quantize", "reference", "swap"]
+__all__ = ["NnhwError", "Rewrite", "__version__", "build", "open", "quantize", "reference", "search", "swap"]
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ _HOMES = {
     "open": "nnhw.flow.running",
     "quantize": "nnhw.nn.post_training",
     "reference": "nnhw.frontend.reference",
+    "search": "nnhw.searching.search",
     "swap": "nnhw.nn.swapping",
 }
 

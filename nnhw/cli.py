@@ -65,6 +65,7 @@ PASSES = (
     "collapse_chains, fold_constants, sink_integer_pooling, fold_permutes, share_twins, fold_fixed_channels, "
     "drop_unread, merge_parallel"
 )
+FIGURES = "accuracy, rate, link, cycles, latency, lc, ff, ebr, spram, dsp"
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
 
 
@@ -306,6 +307,65 @@ def program(build: BuildPath) -> None:
     from nnhw.flow.running import program as load
 
     load(build, _progress())
+
+
+@app.command()
+def search(
+    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="With model(trial), train(model, trial).")],
+    board: BoardName = "icebreaker",
+    style: Annotated[str, typer.Option(help="streaming, shared or auto, as of build.")] = "auto",
+    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock for which rates are said.")] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option("--objective", "-o", metavar="NAME", help=f"{FIGURES}. Accuracy and rate otherwise."),
+    ] = None,
+    at_least: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Least of such a figure, as rate=20000.")
+    ] = None,
+    at_most: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Most of such a figure, as lc=3000.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(min=0, help="Trials to run now; 50 unless --timeout is given.")] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="No trial begins after so many.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of all random numbers; one process repeats itself.")] = None,
+    storage: Annotated[
+        str | None, typer.Option(metavar="FILE|URL", help="Where trials are kept, for all who share them.")
+    ] = None,
+    study: Annotated[str | None, typer.Option(metavar="NAME", help="Of the study in the storage.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder instead of search/<study>.")] = None,
+    plot: Annotated[str, typer.Option(help="HTML plot: offline (4.8 MB), cdn (10 KB) or none.")] = "offline",
+    export: Annotated[
+        str | None, typer.Option(metavar="NUMBER|best", help="Write a trial's network as code and weights; test it.")
+    ] = None,
+) -> None:
+    """Search the networks of model(trial) for the best on a board: each is mapped before it is trained."""
+    from nnhw.searching.goals import make_limits
+    from nnhw.searching.rendering import render_search
+    from nnhw.searching.search import search as run_search
+
+    found = run_search(
+        file,
+        board=board,
+        style=style,
+        clock_mhz=clock,
+        objectives=objective or ("accuracy", "rate"),
+        at_least=make_limits(at_least or (), "--at-least"),
+        at_most=make_limits(at_most or (), "--at-most"),
+        trials=trials,
+        timeout_s=timeout,
+        jobs=jobs,
+        seed=seed,
+        storage=storage,
+        study=study,
+        out=out,
+        plot=plot,
+        export=export,
+        progress=_progress(),
+    )
+    OUT.print(render_search(found))
+    if found.interrupted:
+        raise KeyboardInterrupt
 
 
 export = typer.Typer(help="Write a model in another tool's format.", no_args_is_help=True)

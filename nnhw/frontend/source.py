@@ -77,7 +77,7 @@ def load_source(source: str | Path) -> Source:
     InputError for a file that does not exist or lacks what is needed; ModelFileError for one that fails.
     """
     path, name = _split_name(str(source))
-    _check_exists(path)
+    check_exists(path)
     if path.suffix == ".pt2" and name is None:
         program = load_archive(path)
         return Source(program, random_input(program), identifier(path.stem))
@@ -102,7 +102,8 @@ def _split_name(source: str) -> tuple[Path, str | None]:
     return Path(source), None
 
 
-def _check_exists(path: Path) -> None:
+def check_exists(path: Path) -> None:
+    """Raise InputError where a model's file does not exist, with those that have a similar name."""
     if path.is_file():
         return
     if path.is_dir():
@@ -117,7 +118,7 @@ def _check_exists(path: Path) -> None:
 
 def _from_python(path: Path, name: str | None) -> Source:
     with Birthplaces() as places:
-        module = _execute(path)
+        module = execute(path)
     model = _member(module, path, name or DEFAULT_MODEL)
     if not isinstance(model, nn.Module | ExportedProgram):
         raise InputError(
@@ -146,14 +147,17 @@ class _SourceOnly(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _execute(path: Path) -> ModuleType:
-    """Run a Python file as a module that is not in sys.modules afterwards, its folder first on the path."""
+def execute(path: Path) -> ModuleType:
+    """Run a Python file as a module that is not in sys.modules afterwards, its folder first on the path.
+
+    Raises: ModelFileError for a file that fails.
+    """
     title = f"_nnhw_model_{identifier(path.stem)}"
     spec = importlib.util.spec_from_file_location(title, loader=_SourceOnly(title, str(path.resolve())))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with _first_on_path(path.resolve().parent), _registered(title, module):
+    with first_on_path(path.resolve().parent), _registered(title, module):
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
@@ -173,7 +177,8 @@ def _execute(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _first_on_path(folder: Path) -> Iterator[None]:
+def first_on_path(folder: Path) -> Iterator[None]:
+    """Let modules of a folder be imported inside of a block."""
     before = list(sys.path)
     sys.path.insert(0, str(folder))
     try:
