@@ -32,6 +32,7 @@ KNOWS: dict[str, set[str]] = {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
         "driver",
     },
+    "dynamo": {"accelerator", "boards", "driver", "flow", "frontend", "nn"},
     "cli": {"flow", "boards"},
     "__main__": {"cli"},
     "__init__": {"flow", "frontend", "nn"},
@@ -39,7 +40,7 @@ KNOWS: dict[str, set[str]] = {
 
 # Third-party package --> where it may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
-    "torch": ("nn/", "frontend/", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
+    "torch": ("nn/", "dynamo/", "frontend/", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
     "amaranth": ("hdl/", "flow/"),
     "amaranth_boards": ("hdl/", "flow/"),
     "brevitas": ("frontend/brevitas/",),
