@@ -16,6 +16,8 @@ FAST = "not rtl and not synth and not pnr and not slow"
 # Folder, file, or file::test, below tests --> its marks.
 MARKS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("rtl", "synth", "pnr", "slow"),
+    "dynamo/test_dynamo.py::test_dynamo_equals_composed_reference_on_the_virtual_board": ("rtl", "synth", "slow"),
+    "dynamo/test_dynamo.py::test_dynamo_finds_the_build_of_another_process": ("slow",),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),

@@ -75,8 +75,8 @@ class _Part(nn.Module):
 
     def __init__(self, body: fx.GraphModule, layers: Mapping[str, str]) -> None:
         super().__init__()
-        self.body = body
-        self.paths = dict(layers)
+        self._nnhw_body = body  # names that no layer of the user's has
+        self._nnhw_paths = dict(layers)
         for path in sorted(set(layers.values()) - {""}):
             _add(self, path)
 
@@ -85,25 +85,25 @@ class _Part(nn.Module):
         result: Tensor = _Runner(self).run(x)
         return result
 
-    def layer(self, name: str) -> nn.Module | None:
+    def nnhw_layer(self, name: str) -> nn.Module | None:
         """Return what stands for the layer of a node."""
-        path = self.paths.get(name, "")
-        return self.get_submodule(f"layers.{path}") if path else None
+        path = self._nnhw_paths.get(name, "")
+        return self.get_submodule(path) if path else None
 
 
 class _Runner(fx.Interpreter):
     def __init__(self, part: _Part) -> None:
-        super().__init__(part.body)
+        super().__init__(part._nnhw_body)
         self._part = part
 
     def run_node(self, n: fx.Node) -> Any:
-        layer = self._part.layer(n.name)
+        layer = self._part.nnhw_layer(n.name)
         return super().run_node(n) if layer is None else layer(lambda: super(_Runner, self).run_node(n))
 
 
 def _add(part: nn.Module, path: str) -> None:
     """Add a layer, and those around it."""
-    for name in ("layers", *path.split(".")):
+    for name in path.split("."):
         if name not in part._modules:
             part.add_module(name, _Layer())
         part = part.get_submodule(name)
@@ -170,10 +170,11 @@ class _Copier:
         copy.meta = {}
         self._copies[node] = copy
         self._note(copy, self._described(copy))
-        if path := layer_of(node):
+        path = layer_of(node)
+        if path:
             self.layers[copy.name] = path
         if frame := user_frame(node):
-            self.lines.setdefault(f"layers.{path}" if path else "", frame)
+            self.lines.setdefault(path, frame)
 
     def _described(self, copy: fx.Node) -> str:
         """Return a node as text, with numbers in place of names."""

@@ -54,7 +54,7 @@ class Runner:
 
     def __init__(self, key: str, folder: Path, origin: str, options: CompileOptions) -> None:
         self.key, self.folder, self.origin = key, folder, origin
-        self._link, self._baud = options.link, options.baud
+        self._link, self._baud, self._on_board = options.link, options.baud, options.has_board
         self._note = _noter(options)
         self._device: Device | None = None
         self._lock = threading.Lock()
@@ -81,6 +81,10 @@ class Runner:
             return self._device
 
     def _open(self) -> Device:
+        if self._on_board:
+            for other in [*_RUNNERS.values()]:  # a port has one user, and a board runs one part
+                if other is not self and other._link == self._link:
+                    other.close()
         try:
             return open_build(self.folder, self._link, baud=self._baud, notice=self._note)
         except LinkError as error:
@@ -137,6 +141,7 @@ def runner_of(part: Extracted, options: CompileOptions) -> tuple[Runner, str]:
         origin = "found on disk"
         if not _is_whole(folder, options.last_stage):
             origin = "built"
+            _check_port(options)
             _build(part, folder, options, options.last_stage)
         _RUNNERS[name] = Runner(key, folder, origin, options)
         return _RUNNERS[name], origin
@@ -171,6 +176,15 @@ def _build(part: Extracted, folder: Path, options: CompileOptions, last: str) ->
         raise
     if options.builds is None:
         _prune(folder)
+
+
+def _check_port(options: CompileOptions) -> None:
+    """See that the port is there, before a build that takes minutes. Raises: LinkError."""
+    if options.has_board and not any(runner._device and runner._link == options.link for runner in _RUNNERS.values()):
+        from nnhw.driver.links.serial import SerialLink, find_port
+
+        port = find_port() if options.link == "auto" else options.link
+        SerialLink(port, options.baud or load_board(options.board).uart.baud).close()
 
 
 def folder_of(key: str, options: CompileOptions) -> Path:

@@ -22,6 +22,8 @@ _REFUSALS = (CaptureError, LoweringError, InputError)
 _AGAIN = "nnhw_again"
 """Mark of a quantizer that repeats the one at the end of a part, so that another part can begin there."""
 
+_ALONE = "no layer with quantized weights is behind it in the same part"
+
 
 class Accelerated(nn.Module):
     """A part of a model that the accelerator computes.
@@ -95,9 +97,9 @@ def split(root: nn.Module, traced: Traced, options: CompileOptions) -> Split:
 
 def nothing_found(rows: Sequence[Placed]) -> str:
     """Return the note for a graph that PyTorch runs alone: it names what is in the way."""
-    reasons = [row for row in rows if row.why and UNQUANTIZED not in row.why]
-    quantizers = [row for row in rows if row.operation == "nnhw::quantize" or "quantize" in row.operation]
-    if not quantizers:
+    first = next((place for place, row in enumerate(rows) if row.operation == "quantize"), len(rows))
+    reasons = [row for row in rows[first:] if row.why not in (UNQUANTIZED, _ALONE)]
+    if first == len(rows):
         why = (
             "it has no quantizer of nnhw; use nnhw.nn, or nnhw.quantize, and for a model of another framework, "
             "nnhw.build"
@@ -106,7 +108,7 @@ def nothing_found(rows: Sequence[Placed]) -> str:
         row = reasons[0]
         why = f"{row.operation} {row.place}: {row.why}"
     else:
-        why = "no layer with quantized weights is behind a quantizer"
+        why = "no layer with quantized weights reads its quantized values"
     return f"PyTorch runs the whole graph, for no part of it can run on the accelerator: {why}"
 
 
@@ -250,7 +252,7 @@ def _why(kind: Kind, work: _Work) -> str:
         return "is no operation of tensors"
     if work.left == 0:
         return f"the accelerator has its {len(work.parts)} parts already"
-    return "no layer with quantized weights is between it and its input's quantizer, or behind it in the same part"
+    return _ALONE
 
 
 def _module(root: nn.Module, holder: nn.Module, graph: fx.Graph) -> fx.GraphModule:

@@ -120,6 +120,9 @@ class Traced:
         made, name = self.operators(node), operation_of(node)
         if made.unknown:
             return Value(Kind.HOST, why=f"the accelerator has no '{name}'")
+        floats = [one for one in data if found[one].kind is Kind.HOST]
+        if len(floats) == len(data) and QUANTIZE not in made.names:
+            return Value(Kind.HOST, why=UNQUANTIZED)
         if problem := _rounds(node, *data):
             return Value(Kind.HOST, why=problem)
         if QUANTIZE in made.names:
@@ -127,9 +130,6 @@ class Traced:
                 return Value(Kind.HOST, why="its scale depends on the input")
             source = data[0] if found[data[0]].kind is Kind.HOST else found[data[0]].source
             return Value(Kind.PART, source, codes=True)
-        floats = [one for one in data if found[one].kind is Kind.HOST]
-        if len(floats) == len(data):
-            return Value(Kind.HOST, why=UNQUANTIZED)
         if floats:
             return Value(Kind.HOST, why=f"reads '{floats[0].name}', which PyTorch computes and nothing quantizes")
         if len({found[one].source for one in data}) > 1:
@@ -159,5 +159,5 @@ def _rounds(*nodes: fx.Node) -> str:
         value = node.meta.get(VALUE)
         if isinstance(value, Tensor) and value.is_floating_point() and value.dtype not in _EXACT:
             kind = str(value.dtype).removeprefix("torch.")
-            return f"'{node.name}' is {kind}, in which every step rounds; only float32 and float64 are exact"
+            return f"it computes in {kind}, in which every step rounds; only float32 and float64 are exact: use model.float()"
     return ""
