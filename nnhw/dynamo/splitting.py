@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, fx, nn
 
-from nnhw.errors import CaptureError, ExactnessError, InputError, LoweringError, MappingError, NnhwError, first_of
+from nnhw.errors import (
+    CaptureError,
+    InputError,
+    LoweringError,
+    MappingError,
+    NnhwError,
+    ProblemList,
+    first_of,
+)
 
 from .extraction import extract
 from .operators import QUANTIZE, VALUE, operation_of, place_of
@@ -18,7 +26,7 @@ from .placement import Part, Partition, Placed
 from .regions import Region, families
 from .values import UNQUANTIZED, Kind, Traced
 
-_REFUSALS = (CaptureError, LoweringError, InputError)
+_REFUSALS = (CaptureError, LoweringError, InputError, ProblemList)
 _AGAIN = "nnhw_again"
 """Mark of a quantizer that repeats the one at the end of a part, so that another part can begin there."""
 
@@ -144,8 +152,6 @@ def _largest(
         part = extract(traced, values, group[0])
         runner, origin = runner_of(part, options)
         return group[0], runner, origin
-    except ExactnessError:
-        raise
     except MappingError as error:
         _refuse(work, group[0].nodes, _unfit(group[0], error, options))
         return None
@@ -155,9 +161,7 @@ def _largest(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if attempt(middle) else (middle, high)
-    why = f"the accelerator refuses it: {first_of(refusals[low])}"
-    behind = group[high].nodes if high < len(group) else ()
-    _refuse(work, [node for node in group[low].nodes if node not in behind], why)
+    _refuse(work, [group[low].output], f"the accelerator refuses it: {first_of(refusals[low])}")
     return None
 
 

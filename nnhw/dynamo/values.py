@@ -77,8 +77,8 @@ class Traced:
 
     def training(self) -> fx.Node | None:
         """Return the first node that computes as in training, or changes a buffer."""
-        changed = {node for node, tensor in self.changes() if tensor in self.constants}
-        return next((node for node in self.graph.nodes if self.operators(node).training or node in changed), None)
+        training = [node for node in self.graph.nodes if self.operators(node).training]
+        return next(iter([*training, *(node for node, tensor in self.changes() if tensor in self.constants)]), None)
 
     def values(self, refused: Mapping[fx.Node, str]) -> dict[fx.Node, Value]:
         """Return what each node is.
