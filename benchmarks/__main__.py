@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks import (
     cmsis,
+    compiled,
     doors,
     estimates,
     faults,
@@ -61,6 +62,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "mutants": Benchmark("faults planted in nnhw's source: the test that fails", mutants.run, mutants.show, None),
     "cmsis_nn": Benchmark("CMSIS-NN's int8 operators: its test vectors, from IR to RTL", cmsis.run, cmsis.show),
     "doors": Benchmark("one network from each door to a bitstream", doors.run, doors.show, None),
+    "compile": Benchmark("what of five mixed models runs where by torch.compile", compiled.run, compiled.show),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
