@@ -40,7 +40,9 @@ def show(row: Mapping[str, Any]) -> None:
     """Print a row for people."""
     table = Table("model", "link", "on the accelerator", "parts", "in PyTorch, and why", "differ")
     for model in row["models"]:
-        parts = [f"{part['layers']} layers, {part['style']}, {part['interval_cycles']:,} cycles" for part in model["parts"]]
+        parts = [
+            f"{part['layers']} layers, {part['style']}, {part['interval_cycles']:,} cycles" for part in model["parts"]
+        ]
         reasons = [f"{one['count']} x {one['operation']}: {one['why']}" for one in model["pytorch"]]
         table.add_row(
             f"{model['name']}: {model['about']}",

@@ -1,6 +1,6 @@
 """A mixed model by `torch.compile`: frames are resampled and pooled by attention in PyTorch, digits read in hardware.
 
-    python examples/compile_mixed.py --link sim
+python examples/compile_mixed.py --link sim
 """
 
 from typing import Annotated

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from nnhw.errors import InputError
 
 from .notes import LOGGER, note
-from .operators import VALUE, place_of, operation_of
+from .operators import VALUE, operation_of, place_of
 from .options import CompileOptions
 from .placement import Partition
 from .splitting import Split, split
@@ -90,12 +90,12 @@ class _Failed:
 class _Compiled:
     """A graph that is partitioned when it is called first, and anew when its weights have changed."""
 
-    def __init__(
-        self, graph: fx.GraphModule, options: CompileOptions, keep: Callable[[Partition], object]
-    ) -> None:
+    def __init__(self, graph: fx.GraphModule, options: CompileOptions, keep: Callable[[Partition], object]) -> None:
         self._graph, self._options, self._keep = graph, options, keep
         # Dynamo takes what it needs no longer out of its graph; the values that it traced with are needed here.
-        self._metas = {node.name: {key: node.meta[key] for key in _META if key in node.meta} for node in graph.graph.nodes}
+        self._metas = {
+            node.name: {key: node.meta[key] for key in _META if key in node.meta} for node in graph.graph.nodes
+        }
         self._split: Split | None = None
         self._constants: dict[int, Tensor] = {}
         self._lock = threading.Lock()
@@ -119,9 +119,16 @@ class _Compiled:
             if self._split is None or not all(_same(args[place], kept) for place, kept in self._constants.items()):
                 with torch.inference_mode(False), torch.no_grad():
                     self._split = self._make(args)
-                    self._constants = {place: args[place].detach().clone() for place in _constant_places(args)}
+                    self._constants = self._built_with(args)
                 self._tell(self._split.partition)
             return self._split
+
+    def _built_with(self, args: Sequence[Any]) -> dict[int, Tensor]:
+        """Return copies of the parameters and buffers that the parts have, by their places among the inputs."""
+        assert self._split is not None
+        inputs = [node.name for node in self._graph.graph.nodes if node.op == "placeholder"]
+        read = self._split.constants
+        return {place: args[place].detach().clone() for place, name in enumerate(inputs) if name in read}
 
     def _make(self, args: Sequence[Any]) -> Split:
         graph = fx.Graph()

@@ -34,10 +34,12 @@ class Extracted:
     ----------
     source: its module, an example input, and the lines of the user's model.
     text: equal for regions that compute the same, whatever their nodes are called and their batch is.
+    constants: the parameters and buffers that are copied into it.
     """
 
     source: Source
     text: str
+    constants: frozenset[fx.Node]
 
 
 def extract(traced: Traced, values: Mapping[fx.Node, Value], region: Region) -> Extracted:
@@ -55,7 +57,7 @@ def extract(traced: Traced, values: Mapping[fx.Node, Value], region: Region) -> 
         )
     copier = _Copier(traced, values, region)
     model = _Part(fx.GraphModule(copier.root, copier.graph), copier.layers)
-    return Extracted(Source(model, _example(traced, region), NAME, copier.lines), copier.text())
+    return Extracted(Source(model, _example(traced, region), NAME, copier.lines), copier.text(), copier.constants)
 
 
 class _Layer(nn.Module):
@@ -134,6 +136,11 @@ class _Copier:
     def text(self) -> str:
         """Return what the region computes."""
         return "\n".join(self._lines_of_text)
+
+    @property
+    def constants(self) -> frozenset[fx.Node]:
+        """The parameters and buffers that were copied."""
+        return frozenset(self._copies.keys() & self._traced.constants.keys())
 
     def _note(self, copy: fx.Node, text: str) -> None:
         self._numbers[copy] = len(self._numbers)
@@ -224,5 +231,5 @@ def _ranges(traced: Traced, region: Region) -> Iterator[tuple[float, float]]:
             scale, zero = (traced.constants.get(one) for one in node.args[1:3])  # type: ignore[arg-type]
             step = 1.0 if scale is None else float(scale.max())
             offset = 0.0 if zero is None else float(zero.max())
-            low, high = (node.args[3], node.args[4])
-            yield (low - offset) * step, (high - offset) * step  # type: ignore[operator]
+            low, high = float(node.args[3]), float(node.args[4])  # type: ignore[arg-type]
+            yield (low - offset) * step, (high - offset) * step

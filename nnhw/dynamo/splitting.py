@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -53,6 +54,16 @@ class Accelerated(nn.Module):
         return self._runner(x).to(dtype=self._dtype, device=x.device)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A region that is built."""
+
+    region: Region
+    runner: Runner
+    origin: str
+    constants: frozenset[fx.Node]
+
+
 @dataclass
 class _Work:
     """What is known while a graph is split.
@@ -62,12 +73,14 @@ class _Work:
     refused: nodes that PyTorch has to compute, with the reason.
     rows: of nodes that are gone from the graph.
     left: parts that may still be made.
+    constants: names of the parameters and buffers that the parts were built with.
     """
 
     refused: dict[fx.Node, str] = field(default_factory=dict)
     rows: dict[str, Placed] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
     left: int | None = None
+    constants: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -77,10 +90,12 @@ class Split:
     Parameters
     ----------
     module: runs it.
+    constants: names of the parameters and buffers that the parts were built with.
     """
 
     module: fx.GraphModule
     partition: Partition
+    constants: frozenset[str] = frozenset()
 
 
 def split(root: nn.Module, traced: Traced, options: CompileOptions) -> Split:
@@ -94,13 +109,12 @@ def split(root: nn.Module, traced: Traced, options: CompileOptions) -> Split:
     holder = nn.Module()
     work = _Work(left=options.parts)
     while (found := _next(traced, work, options)) is not None:
-        region, runner, origin = found
-        _replace(traced, work, holder, (region, runner, origin), options)
+        _replace(traced, work, holder, found)
     rows = {row.node: row for row in _rows(traced, work)} | work.rows
     _clean(traced)
     ordered = [rows[name] for name in order if name in rows]
     partition = Partition(ordered, work.parts, "" if work.parts else nothing_found(ordered))
-    return Split(_module(root, holder, traced.graph), partition)
+    return Split(_module(root, holder, traced.graph), partition, frozenset(work.constants))
 
 
 def nothing_found(rows: Sequence[Placed]) -> str:
@@ -120,7 +134,7 @@ def nothing_found(rows: Sequence[Placed]) -> str:
     return f"PyTorch runs the whole graph, for no part of it can run on the accelerator: {why}"
 
 
-def _next(traced: Traced, work: _Work, options: CompileOptions) -> tuple[Region, Runner, str] | None:
+def _next(traced: Traced, work: _Work, options: CompileOptions) -> _Found | None:
     """Return the largest part that can be made, or None."""
     while work.left is None or work.left > 0:
         values = traced.values(work.refused)
@@ -133,9 +147,7 @@ def _next(traced: Traced, work: _Work, options: CompileOptions) -> tuple[Region,
     return None
 
 
-def _largest(
-    traced: Traced, group: Sequence[Region], work: _Work, options: CompileOptions
-) -> tuple[Region, Runner, str] | None:
+def _largest(traced: Traced, group: Sequence[Region], work: _Work, options: CompileOptions) -> _Found | None:
     """Return the largest region of a group that the accelerator can compute; without one, note why."""
     values = traced.values(work.refused)
     refusals: dict[int, NnhwError] = {}
@@ -151,7 +163,7 @@ def _largest(
     try:
         part = extract(traced, values, group[0])
         runner, origin = runner_of(part, options)
-        return group[0], runner, origin
+        return _Found(group[0], runner, origin, part.constants)
     except MappingError as error:
         _refuse(work, group[0].nodes, _unfit(group[0], error, options))
         return None
@@ -177,19 +189,13 @@ def _unfit(region: Region, error: MappingError, options: CompileOptions) -> str:
     return text
 
 
-def _replace(
-    traced: Traced,
-    work: _Work,
-    holder: nn.Module,
-    found: tuple[Region, Runner, str],
-    options: CompileOptions,
-) -> None:
+def _replace(traced: Traced, work: _Work, holder: nn.Module, found: _Found) -> None:
     """Put a call of the accelerator in the place of a region."""
-    region, runner, origin = found
-    number, output = len(work.parts), region.output
+    region, number = found.region, len(work.parts)
+    output = region.output
     value: Tensor = output.meta[VALUE]
     name = f"nnhw_{number}"
-    holder.add_module(name, Accelerated(runner, value.dtype, [*map(int, value.shape[1:])]))
+    holder.add_module(name, Accelerated(found.runner, value.dtype, [*map(int, value.shape[1:])]))
     with traced.graph.inserting_after(output):
         call = traced.graph.call_module(name, (region.source,))
     call.meta = {VALUE: value}
@@ -200,17 +206,25 @@ def _replace(
     for node in reversed(region.nodes):
         if not node.users:
             traced.graph.erase_node(node)
-    work.parts.append(_part(region, runner, origin, number, options))
+    work.parts.append(_part(found, number))
+    work.constants.update(node.name for node in found.constants)
     work.left = None if work.left is None else work.left - 1
 
 
-def _part(region: Region, runner: Runner, origin: str, number: int, options: CompileOptions) -> Part:
-    accelerator = runner.accelerator()
+def _part(found: _Found, number: int) -> Part:
+    runner, region, accelerator = found.runner, found.region, found.runner.accelerator()
     i_shape, o_shape = (tuple(map(int, node.meta[VALUE].shape[1:])) for node in (region.source, region.output))
-    style = "shared" if accelerator.programs else "streaming"
-    cycles = accelerator.schedule.interval_cycles
     return Part(
-        number, region.layers, i_shape, o_shape, runner.key, runner.folder, origin, accelerator.board, style, cycles
+        number=number,
+        layers=region.layers,
+        i_shape=i_shape,
+        o_shape=o_shape,
+        key=runner.key,
+        folder=runner.folder,
+        origin=found.origin,
+        board=accelerator.board,
+        style="shared" if accelerator.programs else "streaming",
+        interval_cycles=accelerator.schedule.interval_cycles,
     )
 
 
@@ -246,7 +260,9 @@ def _rows(traced: Traced, work: _Work) -> list[Placed]:
         if node.op not in ("call_function", "call_method") or value is None:
             continue
         if value.kind in (Kind.HOST, Kind.PART):
-            rows.append(Placed(node.name, operation_of(node), place_of(node), None, value.why or _why(value.kind, work)))
+            rows.append(
+                Placed(node.name, operation_of(node), place_of(node), None, value.why or _why(value.kind, work))
+            )
     return rows
 
 
@@ -262,7 +278,7 @@ def _why(kind: Kind, work: _Work) -> str:
 def _module(root: nn.Module, holder: nn.Module, graph: fx.Graph) -> fx.GraphModule:
     """Return a module that runs a graph, with what the graph names."""
     named = {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")}
-    found: Mapping[str, object] = {name: _attribute(holder if name in holder._modules else root, name) for name in named}
+    found: dict[str, Any] = {name: _attribute(holder if name in holder._modules else root, name) for name in named}
     return fx.GraphModule(found, graph)
 
 

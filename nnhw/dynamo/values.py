@@ -158,6 +158,6 @@ def _rounds(*nodes: fx.Node) -> str:
     for node in nodes:
         value = node.meta.get(VALUE)
         if isinstance(value, Tensor) and value.is_floating_point() and value.dtype not in _EXACT:
-            kind = str(value.dtype).removeprefix("torch.")
-            return f"it computes in {kind}, in which every step rounds; only float32 and float64 are exact: use model.float()"
+            kind = f"it computes in {str(value.dtype).removeprefix('torch.')}, in which every step rounds"
+            return f"{kind}; only float32 and float64 are exact: use model.float()"
     return ""

@@ -71,8 +71,8 @@ def images(count: int, size: int = 6, seed: int = 3) -> Tensor:
     return torch.randn(count, 1, size, size, generator=torch.Generator().manual_seed(seed))
 
 
-def same(given: Tensor, expected: Tensor) -> bool:
-    return given.dtype == expected.dtype and torch.equal(given, expected)
+def same(result: Tensor, expected: Tensor) -> bool:
+    return result.dtype == expected.dtype and torch.equal(result, expected)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -89,8 +89,8 @@ def test_dynamo_equals_composed_reference_in_an_evaluation_loop(
     compiled = torch.compile(mixed, backend=kept)
     with mode():
         results = [compiled(batch) for batch in (*batches, images(1), images(3))]
-    for given, batch in zip(results, (*batches, images(1), images(3)), strict=True):
-        assert same(given, composed(mixed, batch))
+    for result, batch in zip(results, (*batches, images(1), images(3)), strict=True):
+        assert same(result, composed(mixed, batch))
     assert len({part.key for partition in kept.partitions for part in partition.parts}) == 1
 
 
@@ -102,7 +102,10 @@ def test_dynamo_builds_once_for_all_batches_and_finds_it_on_disk(
         for count in (5, 3, 1, 7):
             assert same(torch.compile(mixed, backend=kept)(images(count)), composed(mixed, images(count)))
     assert len(builds) == 1
-    assert [part.origin for partition in kept.partitions for part in partition.parts] == ["built", *["open already"] * 2]
+    assert [part.origin for partition in kept.partitions for part in partition.parts] == [
+        "built",
+        *["open already"] * 2,
+    ]
     monkeypatch.setattr(parts, "_RUNNERS", {})  # as in another process
     torch._dynamo.reset()
     again = Backend(builds=tmp_path)
@@ -160,7 +163,9 @@ def test_dynamo_partition_says_what_runs_where_and_why(mixed: Mixed, folder: Pat
     assert [row.operation for row in partition.accelerated()] == [
         *("quantize", "linear", "batch_norm", "relu", "quantize", "linear")
     ]
-    assert [row.place.partition(" ")[0] for row in partition.accelerated()] == [f"'net.{number}'" for number in range(6)]
+    assert [row.place.partition(" ")[0] for row in partition.accelerated()] == [
+        f"'net.{number}'" for number in range(6)
+    ]
     others = {row.operation: row.why for row in partition.rows if row.part is None}
     assert others["interpolate"] == "the accelerator has no 'interpolate'"
     assert others["matmul"] == others["softmax"] == "nothing quantizes its inputs"
@@ -190,8 +195,8 @@ def test_dynamo_takes_a_whole_residual_network_whatever_its_batch_was(folder: Pa
     model, kept = seeded(Residual), Backend(builds=folder)
     batch = torch.randn(count, 2, 3, 3, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        given = torch.compile(model, backend=kept)(batch)
-    assert same(given, nnhw.reference(model)(batch).float())
+        result = torch.compile(model, backend=kept)(batch)
+    assert same(result, nnhw.reference(model)(batch).float())
     assert all(row.part == 0 for row in kept.partitions[0].rows)
     assert len(list(folder.glob(kept.partitions[0].parts[0].folder.name))) == 1
 
@@ -208,9 +213,9 @@ def test_dynamo_cuts_a_trunk_with_two_heads_so_that_each_part_has_one_output(fol
     assert isinstance(model, Heads)
     batch = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        given = torch.compile(model, backend=kept)(batch)
+        result = torch.compile(model, backend=kept)(batch)
         expected = heads_composed(model, batch)
-    assert all(map(same, given, expected))
+    assert all(map(same, result, expected))
     assert [part.layers for part in kept.partitions[0].parts] == [1, 2, 1]
     torch._dynamo.reset()
     one = Backend(builds=folder, max_parts=1)
@@ -247,11 +252,11 @@ def test_dynamo_keeps_the_order_of_changes_in_place(folder: Path, late: bool) ->
     batch = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
     kept = Backend(builds=folder)
     with torch.no_grad():
-        given = torch.compile(model, backend=kept)(batch)
+        result = torch.compile(model, backend=kept)(batch)
         between = torch.relu(model.stem(batch))
         computed = model.net(between) if late else nnhw.reference(model.net)(between).float()
         expected = computed + (between * (2.0 if late else 1.0)).sum(1, keepdim=True)
-    assert same(given, expected)
+    assert same(result, expected)
     assert bool(kept.partitions[0].parts) != late
 
 
@@ -270,8 +275,8 @@ def test_dynamo_leaves_half_floats_to_pytorch(
 ) -> None:
     model = seeded(Mixed).to(dtype)
     with torch.no_grad():
-        given = torch.compile(model, backend=Backend(builds=tmp_path))(images(3).to(dtype))
-        assert same(given, model(images(3).to(dtype)))
+        result = torch.compile(model, backend=Backend(builds=tmp_path))(images(3).to(dtype))
+        assert same(result, model(images(3).to(dtype)))
     name = str(dtype).removeprefix("torch.")
     assert f"it computes in {name}, in which every step rounds; only float32 and float64 are exact" in caplog.text
     assert list(tmp_path.iterdir()) == []
@@ -371,9 +376,9 @@ def test_dynamo_cuts_what_the_accelerator_refuses(folder: Path) -> None:
     kept = Backend(builds=folder)
     batch = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        given = torch.compile(model, backend=kept)(batch)
+        result = torch.compile(model, backend=kept)(batch)
         codes = nnhw.reference(model[:3])(batch).float()  # type: ignore[index]
-        assert same(given, model[3:](codes))  # type: ignore[index]
+        assert same(result, model[3:](codes))  # type: ignore[index]
     assert [row.part for row in kept.partitions[0].rows] == [0, 0, 0, None, None]
     assert "needs weights with one scale" in kept.partitions[0].rows[3].why
 
