@@ -16,8 +16,13 @@ FAST = "not rtl and not synth and not pnr and not slow"
 # Folder, file, or file::test, below tests --> its marks.
 MARKS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("rtl", "synth", "pnr", "slow"),
+    "dynamo/test_dynamo.py::test_dynamo_builds_once_for_all_batches_and_finds_it_on_disk": ("slow",),
+    "dynamo/test_dynamo.py::test_dynamo_cuts_a_trunk_with_two_heads_so_that_each_part_has_one_output": ("slow",),
+    "dynamo/test_dynamo.py::test_dynamo_equals_composed_reference_for_any_batches": ("slow",),
+    "dynamo/test_dynamo.py::test_dynamo_equals_composed_reference_in_an_evaluation_loop": ("slow",),
     "dynamo/test_dynamo.py::test_dynamo_equals_composed_reference_on_the_virtual_board": ("rtl", "synth", "slow"),
     "dynamo/test_dynamo.py::test_dynamo_finds_the_build_of_another_process": ("slow",),
+    "dynamo/test_example.py": ("slow",),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),
