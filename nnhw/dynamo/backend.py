@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.convert_frame import compile_lock
 
 from nnhw.errors import InputError
 
@@ -117,7 +118,8 @@ class _Compiled:
         """Return the split graph for the weights as they are."""
         with self._lock:
             if self._split is None or not all(_same(args[place], kept) for place, kept in self._constants.items()):
-                with torch.inference_mode(False), torch.no_grad():
+                # Tracing changes what all threads see of torch: no two at a time, and none beside Dynamo.
+                with compile_lock, torch.inference_mode(False), torch.no_grad():
                     self._split = self._make(args)
                     self._constants = self._built_with(args)
                 self._tell(self._split.partition)

@@ -90,7 +90,10 @@ class _Part(nn.Module):
     def nnhw_layer(self, name: str) -> nn.Module | None:
         """Return what stands for the layer of a node."""
         path = self._nnhw_paths.get(name, "")
-        return self.get_submodule(path) if path else None
+        try:
+            return self.get_submodule(path) if path else None
+        except AttributeError:
+            return None
 
 
 class _Runner(fx.Interpreter):
@@ -107,6 +110,8 @@ def _add(part: nn.Module, path: str) -> None:
     """Add a layer, and those around it."""
     for name in path.split("."):
         if name not in part._modules:
+            if hasattr(part, name):  # a name that is none of a layer: what is in it has no place
+                return
             part.add_module(name, _Layer())
         part = part.get_submodule(name)
 
@@ -229,7 +234,7 @@ def _ranges(traced: Traced, region: Region) -> Iterator[tuple[float, float]]:
     for node in region.nodes:
         if QUANTIZE in traced.operators(node).names and region.source in node.all_input_nodes:
             scale, zero = (traced.constants.get(one) for one in node.args[1:3])  # type: ignore[arg-type]
-            step = 1.0 if scale is None else float(scale.max())
+            step = 1.0 if scale is None or not bool(torch.isfinite(scale).all()) else float(scale.max())
             offset = 0.0 if zero is None else float(zero.max())
             low, high = float(node.args[3]), float(node.args[4])  # type: ignore[arg-type]
             yield (low - offset) * step, (high - offset) * step
