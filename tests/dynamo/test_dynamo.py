@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -445,6 +446,23 @@ def test_dynamo_rejects_options(
         with pytest.raises(error):
             Backend(**options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_dynamo_model_is_shared_by_threads(mixed: Mixed, exact: Callable[[Tensor], Tensor], folder: Path) -> None:
+    compiled = torch.compile(mixed, backend=Backend(builds=folder))
+    results: list[bool] = []
+
+    def work() -> None:
+        with torch.no_grad():
+            results.extend(same(compiled(images(count)), composed(mixed, images(count), exact)) for count in (5, 3))
+
+    work()  # one thread compiles
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 8
 
 
 def test_dynamo_page_has_every_option() -> None:
