@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import (
+    bnn_pynq,
     cmsis,
     compiled,
     doors,
@@ -63,6 +64,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "cmsis_nn": Benchmark("CMSIS-NN's int8 operators: its test vectors, from IR to RTL", cmsis.run, cmsis.show),
     "doors": Benchmark("one network from each door to a bitstream", doors.run, doors.show, None),
     "compile": Benchmark("what of five mixed models runs where by torch.compile", compiled.run, compiled.show),
+    "bnn_pynq": Benchmark("Brevitas's TFC, SFC, LFC and CNV, all widths, to RTL", bnn_pynq.run, bnn_pynq.show, None),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),

@@ -1,8 +1,9 @@
 """Quantized PyTorch networks to verified FPGA accelerators.
 
 `build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a
-quantized model of a float one. They are imported when they are used: `import nnhw` alone needs neither torch nor
-amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
+quantized model of a float one, `swap` puts other modules in its place, and a `Rewrite` changes its graph. They are
+imported when they are used: `import nnhw` alone needs neither torch nor amaranth. What they refuse, they refuse by an
+error that is a `NnhwError`.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ if TYPE_CHECKING:
     from nnhw.flow.running import open
     from nnhw.frontend.reference import reference
     from nnhw.nn.post_training import quantize
+    from nnhw.nn.swapping import swap
+    from nnhw.rewrites import Rewrite
 
-__all__ = ["NnhwError", "__version__", "build", "open", "quantize", "reference"]
+__all__ = ["NnhwError", "Rewrite", "__version__", "build", "open", "quantize", "reference", "swap"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Rewrite": "nnhw.rewrites",
     "build": "nnhw.flow.pipeline",
     "open": "nnhw.flow.running",
     "quantize": "nnhw.nn.post_training",
     "reference": "nnhw.frontend.reference",
+    "swap": "nnhw.nn.swapping",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import `build`, `open`, `quantize` or `reference` at their first use."""
+    """Import what is asked for, at its first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'nnhw' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -50,7 +50,8 @@ app = typer.Typer(
 )
 
 ModelFile = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2, .onnx or .tflite.")
+    str,
+    typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2, .onnx, .tflite or .ir."),
 ]
 BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
 Calibrate = Annotated[
@@ -81,11 +82,20 @@ def _progress() -> Progress:
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    extension: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE", help="Import a module or file.py that registers engines of your own; repeatable."
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Quantized PyTorch networks to verified FPGA accelerators."""
+    from nnhw.flow.extensions import load_extensions
+
+    load_extensions(extension or ())
 
 
 @app.command()
@@ -193,7 +203,7 @@ def check(
 
 @app.command()
 def ir(
-    file: ModelFile,
+    file: Annotated[str, typer.Argument(metavar="FILE[:NAME]|BUILD", help="A model, or the folder of a build.")],
     stage: Annotated[
         str, typer.Option(metavar="STAGE", help=f"capture; a pass: {PASSES}; head, lower, tail; or map.")
     ] = "lower",
@@ -201,13 +211,25 @@ def ir(
     calibrate: Calibrate = None,
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
+    data: Annotated[bool, typer.Option("--data", help="With the numbers of all constants.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.ir", help="Write it, and the constants as .npz beside it.")
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Write a picture; behind map with engines and cycles.")
+    ] = None,
 ) -> None:
-    """Print the graph of a model behind a stage."""
+    """Print the graph of a model behind a stage, or write it as a file that is a model again, or as a picture."""
     from nnhw.flow.calibrate import make_calibration
-    from nnhw.flow.inspection import ir_text
+    from nnhw.flow.inspection import ir_behind, write_ir
 
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
-    typer.echo(ir_text(file, stage, board, calibration, _progress()).rstrip("\n"))
+    staged = ir_behind(file, stage, board, calibration, _progress())
+    written = write_ir(staged, out, svg, data)
+    for path in written:
+        OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+    if not written:
+        typer.echo(staged.text(data).rstrip("\n"))
 
 
 @app.command()
@@ -279,6 +301,34 @@ def program(build: BuildPath) -> None:
     from nnhw.flow.running import program as load
 
     load(build, _progress())
+
+
+export = typer.Typer(help="Write a model in another tool's format.", no_args_is_help=True)
+app.add_typer(export, name="export")
+
+
+@export.command("onnx")
+def export_onnx(
+    file: ModelFile,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.onnx", help="Instead of <model>.onnx.")] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="With the float parts around the integers: images in, results out.")
+    ] = False,
+    calibrate: Calibrate = None,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
+) -> None:
+    """Write the integers of a model in standard ONNX operators; ONNX Runtime must give the same numbers."""
+    from nnhw.flow.calibrate import make_calibration
+    from nnhw.flow.exporting import export_onnx as write
+
+    made = write(file, out, whole, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
+    OUT.print(
+        f"{made.path}: {made.operators} operators; ONNX Runtime gives the same numbers on {made.samples} samples",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 def main() -> None:

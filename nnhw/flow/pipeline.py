@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from nnhw.frontend import Source
+    from nnhw.rewrites import Rewrite
 
 ROOT = Path("build")
 REPORT, TIMING = "report.json", "timing.json"
@@ -98,6 +99,7 @@ def build(
     frames: int = 8,
     netlist_frames: int = 0,
     stop_at: str = STAGE_NAMES[-1],
+    rewrites: Sequence[Rewrite] = (),
     progress: Progress | None = None,
 ) -> Build:
     """Make an accelerator of a model; what a build folder has already is not made again.
@@ -117,6 +119,7 @@ def build(
     frames: that the RTL simulation runs; 0: none.
     netlist_frames: that run through the netlist of the bitstream, entered at its serial pins; 0: none.
     stop_at: the last stage to run.
+    rewrites: of the model's graph, in order; see `docs/rewrites.md`.
 
     Raises
     ------
@@ -127,7 +130,7 @@ def build(
     from nnhw.frontend.source import Source, identifier
     from nnhw.nn.given import class_name
 
-    source = Source(model, example_input, identifier(name or class_name(model).lower()))
+    source = Source(model, example_input, identifier(name or class_name(model).lower()), rewrites=tuple(rewrites))
     options = Options(
         clock_hz=clock_mhz * 1e6 if clock_mhz else None,
         target_fps=target_fps,

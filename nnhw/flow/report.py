@@ -92,6 +92,7 @@ def _exactness(facts: Facts) -> dict[str, Any]:
         "torch_ties": _ties(facts, precision),
         "torch_float64_ties": _ties(facts, "float64"),
         **{name: _get(facts, "lower", name) for name in ANSWERS},
+        "rewrites": _get(facts, "capture", "rewrites"),
         "passes": _get(facts, "lower", "passes"),
         "proofs": _get(facts, "lower", "proofs"),
         "near_ties": _count(_get(facts, "lower", "near_ties")),

@@ -96,14 +96,16 @@ def capture(job: Job, out: Path) -> None:
     from nnhw.flow.samples import example_of, make_samples
     from nnhw.ir.files import pack_arrays
     from nnhw.nn.post_training import accuracy_of
+    from nnhw.rewrites import apply_rewrites
 
     if job.source is None:
         raise InputError("the stage 'capture' needs a model; give one, or start from a later stage")
     source = job.source
     captured = source.capture_quantizers()
-    ir.save(captured.graph, out / "capture.ir")
     samples = make_samples(example_of(source.example_input, captured.graph))
     own = source.own_answers(captured, samples)
+    graph, rewritten = apply_rewrites(captured.graph, source.rewrites, samples)
+    ir.save(graph, out / "capture.ir")
     answers = {"torch": own.own} | ({} if own.double is None else {"torch_float64": own.double})
     accuracy = accuracy_of(source.model)
     facts = {
@@ -112,6 +114,7 @@ def capture(job: Job, out: Path) -> None:
         "precision": own.precision,
         "ties": own.ties,
         "tools": _versions("torch"),
+        "rewrites": [one.facts() for one in rewritten],
         **({"accuracy": dataclasses.asdict(accuracy)} if accuracy else {}),
     }
     write_json(out / "capture.json", facts)

@@ -244,6 +244,11 @@ def _exactness(report: Report) -> Table:
     if exact["precision"] != "float64":
         table.add_row("PyTorch float32 and IR", _count(exact["samples"]), _rounded(exact["torch_ir"]))
     table.add_row("PyTorch float64 and IR", _count(exact["samples"]), _rounded(exact["torch_float64_ir"]))
+    for rewrite in exact["rewrites"] or []:
+        places = f"{len(rewrite['places'])} place{'s' if len(rewrite['places']) != 1 else ''}"
+        differing = rewrite["differing"]
+        shown = _rounded(differing) if rewrite["approximates"] else _mismatch(differing)
+        table.add_row(f"IR before and after rewrite '{rewrite['name']}' ({places})", _count(rewrite["samples"]), shown)
     for name, count in _passes(exact["passes"] or {}):
         table.add_row(f"IR before and after {name}", _count(exact["samples"]), _mismatch(count))
     table.add_row("IR and RTL", _count(exact["rtl_samples"]), _mismatch(exact["ir_rtl"]))

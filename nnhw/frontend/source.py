@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from .export import checked_example
 from .locations import Lines, error_location
 
 DEFAULT_MODEL = "model"
+REWRITES = "rewrites"
 EXAMPLE = "example_input"
 _SUFFIXES = (".py", ".pt2", *SUFFIXES)
 
@@ -43,12 +45,14 @@ class Source:
     name: of the file, without folder and suffix; with the model's name if that was given.
     example_input: [batch, ..]; of an exported program: random numbers of its shape, the same each time.
     lines: where the model's modules were made, by module path.
+    rewrites: of its graph, in order: `nnhw.Rewrite`s.
     """
 
     model: nn.Module | ExportedProgram
     example_input: torch.Tensor
     name: str
     lines: Lines = field(default_factory=dict)
+    rewrites: tuple[Any, ...] = ()
 
     def capture(self) -> Graph:
         """Return the model's float-level graph; see `capture`."""
@@ -122,7 +126,16 @@ def _from_python(path: Path, name: str | None) -> Source:
     example = _member(module, path, EXAMPLE)
     example = checked_example(torch.from_numpy(example) if isinstance(example, np.ndarray) else example)
     title = identifier(path.stem if name in (None, DEFAULT_MODEL) else f"{path.stem}_{name}")
-    return Source(model, example, title, places.lines(model) if isinstance(model, nn.Module) else {})
+    lines = places.lines(model) if isinstance(model, nn.Module) else {}
+    return Source(model, example, title, lines, _rewrites_in(module, path))
+
+
+def _rewrites_in(module: ModuleType, path: Path) -> tuple[Any, ...]:
+    """Return the rewrites that a file has beside its model; none without them."""
+    rewrites = getattr(module, REWRITES, ())
+    if not isinstance(rewrites, list | tuple):
+        raise InputError(f"'{REWRITES}' in {path} must be a list of nnhw.Rewrite, got {type(rewrites).__name__}")
+    return tuple(rewrites)
 
 
 class _SourceOnly(SourceFileLoader):
