@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks import (
     bnn_pynq,
     cmsis,
+    compiled,
     doors,
     estimates,
     faults,
@@ -63,6 +64,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "mutants": Benchmark("faults planted in nnhw's source: the test that fails", mutants.run, mutants.show, None),
     "cmsis_nn": Benchmark("CMSIS-NN's int8 operators: its test vectors, from IR to RTL", cmsis.run, cmsis.show),
     "doors": Benchmark("one network from each door to a bitstream", doors.run, doors.show, None),
+    "compile": Benchmark("what of five mixed models runs where by torch.compile", compiled.run, compiled.show),
     "bnn_pynq": Benchmark("Brevitas's TFC, SFC, LFC and CNV, all widths, to RTL", bnn_pynq.run, bnn_pynq.show, None),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),

@@ -16,6 +16,13 @@ FAST = "not rtl and not synth and not pnr and not slow"
 # Folder, file, or file::test, below tests --> its marks.
 MARKS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("rtl", "synth", "pnr", "slow"),
+    "dynamo/test_dynamo.py::test_dynamo_builds_once_for_all_batches_and_finds_it_on_disk": ("slow",),
+    "dynamo/test_dynamo.py::test_dynamo_cuts_a_trunk_with_two_heads_so_that_each_part_has_one_output": ("slow",),
+    "dynamo/test_dynamo.py::test_dynamo_equals_composed_reference_for_any_batches": ("slow",),
+    "dynamo/test_dynamo.py::test_dynamo_equals_composed_reference_in_an_evaluation_loop": ("slow",),
+    "dynamo/test_dynamo.py::test_dynamo_equals_composed_reference_on_the_virtual_board": ("rtl", "synth", "slow"),
+    "dynamo/test_dynamo.py::test_dynamo_finds_the_build_of_another_process": ("slow",),
+    "dynamo/test_example.py": ("slow",),
     "export/test_onnx.py::test_drawn_network_gives_the_same_integers_and_is_read_back": ("slow",),
     "export/test_onnx.py::test_example_gives_the_same_integers_and_results": ("slow",),
     "export/test_onnx.py::test_sums_of_any_width_are_exact": ("slow",),

@@ -35,6 +35,7 @@ KNOWS: dict[str, set[str]] = {
         *("driver", "export", "rewrites"),
     },
     "searching": {"boards", "flow", "frontend", "ir", "nn", "passes"},
+    "dynamo": {"accelerator", "boards", "driver", "flow", "frontend", "nn"},
     "cli": {"flow", "boards", "searching"},
     "__main__": {"cli"},
     "__init__": {"flow", "frontend", "nn", "rewrites", "searching"},
@@ -42,7 +43,10 @@ KNOWS: dict[str, set[str]] = {
 
 # Third-party package --> where it may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
-    "torch": ("nn/", "frontend/", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/", "searching/"),
+    "torch": (
+        *("nn/", "dynamo/", "frontend/", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
+        "searching/",
+    ),
     "amaranth": ("hdl/", "flow/"),
     "amaranth_boards": ("hdl/", "flow/"),
     "brevitas": ("frontend/brevitas/",),
