@@ -271,7 +271,7 @@ def sim(
 def run(
     build: BuildPath,
     file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="Images [N, ...] as the model takes them.")],
-    link: Annotated[str, typer.Option(help="sim, model, auto, or a serial port.")] = "sim",
+    link: Annotated[str, typer.Option(help="sim, model, c, auto, or a serial port.")] = "sim",
     out: Annotated[Path | None, typer.Option(metavar="OUT.npy", help="Where the results go.")] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Let the device measure the cycles of each layer of its program.")
@@ -368,7 +368,7 @@ def search(
         raise KeyboardInterrupt
 
 
-export = typer.Typer(help="Write a model in another tool's format.", no_args_is_help=True)
+export = typer.Typer(help="Write a model as files for other tools.", no_args_is_help=True)
 app.add_typer(export, name="export")
 
 
@@ -385,7 +385,7 @@ def export_onnx(
 ) -> None:
     """Write the integers of a model in standard ONNX operators; ONNX Runtime must give the same numbers."""
     from nnhw.flow.calibrate import make_calibration
-    from nnhw.flow.exporting import export_onnx as write
+    from nnhw.flow.exporting_onnx import export_onnx as write
 
     made = write(file, out, whole, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
     OUT.print(
@@ -394,6 +394,37 @@ def export_onnx(
         soft_wrap=True,
         markup=False,
     )
+
+
+@export.command("c")
+def export_c(
+    file: ModelFile,
+    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("c"),
+    name: Annotated[str | None, typer.Option(help="Stem of the files and prefix of the functions.")] = None,
+    main: Annotated[bool, typer.Option("--main", help="Also a program that reads a tensor.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="For microcontrollers: weights without padding.")] = False,
+    codes: Annotated[bool, typer.Option("--codes", help="The integer network alone, without float ends.")] = False,
+    calibrate: Calibrate = None,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
+) -> None:
+    """Write one C99 file and a header that compute the same integers."""
+    from nnhw.flow.calibrate import make_calibration
+    from nnhw.flow.exporting_c import export_c_file
+    from nnhw.flow.terminal import render_c_export
+
+    calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
+    made = export_c_file(
+        file,
+        out=out,
+        name=name,
+        program=main,
+        small=small,
+        codes=codes,
+        calibration=calibration,
+        progress=_progress(),
+    )
+    OUT.print(render_c_export(made), highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -26,6 +26,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "export/test_onnx.py::test_drawn_network_gives_the_same_integers_and_is_read_back": ("slow",),
     "export/test_onnx.py::test_example_gives_the_same_integers_and_results": ("slow",),
     "export/test_onnx.py::test_sums_of_any_width_are_exact": ("slow",),
+    "export/test_c.py": ("slow",),
+    "export/test_c_commands.py": ("slow",),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),

@@ -30,6 +30,7 @@ KNOWS: dict[str, set[str]] = {
     "mapping": {"ir", "engines", "accelerator"},
     "hdl": {"ir", "engines", "accelerator", "protocol", "boards"},
     "driver": {"ir", "accelerator", "protocol"},
+    "export": {"ir", "engines", "mapping"},
     "flow": {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
         *("driver", "export", "rewrites"),
@@ -45,7 +46,7 @@ KNOWS: dict[str, set[str]] = {
 HOMES: dict[str, tuple[str, ...]] = {
     "torch": (
         *("nn/", "dynamo/", "frontend/", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
-        "searching/",
+        *("flow/exporting_c.py", "searching/"),
     ),
     "amaranth": ("hdl/", "flow/"),
     "amaranth_boards": ("hdl/", "flow/"),

@@ -62,7 +62,7 @@ def check_file(
     NnhwError: what stands in the way; everything that one stage finds, at once.
     """
     found, progress = load_board(board), progress or SilentProgress()
-    parts = _lowered(_captured(file, calibration, progress), progress)
+    parts = lowered(captured(file, calibration, progress), progress)
     _mapped(parts.body, found, progress)
     return Division.of(parts)
 
@@ -123,9 +123,9 @@ def ir_behind(
     if Path(file).is_dir():
         return _of_build(Path(file), stage, calibration)
     found, progress = load_board(board), progress or SilentProgress()
-    graph = _captured(file, calibration, progress)
+    graph = captured(file, calibration, progress)
     if stage == "map":
-        body = _lowered(graph, progress).body
+        body = lowered(graph, progress).body
         return Staged(body, _mapped(body, found, progress))
     if stage == "capture":
         return Staged(graph)
@@ -214,12 +214,12 @@ def captured_graph(source: Source, progress: Progress) -> Graph:
         return apply_rewrites(graph, source.rewrites, samples)[0]
 
 
-def _captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
+def captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
     """Return the captured graph of a model's file, quantized first where there is data for it."""
     return captured_graph(load_model(file, calibration, progress), progress)
 
 
-def _lowered(graph: Graph, progress: Progress) -> Parts:
+def lowered(graph: Graph, progress: Progress) -> Parts:
     """Return the parts of a captured graph."""
     from nnhw.passes import lower, split
 

@@ -15,6 +15,7 @@ from nnhw.engines.timing import as_number
 
 if TYPE_CHECKING:
     from nnhw.flow.doctor import Check
+    from nnhw.flow.exporting_c import CExport
     from nnhw.flow.measuring import ProgramCount
     from nnhw.flow.running import Run
     from nnhw.flow.simulate import SimulationResult
@@ -349,3 +350,14 @@ def _mismatch(count: int | None) -> str:
     if count is None:
         return UNKNOWN
     return "[green]0[/]" if count == 0 else f"[red]{count}[/]"
+
+
+def render_c_export(made: CExport) -> str:
+    """Return what was exported, and what it takes on a Cortex-M4."""
+    lines = [f"{path}" for path in made.paths]
+    lines.append(f"scratch memory of a run: {made.program.scratch_bytes:,} bytes")
+    if made.footprint is None:
+        return "\n".join([*lines, "Cortex-M4: not measured, arm-none-eabi-gcc is not installed"])
+    found = made.footprint
+    sizes = f"code {found.code:,}, constants {found.data:,}, scratch {found.scratch:,}, stack {found.stack:,} bytes"
+    return "\n".join([*lines, f"Cortex-M4, -O2, without the C library: {sizes}"])
