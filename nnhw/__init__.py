@@ -1,9 +1,9 @@
 """Quantized PyTorch networks to verified FPGA accelerators.
 
 `build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a
-quantized model of a float one, `swap` puts other modules in its place, a `Rewrite` changes its graph, `search` finds the
-best of many networks, and `export_c` writes portable C. They are imported when they are used: `import nnhw` alone needs
-neither torch nor amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
+quantized model of a float one, `swap` puts other modules in its place, a `Rewrite` changes its graph, `search` finds
+the best of many networks, and `export_c` writes portable C. They are imported when they are used: `import nnhw` alone
+needs neither torch nor amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
 """
 
 from __future__ import annotations
