@@ -102,9 +102,9 @@ def write_c(
     parts: Parts, name: str | None, out: Path | str | None, program: bool, small: bool, codes: bool, progress: Progress
 ) -> CExport:
     """Write the C of a lowered model; see `export_c`."""
-    ends = (None, None) if codes else (parts.head, parts.tail)
+    head, tail = (None, None) if codes else (parts.head, parts.tail)
     with progress.stage("write C"):
-        made = make_c(parts.body, *ends, name=name or "", program=program, small=small)
+        made = make_c(parts.body, head, tail, name=name or "", program=program, small=small)
         folder = Path(out or "c")
         with reported(f"the folder '{folder}' cannot be written", "give another one with --out"):
             paths = write_files(made, folder)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_example_is_equal_and_reads_better_by_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_is_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     torch._dynamo.reset()
     example = importlib.import_module("compile_mixed")

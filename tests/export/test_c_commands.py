@@ -64,8 +64,8 @@ def test_link_c_without_a_compiler_is_a_message(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ToolError) as caught:
         native.c_compiler()
     assert str(caught.value) == (
-        "compiling exported C needs a C compiler, not found; install gcc or clang, or 'pip install ziglang', or name one "
-        "with CC"
+        "compiling exported C needs a C compiler, not found; install gcc or clang, or 'pip install ziglang', or name "
+        "one with CC"
     )
 
 

@@ -28,8 +28,8 @@ from nnhw.ir.ops import (
 from . import moves
 from .products import Sums, conv2d_sums, linear_sums
 from .steps import STEP_OPS, StepFunction, step_function
-from .storage import Storage
-from .text import Layer, identifier, loops
+from .storage import Storage, c_strides
+from .text import Layer, identifier, loop, loops
 
 SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum)
 
@@ -136,7 +136,7 @@ class _Planner:
 
     def _stored(self, x: Storage, target: Storage) -> list[str]:
         if len(x.type.shape) == 3:
-            counts, order = x.type.shape, moves.c_strides(x.type.shape)
+            counts, order = x.type.shape, c_strides(x.type.shape)
             return moves.copied(counts, (x.base, moves.strided(x.strides(), counts)), (0, moves.strided(order, counts)))
         return moves.reshaped(x, target)
 
@@ -328,7 +328,7 @@ def _codes(step: StepFunction | None, sums: str, y: Storage) -> list[str]:
     into = [f"{y.ctype} *into = y + {y.pixel('row', 'column')};"]
     if y.bits:
         return [*into, *moves.packed_bits(y.channels, code)]
-    return [*into, *moves.loop("channel", y.channels, [f"into[channel] = {code};"])]
+    return [*into, *loop("channel", y.channels, [f"into[channel] = {code};"])]
 
 
 def _sum_type(x: Storage) -> str:

@@ -52,6 +52,7 @@ class TailWriter(FloatWriter):
     def _along(self, node: Node, value: Expression, name: str) -> None:
         """Compute along an axis, in an array of its own: every group of elements in its order."""
         shape, op = value.index.shape, node.op
+        assert isinstance(op, Softmax | LogSoftmax | ArgMax | FixedSoftmax)
         step = c_strides(shape)[op.axis]
         count = shape[op.axis]
         groups = int(np.prod(shape)) // count
