@@ -1,1 +1,1 @@
-"""Models as files for other tools: `c` makes portable C of an integer graph."""
+"""Models as files for other tools: one module or package per format, each imported when it is used."""

@@ -1,4 +1,4 @@
-"""Portable C99 of an integer graph: `make_c`. Nothing here compiles; see `nnhw.flow.exporting`."""
+"""Portable C99 of an integer graph: `make_c`. Nothing here compiles; see `nnhw.flow.exporting_c`."""
 
 from .program import CProgram, make_c
 

@@ -157,7 +157,7 @@ def applied(node: Node, graph: Graph, value: Expression) -> Expression:
     if type(op) in _CHOSEN and len(numbers) == 1:
         return value.then("v = v " + _CHOSEN[type(op)] + " {} ? v : {};", numbers[0], numbers[0])
     if isinstance(op, BatchNorm):
-        alpha, shift = op._affine(*(graph.constants[name] for name in node.inputs[1:]))
+        alpha, shift = op.affine(*(graph.constants[name] for name in node.inputs[1:]))
         spread = (-1,) + (1,) * (rank - 1)
         return value.then("v = v * {} + {};", alpha.reshape(spread), shift.reshape(spread))
     if isinstance(op, PRelu):
