@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import (
+    bnn_pynq,
     cmsis,
+    compiled,
     doors,
     estimates,
+    exported_c,
     faults,
     lanes,
     mnist,
@@ -22,6 +25,7 @@ from benchmarks import (
     planted,
     random_networks,
     recheck,
+    search,
     second_network,
     speed,
     whole,
@@ -61,6 +65,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "mutants": Benchmark("faults planted in nnhw's source: the test that fails", mutants.run, mutants.show, None),
     "cmsis_nn": Benchmark("CMSIS-NN's int8 operators: its test vectors, from IR to RTL", cmsis.run, cmsis.show),
     "doors": Benchmark("one network from each door to a bitstream", doors.run, doors.show, None),
+    "compile": Benchmark("what of five mixed models runs where by torch.compile", compiled.run, compiled.show),
+    "bnn_pynq": Benchmark("Brevitas's TFC, SFC, LFC and CNV, all widths, to RTL", bnn_pynq.run, bnn_pynq.show, None),
+    "c": Benchmark("exported C: equal, small, and faster than PyTorch", exported_c.run, exported_c.show, None),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
@@ -82,6 +89,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "second_network": Benchmark(
         "a second network on the first one's hardware", second_network.run, second_network.show
     ),
+    "search": Benchmark("architecture search for MNIST, beside the example made by hand", search.run, search.show),
 }
 
 

@@ -50,7 +50,8 @@ app = typer.Typer(
 )
 
 ModelFile = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2, .onnx or .tflite.")
+    str,
+    typer.Argument(metavar="FILE[:NAME]", help="A .py with `model`, `example_input`; a .pt2, .onnx, .tflite or .ir."),
 ]
 BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
 Calibrate = Annotated[
@@ -61,8 +62,10 @@ Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
 STAGES = "capture, lower, map, elaborate, simulate, build or netlist"
 PASSES = (
     "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, align_sums, join_rescaled, "
-    "collapse_chains, fold_constants, sink_integer_pooling, fold_permutes"
+    "collapse_chains, fold_constants, sink_integer_pooling, fold_permutes, share_twins, fold_fixed_channels, "
+    "drop_unread, merge_parallel"
 )
+FIGURES = "accuracy, rate, link, cycles, latency, lc, ff, ebr, spram, dsp"
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
 
 
@@ -81,11 +84,20 @@ def _progress() -> Progress:
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    extension: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE", help="Import a module or file.py that registers engines of your own; repeatable."
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Quantized PyTorch networks to verified FPGA accelerators."""
+    from nnhw.flow.extensions import load_extensions
+
+    load_extensions(extension or ())
 
 
 @app.command()
@@ -134,6 +146,10 @@ def build(
         str, typer.Option(metavar="STAGE", help=f"First stage, {STAGES}; those before are done.")
     ] = "capture",
     stop_at: Annotated[str, typer.Option(metavar="STAGE", help=f"Last stage, {STAGES}.")] = "netlist",
+    base: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="BUILD", help="A build that differs in its weights alone: its layout is taken."),
+    ] = None,
     calibrate: Calibrate = None,
     evaluate: Annotated[
         Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images that the accuracy is of.")
@@ -152,7 +168,7 @@ def build(
     from nnhw.flow.terminal import render_report
 
     chosen = make_options(
-        clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board
+        clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board, base
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     made = build_file(
@@ -193,7 +209,7 @@ def check(
 
 @app.command()
 def ir(
-    file: ModelFile,
+    file: Annotated[str, typer.Argument(metavar="FILE[:NAME]|BUILD", help="A model, or the folder of a build.")],
     stage: Annotated[
         str, typer.Option(metavar="STAGE", help=f"capture; a pass: {PASSES}; head, lower, tail; or map.")
     ] = "lower",
@@ -201,13 +217,25 @@ def ir(
     calibrate: Calibrate = None,
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
+    data: Annotated[bool, typer.Option("--data", help="With the numbers of all constants.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.ir", help="Write it, and the constants as .npz beside it.")
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Write a picture; behind map with engines and cycles.")
+    ] = None,
 ) -> None:
-    """Print the graph of a model behind a stage."""
+    """Print the graph of a model behind a stage, or write it as a file that is a model again, or as a picture."""
     from nnhw.flow.calibrate import make_calibration
-    from nnhw.flow.inspection import ir_text
+    from nnhw.flow.inspection import ir_behind, write_ir
 
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
-    typer.echo(ir_text(file, stage, board, calibration, _progress()).rstrip("\n"))
+    staged = ir_behind(file, stage, board, calibration, _progress())
+    written = write_ir(staged, out, svg, data)
+    for path in written:
+        OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+    if not written:
+        typer.echo(staged.text(data).rstrip("\n"))
 
 
 @app.command()
@@ -243,7 +271,7 @@ def sim(
 def run(
     build: BuildPath,
     file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="Images [N, ...] as the model takes them.")],
-    link: Annotated[str, typer.Option(help="sim, model, auto, or a serial port.")] = "sim",
+    link: Annotated[str, typer.Option(help="sim, model, c, auto, or a serial port.")] = "sim",
     out: Annotated[Path | None, typer.Option(metavar="OUT.npy", help="Where the results go.")] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Let the device measure the cycles of each layer of its program.")
@@ -279,6 +307,124 @@ def program(build: BuildPath) -> None:
     from nnhw.flow.running import program as load
 
     load(build, _progress())
+
+
+@app.command()
+def search(
+    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="With model(trial), train(model, trial).")],
+    board: BoardName = "icebreaker",
+    style: Annotated[str, typer.Option(help="streaming, shared or auto, as of build.")] = "auto",
+    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock for which rates are said.")] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option("--objective", "-o", metavar="NAME", help=f"{FIGURES}. Accuracy and rate otherwise."),
+    ] = None,
+    at_least: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Least of such a figure, as rate=20000.")
+    ] = None,
+    at_most: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Most of such a figure, as lc=3000.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(min=0, help="Trials to run now; 50 unless --timeout is given.")] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="No trial begins after so many.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of all random numbers; one process repeats itself.")] = None,
+    storage: Annotated[
+        str | None, typer.Option(metavar="FILE|URL", help="Where trials are kept, for all who share them.")
+    ] = None,
+    study: Annotated[str | None, typer.Option(metavar="NAME", help="Of the study in the storage.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder instead of search/<study>.")] = None,
+    plot: Annotated[str, typer.Option(help="HTML plot: offline (4.8 MB), cdn (10 KB) or none.")] = "offline",
+    export: Annotated[
+        str | None, typer.Option(metavar="NUMBER|best", help="Write a trial's network as code and weights; test it.")
+    ] = None,
+) -> None:
+    """Search the networks of model(trial) for the best on a board: each is mapped before it is trained."""
+    from nnhw.searching.goals import make_limits
+    from nnhw.searching.rendering import render_search
+    from nnhw.searching.search import search as run_search
+
+    found = run_search(
+        file,
+        board=board,
+        style=style,
+        clock_mhz=clock,
+        objectives=objective or ("accuracy", "rate"),
+        at_least=make_limits(at_least or (), "--at-least"),
+        at_most=make_limits(at_most or (), "--at-most"),
+        trials=trials,
+        timeout_s=timeout,
+        jobs=jobs,
+        seed=seed,
+        storage=storage,
+        study=study,
+        out=out,
+        plot=plot,
+        export=export,
+        progress=_progress(),
+    )
+    OUT.print(render_search(found))
+    if found.interrupted:
+        raise KeyboardInterrupt
+
+
+export = typer.Typer(help="Write a model as files for other tools.", no_args_is_help=True)
+app.add_typer(export, name="export")
+
+
+@export.command("onnx")
+def export_onnx(
+    file: ModelFile,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.onnx", help="Instead of <model>.onnx.")] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="With the float parts around the integers: images in, results out.")
+    ] = False,
+    calibrate: Calibrate = None,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
+) -> None:
+    """Write the integers of a model in standard ONNX operators; ONNX Runtime must give the same numbers."""
+    from nnhw.flow.calibrate import make_calibration
+    from nnhw.flow.exporting_onnx import export_onnx as write
+
+    made = write(file, out, whole, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
+    OUT.print(
+        f"{made.path}: {made.operators} operators; ONNX Runtime gives the same numbers on {made.samples} samples",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+@export.command("c")
+def export_c(
+    file: ModelFile,
+    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("c"),
+    name: Annotated[str | None, typer.Option(help="Stem of the files and prefix of the functions.")] = None,
+    main: Annotated[bool, typer.Option("--main", help="Also a program that reads a tensor.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="For microcontrollers: weights without padding.")] = False,
+    codes: Annotated[bool, typer.Option("--codes", help="The integer network alone, without float ends.")] = False,
+    calibrate: Calibrate = None,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
+) -> None:
+    """Write one C99 file and a header that compute the same integers."""
+    from nnhw.flow.calibrate import make_calibration
+    from nnhw.flow.exporting_c import export_c_file
+    from nnhw.flow.terminal import render_c_export
+
+    calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
+    made = export_c_file(
+        file,
+        out=out,
+        name=name,
+        program=main,
+        small=small,
+        codes=codes,
+        calibration=calibration,
+        progress=_progress(),
+    )
+    OUT.print(render_c_export(made), highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -68,6 +68,10 @@ class BuildError(NnhwError):
     """A build folder that is missing, incomplete, or from another model or version."""
 
 
+class ExportError(NnhwError):
+    """A model that another format cannot hold."""
+
+
 class TimingError(NnhwError):
     """A design that does not reach the asked clock."""
 
@@ -114,7 +118,7 @@ def raise_all(problems: Sequence[NnhwError]) -> None:
 
 _HEADINGS: tuple[tuple[tuple[type[NnhwError], ...], str], ...] = (
     ((InputError, BoardError), "Input"),
-    ((CaptureError, LoweringError, MappingError), "Not supported"),
+    ((CaptureError, LoweringError, MappingError, ExportError), "Not supported"),
 )
 
 

@@ -17,7 +17,7 @@ from nnhw.frontend import load_source
 def test_api_names_are_there_and_stay_functions(small_net: str) -> None:
     source = load_source(small_net)
     for _ in range(2):  # a module of the same name must not take a function's place after its first use
-        assert all(callable(getattr(nnhw, name)) for name in ("build", "open", "quantize", "reference"))
+        assert all(callable(getattr(nnhw, name)) for name in ("build", "open", "quantize", "reference", "search"))
         images = np.random.default_rng(1).random((3, 1, 4, 4)).astype(np.float32)
         assert nnhw.reference(source.model)(images).shape == (3, 4)
     assert set(nnhw.__all__) <= set(dir(nnhw))

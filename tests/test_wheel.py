@@ -49,3 +49,20 @@ def test_wheel_builds_and_simulates(site: Path, tmp_path: Path, small_net: str) 
     run(tmp_path, site, "-m", "nnhw", "build", small_net, "--stop-at", "elaborate")
     text = run(tmp_path, site, "-m", "nnhw", "sim", "build/small-icebreaker", "--frames", "2")
     assert "2 frames equal" in text
+
+
+COMPILED = """
+import torch
+import nnhw
+import small
+
+compiled = torch.compile(small.model.eval(), backend="nnhw", options={"board": "icebreaker", "link": "model"})
+with torch.no_grad():
+    given = compiled(small.example_input)
+print(torch.equal(given, nnhw.reference(small.model)(small.example_input).float()))
+"""
+
+
+def test_wheel_registers_the_backend_of_torch_compile(site: Path, tmp_path: Path, small_net: str) -> None:
+    (tmp_path / "compiled.py").write_text(COMPILED, encoding="utf-8")
+    assert run(tmp_path, site, "compiled.py").strip() == "True"

@@ -16,6 +16,7 @@ from nnhw.accelerator.document import dump, load
 from nnhw.accelerator.formats import InputFormat, OutputFormat
 from nnhw.accelerator.stages import EngineConfig, Stage
 from nnhw.accelerator.streams import Stream
+from nnhw.engines.own import engine_types
 from nnhw.engines.requantize import DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, Loop, SharedConfig
 from nnhw.engines.timing import Schedule
@@ -131,7 +132,7 @@ class Accelerator:
                 "run 'nnhw build' again"
             )
         try:
-            return _checked(load(document.get("accelerator"), arrays, _TYPES))
+            return _checked(load(document.get("accelerator"), arrays, {**engine_types(), **_TYPES}))
         except Exception as error:  # a file that somebody changed may make any configuration fail in any way
             raise BuildError(
                 f"'{folder / 'accelerator.json'}' describes no accelerator ({error!r}); run 'nnhw build' again"

@@ -55,7 +55,9 @@ def _load_fields(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray], typ
     """Return a configuration whose every field has the type that its class says."""
     name = value["type"]
     if not isinstance(name, str) or name not in types:
-        raise ValueError(f"there is no configuration {name!r}")
+        raise ValueError(
+            f"there is no configuration {name!r}; if it is an engine of yours, import it, or give --extension MODULE"
+        )
     kinds = _field_types(types[name])
     if value.keys() - {"type"} != kinds.keys():
         raise ValueError(f"{name} has the fields {', '.join(kinds)}, given {', '.join(value.keys() - {'type'})}")

@@ -11,6 +11,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
@@ -24,6 +25,7 @@ EngineConfig = (
     | FifoConfig
     | ForkConfig
     | MatmulConfig
+    | OwnEngine
     | PadConfig
     | PoolConfig
     | SharedConfig

@@ -86,6 +86,8 @@ def make_link(name: str, folder: Path, accelerator: Accelerator, baud: int, cloc
     """Return the link of a name; see `open`."""
     if name == "sim":
         raise InputError("link 'sim' needs the compiled hardware, which the driver alone cannot make; use nnhw.open")
+    if name == "c":
+        raise InputError("link 'c' needs C that is compiled, which the driver alone cannot make; use nnhw.open")
     if name == "model":
         return make_model_link(accelerator, ir.load(folder / "lower.ir"), clock_hz)
     from nnhw.driver.links.serial import SerialLink, find_port
@@ -107,20 +109,30 @@ def _check_ends(accelerator: Accelerator, body: ir.Graph) -> None:
             )
 
 
-def make_model_link(accelerator: Accelerator, body: ir.Graph, clock_hz: int = DEFAULT_CLOCK_HZ) -> ModelLink:
+def make_model_link(
+    accelerator: Accelerator,
+    body: ir.Graph,
+    clock_hz: int = DEFAULT_CLOCK_HZ,
+    network: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> ModelLink:
     """Return a link to a device that the IR interpreter answers for.
 
     With a shared engine, it wants a program as the hardware does; what it computes is this graph, whatever the program.
+
+    Parameters
+    ----------
+    network: compiled C of the graph, which computes codes int64 [N, *shape] instead of the interpreter.
     """
     i_format, o_format = accelerator.input_format, accelerator.output_format
     _check_ends(accelerator, body)
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
 
     def compute(frames: np.ndarray) -> np.ndarray:
-        return o_format.pack(ir.run_in_chunks(body, i_format.unpack(frames))[0])
+        codes = i_format.unpack(frames)
+        return o_format.pack(network(codes) if network else ir.run_in_chunks(body, codes)[0])
 
     memory = None
     if accelerator.programs:
         arrays = [program.array for program in accelerator.programs]
         memory = ProgramChain([ProgramMemory(array.id, array.words * array.word_bits // 8) for array in arrays])
-    return ModelLink(ModelBoard(identity, compute, memory, i_format.frame_bytes))
+    return ModelLink(ModelBoard(identity, compute, memory, i_format.frame_bytes), "c" if network else "model")

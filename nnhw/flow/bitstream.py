@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import tempfile
@@ -12,9 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnhw.boards import Board
+from nnhw.flow.asc import Layout
+from nnhw.flow.build_folder import write_json
 from nnhw.flow.cache import Cache
 from nnhw.flow.cells import NETLIST
+from nnhw.flow.contents import Parted, part
 from nnhw.flow.family import FlowFamily, family_of
+from nnhw.flow.filling import CONTENTS, Plan, locate, mark
+from nnhw.flow.patching import fingerprint
 from nnhw.flow.place import Placement, hops_of, pack, place_seeds
 from nnhw.flow.synthesis import Netlist, synthesize
 from nnhw.flow.timing import Closure, close_timing, first_clock, usable_clocks
@@ -32,11 +38,11 @@ MakeDevice = Callable[[int], "Component"]
 def names(family: FlowFamily) -> tuple[str, ...]:
     """Return what a build leaves: the same bytes for the same input.
 
-    Netlists before and after synthesis, constraints, layout, bitstream, and nextpnr's report. Logs, which have times
-    and folders in them, are apart.
+    Netlists before and after synthesis, constraints, layout, bitstream, nextpnr's report, and where contents can be
+    exchanged, where they are. Logs, which have times and folders in them, are apart.
     """
     made = (f"design.{family.constraints[0]}", f"design.{family.layout[0]}", family.bitstream)
-    return ("design.il", NETLIST, *made, "nextpnr.json")
+    return ("design.il", NETLIST, *made, "nextpnr.json", *((CONTENTS,) if family.table else ()))
 
 
 @dataclass(frozen=True)
@@ -128,12 +134,13 @@ def build_bitstream(
         trial = Trial(make_device, board, Path(scratch), request, cache, note)
         try:
             closure = close_timing(trial.place, clocks, first, requested=request.clock_hz is not None, note=note)
+            trial.fill(closure)
             packed = pack(closure.placement, family, note)
         finally:
             _keep_logs(Path(scratch), logs)
         folder, placement = packed.parent, closure.placement
         kept = names(family)
-        made = (*kept[:3], placement.file(family.layout[0]).name, packed.name, placement.file("json").name)
+        made = (*kept[:3], placement.file(family.layout[0]).name, packed.name, placement.file("json").name, *kept[6:])
         _move({name: folder / source for name, source in zip(kept, made, strict=True)}, out)
         return Bitstream(closure, trial.netlists[closure.settings.output_hz], tools)
 
@@ -151,6 +158,7 @@ class Trial:
         self.cache = cache
         self.note = note
         self.netlists: dict[int, Netlist] = {}
+        self._fillings: dict[int, _Filling] = {}
 
     def place(self, settings: PllSettings) -> Iterator[Placement]:
         """Yield the placements for a clock, seed after seed."""
@@ -160,10 +168,35 @@ class Trial:
         folder = self.folder / str(clock_hz)
         folder.mkdir()
         design = make_top(self.make_device, self.board, settings)
-        (folder / "design.il").write_text(design.rtlil, encoding="utf-8")
         self.note(f"synthesis for {clock_hz / 1e6:g} MHz")
-        netlist = synthesize(
-            design.rtlil,
+        netlist = self._synthesize(design.rtlil, folder, clock_hz)
+        (folder / "design.il").write_text(design.rtlil, encoding="utf-8")
+        self.netlists[clock_hz] = netlist
+        seeds = range(1, request.seeds + 1)
+        options: dict[str, Any] = {"jobs": request.jobs, "cache": self.cache, "note": self.note}
+        self.note(f"place and route for {clock_hz / 1e6:g} MHz, up to {request.seeds} seeds, {request.jobs} at a time")
+        for placement in place_seeds(netlist, design.constraints, self.board, clock_hz, seeds, **options):
+            self.note(f"seed {placement.seed} holds {placement.fmax_hz / 1e6:.2f} MHz")
+            yield placement
+
+    def _synthesize(self, rtlil: str, folder: Path, clock_hz: int) -> Netlist:
+        """Synthesize a design; where its contents can be put in last, without them."""
+        family, kept = family_of(self.board), list[str]()
+        while family.table is not None:
+            parted = part(rtlil, kept, family.table)
+            netlist = self._run_synthesis(parted.skeleton, folder)
+            plan, unknown = mark(folder / NETLIST, parted)
+            if not unknown:
+                self._fillings[clock_hz] = _Filling(parted, plan, tuple(kept))
+                return netlist
+            self.note(f"memories whose contents cannot be exchanged later: {', '.join(unknown)}")
+            kept += unknown
+        return self._run_synthesis(rtlil, folder)
+
+    def _run_synthesis(self, rtlil: str, folder: Path) -> Netlist:
+        request = self.request
+        return synthesize(
+            rtlil,
             self.board,
             folder,
             planned_ebr=request.planned_ebr,
@@ -172,13 +205,29 @@ class Trial:
             cache=self.cache,
             note=self.note,
         )
-        self.netlists[clock_hz] = netlist
-        seeds = range(1, request.seeds + 1)
-        options: dict[str, Any] = {"jobs": request.jobs, "cache": self.cache, "note": self.note}
-        self.note(f"place and route for {clock_hz / 1e6:g} MHz, up to {request.seeds} seeds, {request.jobs} at a time")
-        for placement in place_seeds(netlist, design.constraints, self.board, clock_hz, seeds, **options):
-            self.note(f"seed {placement.seed} holds {placement.fmax_hz / 1e6:.2f} MHz")
-            yield placement
+
+    def fill(self, closure: Closure) -> None:
+        """Put the contents into a layout and its netlist; write where they are."""
+        placement = closure.placement
+        filling = self._fillings.get(closure.settings.output_hz)
+        if filling is None:
+            return
+        file, netlist = placement.file(family_of(self.board).layout[0]), placement.folder / NETLIST
+        layout, design = Layout(file.read_text(encoding="ascii")), json.loads(netlist.read_text(encoding="utf-8"))
+        slots = locate(layout, filling.plan, filling.kept)
+        slots.fill(layout, design["modules"]["top"], filling.parted)
+        file.write_text(layout.text, encoding="ascii")
+        netlist.write_text(json.dumps(design), encoding="utf-8")
+        write_json(placement.folder / CONTENTS, slots.document(fingerprint(self.board, self.request)))
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """A design with its contents apart, the marks in its netlist, and the memories that keep theirs."""
+
+    parted: Parted
+    plan: Plan
+    kept: tuple[str, ...]
 
 
 def _move(files: dict[str, Path], out: Path) -> None:

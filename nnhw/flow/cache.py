@@ -126,16 +126,19 @@ class Cache:
             except OSError:
                 if not entry.is_dir():  # else another process has stored the same in the meantime: that one stays
                     raise
-        with contextlib.suppress(OSError):  # another process may be removing the same
-            self._prune()
+        self.prune()
         return entry
 
     def _entry(self, key: str) -> Path:
         assert self.folder is not None
         return self.folder / key[:2] / key
 
+    def prune(self) -> None:
+        """Remove the entries that were used least recently until the rest is within the limit; of errors nothing."""
+        with contextlib.suppress(OSError):  # another process may be removing the same
+            self._prune()
+
     def _prune(self) -> None:
-        """Remove the entries that were used least recently until the rest is within the limit."""
         assert self.folder is not None
         entries = sorted(self.folder.glob("??/*"), key=lambda entry: entry.stat().st_mtime, reverse=True)
         total = 0

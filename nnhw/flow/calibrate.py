@@ -58,8 +58,11 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
     ------
     InputError: files that cannot be read; what `nnhw.quantize` raises.
     """
+    from nnhw.frontend.graphs import GraphModel
     from nnhw.nn.post_training import quantize
 
+    if isinstance(source.model, GraphModel):
+        raise InputError(f"'{source.name}' is a graph, whose quantizers are in it; leave --calibrate out")
     images = _load(calibration.data, "calibration data")
     evaluate = None
     if calibration.labels is not None:

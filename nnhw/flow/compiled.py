@@ -94,13 +94,22 @@ class Compiler:
 
 def find_cxx() -> tuple[str, ...] | None:
     """Return the command of a C++ compiler: `CXX`, the system's, or the one of the wheel `ziglang`."""
-    if os.environ.get("CXX"):
-        return tuple(shlex.split(os.environ["CXX"]))
-    for name in ("g++", "clang++", "c++"):
+    return _find_compiler("CXX", ("g++", "clang++", "c++"), "c++")
+
+
+def find_cc() -> tuple[str, ...] | None:
+    """Return the command of a C compiler: `CC`, the system's, or the one of the wheel `ziglang`."""
+    return _find_compiler("CC", ("gcc", "clang", "cc"), "cc")
+
+
+def _find_compiler(variable: str, names: Sequence[str], zig: str) -> tuple[str, ...] | None:
+    if os.environ.get(variable):
+        return tuple(shlex.split(os.environ[variable]))
+    for name in names:
         if found := shutil.which(name):
             return (found,)
     if find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "c++")
+        return (sys.executable, "-m", "ziglang", zig)
     return None
 
 

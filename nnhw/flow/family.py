@@ -36,6 +36,8 @@ class FlowFamily:
     pack_options: of the packer.
     bitstream: name of the finished file, from which openFPGALoader knows its kind.
     hidden: (type of cell, library that has it): cells of the design that inference of DSP blocks must not see.
+    table: type of a cell that is a lookup table, where contents are put in behind place and route, see
+        `nnhw.flow.contents`; None: they are part of the design.
     flip_flops: yosys commands for a board that say which flip-flops synthesis makes, in front of its stage for these.
     block_ram_columns: places for block RAMs on a board's device, see `nnhw.flow.floorplan`; none where nothing is
         arranged.
@@ -57,6 +59,7 @@ class FlowFamily:
     pack_options: tuple[str, ...]
     bitstream: str
     hidden: tuple[str, str] | None = None
+    table: str | None = None
     flip_flops: Callable[[Board], tuple[str, ...]] = lambda _: ()
     block_ram_columns: Callable[[Board], Columns] = lambda _: ()
     cells_ff: Callable[[Counts], int] = lambda _: 0
@@ -161,6 +164,7 @@ ICE40 = FlowFamily(
     # `ice40_dsp` (yosys 0.70) takes cells that are there already for its own: it cuts their clock and leaves out their
     # registers, without a word.
     hidden=("SB_MAC16", "+/ice40/cells_sim.v"),
+    table="SB_LUT4",
     flip_flops=_flip_flops_ice40,
 )
 

@@ -33,6 +33,8 @@ class Options:
         faster that fits.
     array: of a shared engine that is there already: only a program is made for it.
     reusable: the shared engine is for other networks, too: no layer has an engine of its own, and limits have room.
+    base: build folder whose layout is taken where the new build has other contents of memories alone; None: the folder
+        that is built into.
     """
 
     clock_hz: float | None = None
@@ -45,6 +47,7 @@ class Options:
     style: str = "auto"
     array: ArrayConfig | None = None
     reusable: bool = False
+    base: Path | None = None
 
     def __post_init__(self) -> None:
         for name, unit in (("clock_hz", "Hz"), ("target_fps", "frames/s")):
@@ -136,6 +139,7 @@ def make_options(
     array: Path | None,
     reusable: bool,
     board: str,
+    base: Path | None = None,
 ) -> Options:
     """Return the options of a command line.
 
@@ -154,4 +158,5 @@ def make_options(
         style=style,
         array=load_array(array, load_board(board).name) if array else None,
         reusable=reusable,
+        base=base,
     )

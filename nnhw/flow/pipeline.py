@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
+    from nnhw.flow.patching import Base
     from nnhw.frontend import Source
+    from nnhw.rewrites import Rewrite
 
 ROOT = Path("build")
 REPORT, TIMING = "report.json", "timing.json"
@@ -97,7 +99,9 @@ def build(
     seeds: int = 5,
     frames: int = 8,
     netlist_frames: int = 0,
+    base: Path | str | None = None,
     stop_at: str = STAGE_NAMES[-1],
+    rewrites: Sequence[Rewrite] = (),
     progress: Progress | None = None,
 ) -> Build:
     """Make an accelerator of a model; what a build folder has already is not made again.
@@ -116,7 +120,10 @@ def build(
     seeds: place-and-route runs, of which the best counts.
     frames: that the RTL simulation runs; 0: none.
     netlist_frames: that run through the netlist of the bitstream, entered at its serial pins; 0: none.
+    base: build folder of a network that differs in its weights alone, whose layout is taken with other contents; the
+        folder `out` itself otherwise, where it has one. A network that differs in more is built as a whole.
     stop_at: the last stage to run.
+    rewrites: of the model's graph, in order; see `docs/rewrites.md`.
 
     Raises
     ------
@@ -127,7 +134,7 @@ def build(
     from nnhw.frontend.source import Source, identifier
     from nnhw.nn.given import class_name
 
-    source = Source(model, example_input, identifier(name or class_name(model).lower()))
+    source = Source(model, example_input, identifier(name or class_name(model).lower()), rewrites=tuple(rewrites))
     options = Options(
         clock_hz=clock_mhz * 1e6 if clock_mhz else None,
         target_fps=target_fps,
@@ -136,6 +143,7 @@ def build(
         frames=frames,
         netlist_frames=netlist_frames,
         style=style,
+        base=Path(base) if base else None,
     )
     return run_build(source, source.name, board, options, out=out, stop_at=stop_at, progress=progress)
 
@@ -164,13 +172,21 @@ def run_build(
     Cache.default()  # a folder that cannot be used is said before the work begins
     path = Path(out) if out else ROOT / f"{name}-{found.name}"
     with BuildFolder.lend(path, name, found.name, progress.note) as folder:
-        job = Job(folder, found, options, progress, source)
+        base = _base(options, folder, selected)
+        job = Job(folder, found, options, progress, source, base)
         for earlier in STAGE_NAMES[: STAGE_NAMES.index(start_from)]:
             if earlier != "simulate":
                 folder.require(earlier)
         for stage in selected:
             _advance(stage, job)
         return _finish(job)
+
+
+def _base(options: Options, folder: BuildFolder, selected: list[Stage]) -> Base | None:
+    """Return the finished build that may be patched: before a stage runs, as what is made anew takes its place."""
+    from nnhw.flow.patching import load_base
+
+    return load_base(options.base, folder) if any(stage.name == "build" for stage in selected) else None
 
 
 def check_stages(start_from: str, stop_at: str) -> None:

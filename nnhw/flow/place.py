@@ -259,11 +259,15 @@ def pack(placement: Placement, family: FlowFamily, note: Note = silent) -> Path:
     ------
     ToolError: the packer is missing, or failed.
     """
+    return pack_layout(placement.folder, placement.file(family.layout[0]).name, family, note)
+
+
+def pack_layout(folder: Path, layout: str, family: FlowFamily, note: Note = silent) -> Path:
+    """Return the bitstream file of a layout, by its name, in its folder. Raises ToolError: see `pack`."""
     tool = find_tool(family.pack_tool)
     prepare(tool, note)
-    layout = placement.file(family.layout[0]).name
-    run(tool.command([*family.pack_options, layout, family.bitstream], placement.folder, f"{family.pack_tool}.log"))
-    return placement.folder / family.bitstream
+    run(tool.command([*family.pack_options, layout, family.bitstream], folder, f"{family.pack_tool}.log"))
+    return folder / family.bitstream
 
 
 def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterator[int]:

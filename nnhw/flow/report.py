@@ -41,6 +41,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "model": _model(facts, accelerator),
         "board": {"name": board.name, "device": board.device},
         "exactness": _exactness(facts),
+        "savings": _get(facts, "lower", "savings"),
         "cycles": _cycles(facts, accelerator),
         "resources": _resources(facts, dataclasses.asdict(board.resources)),
         "fmax_hz": _get(facts, "build", "fmax_hz"),
@@ -51,6 +52,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "layers": _layers(facts, accelerator),
         "program": _program(facts, accelerator),
         "utilization": _utilization(accelerator),
+        "patched": _get(facts, "build", "patched"),
         "tools": {name: version for stage in facts.values() for name, version in stage.get("tools", {}).items()},
     }
     return report
@@ -92,6 +94,7 @@ def _exactness(facts: Facts) -> dict[str, Any]:
         "torch_ties": _ties(facts, precision),
         "torch_float64_ties": _ties(facts, "float64"),
         **{name: _get(facts, "lower", name) for name in ANSWERS},
+        "rewrites": _get(facts, "capture", "rewrites"),
         "passes": _get(facts, "lower", "passes"),
         "proofs": _get(facts, "lower", "proofs"),
         "near_ties": _count(_get(facts, "lower", "near_ties")),

@@ -17,6 +17,7 @@ from nnhw.boards import Board, board_of
 from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
 from nnhw.driver.links.base import ByteLink
+from nnhw.driver.opening import make_model_link
 from nnhw.errors import InputError, ToolError
 from nnhw.flow.accuracy import Score, score
 from nnhw.flow.build_folder import BuildFolder
@@ -47,8 +48,9 @@ def open(
     Parameters
     ----------
     build: what `nnhw.build` returned, or the path of its folder.
-    link: `sim` (the compiled hardware answers), `model` (the interpreter answers), `auto` (the only board that is
-        plugged in), the name of a serial port, or a link that is open already.
+    link: `sim` (the compiled hardware answers), `model` (the interpreter answers), `c` (the same integers by compiled
+        C, the fastest without a board), `auto` (the only board that is plugged in), the name of a serial port, or a
+        link that is open already.
     baud: of a serial port; what the board was built for otherwise.
     max_retries: attempts in a row without progress, after the first.
     notice: told what is slow and why, and when the device had refused the program that it started with.
@@ -68,6 +70,8 @@ def open(
         from nnhw.driver.links.hardware import HardwareLink
 
         link = HardwareLink(_virtual_board(folder, clock_hz, notice, trust), clock_hz)
+    elif link == "c":
+        link = _c_link(folder, clock_hz)
     return open_link(folder.path, link, baud or board.uart.baud, clock_hz, max_retries, progress, notice)
 
 
@@ -265,6 +269,23 @@ def _board(folder: BuildFolder) -> Board:
     """Return the board that a build is for, checked like a board file."""
     path = folder.path / "map.json"
     return board_of(read_fact(path, dict, "board"), f"build file '{path}'")
+
+
+def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
+    """Return a link to a device that exported C answers for.
+
+    The C is made here of the build's graph, which is data: nothing of the folder is compiled, whoever made it.
+    """
+    from nnhw import ir
+    from nnhw.export.c import make_c
+    from nnhw.flow.compiled import library_cache
+    from nnhw.flow.native import NativeNetwork, compile_c
+
+    body = ir.load(folder.path / "lower.ir")
+    program = make_c(body)
+    with tempfile.TemporaryDirectory() as scratch:
+        network = NativeNetwork(program, body, compile_c(program, library_cache(Path(scratch))))
+    return make_model_link(Accelerator.load(folder.path), body, clock_hz, network)
 
 
 def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None], trust: bool) -> Hardware:

@@ -22,8 +22,11 @@ from nnhw.flow.progress import Progress
 from nnhw.flow.sources import code_hash
 
 if TYPE_CHECKING:
+    from nnhw.flow.bitstream import MakeDevice, Request
+    from nnhw.flow.patching import Base
     from nnhw.flow.simulate import SimulationResult
     from nnhw.frontend import Source
+    from nnhw.hdl.link.device import UartDevice
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Job:
     Parameters
     ----------
     source: the model; None when the build starts behind `capture`.
+    base: finished build whose layout is taken where the new one has another in its memories alone; None: there is none.
     """
 
     folder: BuildFolder
@@ -40,6 +44,7 @@ class Job:
     options: Options
     progress: Progress
     source: Source | None = None
+    base: Base | None = None
 
     def path(self, name: str) -> Path:
         """Return the path of an artefact of an earlier stage."""
@@ -96,14 +101,16 @@ def capture(job: Job, out: Path) -> None:
     from nnhw.flow.samples import example_of, make_samples
     from nnhw.ir.files import pack_arrays
     from nnhw.nn.post_training import accuracy_of
+    from nnhw.rewrites import apply_rewrites
 
     if job.source is None:
         raise InputError("the stage 'capture' needs a model; give one, or start from a later stage")
     source = job.source
     captured = source.capture_quantizers()
-    ir.save(captured.graph, out / "capture.ir")
     samples = make_samples(example_of(source.example_input, captured.graph))
     own = source.own_answers(captured, samples)
+    graph, rewritten = apply_rewrites(captured.graph, source.rewrites, samples)
+    ir.save(graph, out / "capture.ir")
     answers = {"torch": own.own} | ({} if own.double is None else {"torch_float64": own.double})
     accuracy = accuracy_of(source.model)
     facts = {
@@ -112,6 +119,7 @@ def capture(job: Job, out: Path) -> None:
         "precision": own.precision,
         "ties": own.ties,
         "tools": _versions("torch"),
+        "rewrites": [one.facts() for one in rewritten],
         **({"accuracy": dataclasses.asdict(accuracy)} if accuracy else {}),
     }
     write_json(out / "capture.json", facts)
@@ -177,29 +185,44 @@ def simulate(job: Job, out: Path) -> None:
 
 
 def build(job: Job, out: Path) -> None:
-    """Engines --> bitstream that holds its clock."""
+    """Engines --> bitstream that holds its clock; patched from a finished one's layout where that is possible."""
     from nnhw.flow.bitstream import Request, build_bitstream
     from nnhw.flow.cache import Cache
     from nnhw.flow.device import make_uart_device
 
     accelerator, options = Accelerator.load(job.folder.path), job.options
     planned = {name: read_fact(job.path("map.json"), int, "resources", name) for name in ("ebr", "spram", "dsp")}
-    made = build_bitstream(
-        lambda clock_hz: make_uart_device(accelerator, clock_hz, job.board.uart.baud, job.board.flash),
-        job.board,
-        out,
-        Request(
-            clock_hz=options.clock_hz,
-            seeds=options.seeds,
-            jobs=options.jobs,
-            planned_ebr=planned["ebr"],
-            planned_spram=planned["spram"],
-            dsp=planned["dsp"] > 0,
-        ),
-        cache=Cache.default(),
-        note=job.progress.note,
+    request = Request(
+        clock_hz=options.clock_hz,
+        seeds=options.seeds,
+        jobs=options.jobs,
+        planned_ebr=planned["ebr"],
+        planned_spram=planned["spram"],
+        dsp=planned["dsp"] > 0,
     )
-    write_json(out / "build.json", made.facts())
+
+    def make(clock_hz: int) -> UartDevice:
+        return make_uart_device(accelerator, clock_hz, job.board.uart.baud, job.board.flash)
+
+    facts = _patch(job, make, request, out)
+    if facts is None:
+        facts = build_bitstream(make, job.board, out, request, cache=Cache.default(), note=job.progress.note).facts()
+    write_json(out / "build.json", facts)
+
+
+def _patch(job: Job, make: MakeDevice, request: Request, out: Path) -> dict[str, Any] | None:
+    """Return the facts of a bitstream that is patched from a finished one's layout, or None where it cannot be."""
+    from nnhw.flow.patching import DiffersError, patch_bitstream
+
+    if job.base is None:
+        return None
+    try:
+        facts = patch_bitstream(job.base, make, job.board, out, request, job.progress.note)
+    except DiffersError as reason:
+        job.progress.note(f"not patched from {job.base.title}: {reason}; a whole build follows")
+        return None
+    job.progress.note(f"patched from {job.base.title}: the layout is the same, only what is in memories differs")
+    return facts
 
 
 def netlist(job: Job, out: Path) -> None:

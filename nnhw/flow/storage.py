@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nnhw.errors import BuildError
+from nnhw.errors import BuildError, InputError
 
 LOCK = ".lock"
 """File of a build folder that the process which builds into it holds locked; it is there only meanwhile."""
@@ -54,6 +55,18 @@ def system_errors() -> Iterator[None]:
             f"the system refused to read or write a file: {reason(error)}; see whether it is there, may be used, and "
             "the disk has room"
         ) from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half of it. Raises: InputError."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise InputError(f"'{path}' cannot be written: {reason(error)}; choose another path, or make room") from error
 
 
 def reason(error: OSError) -> str:

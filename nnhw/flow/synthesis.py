@@ -15,6 +15,7 @@ from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
 from nnhw.flow.cache import Cache, cache_key
 from nnhw.flow.cells import NETLIST
+from nnhw.flow.contents import TABLE
 from nnhw.flow.family import ICE40, FlowFamily, family_of
 from nnhw.flow.processes import ToolFailure
 from nnhw.flow.rewriting import rewrite
@@ -175,6 +176,7 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
         f"{synth} -run map_ram:map_ffs",
         *family.flip_flops(board),
         f"{synth} -run map_ffs:",
+        *((f"chtype -set {family.table} t:{TABLE}",) if family.table else ()),
         "select top",
         "setattr -unset src",
         "setattr -mod -unset src",

@@ -15,6 +15,7 @@ from nnhw.engines.timing import as_number
 
 if TYPE_CHECKING:
     from nnhw.flow.doctor import Check
+    from nnhw.flow.exporting_c import CExport
     from nnhw.flow.measuring import ProgramCount
     from nnhw.flow.running import Run
     from nnhw.flow.simulate import SimulationResult
@@ -244,6 +245,11 @@ def _exactness(report: Report) -> Table:
     if exact["precision"] != "float64":
         table.add_row("PyTorch float32 and IR", _count(exact["samples"]), _rounded(exact["torch_ir"]))
     table.add_row("PyTorch float64 and IR", _count(exact["samples"]), _rounded(exact["torch_float64_ir"]))
+    for rewrite in exact["rewrites"] or []:
+        places = f"{len(rewrite['places'])} place{'s' if len(rewrite['places']) != 1 else ''}"
+        differing = rewrite["differing"]
+        shown = _rounded(differing) if rewrite["approximates"] else _mismatch(differing)
+        table.add_row(f"IR before and after rewrite '{rewrite['name']}' ({places})", _count(rewrite["samples"]), shown)
     for name, count in _passes(exact["passes"] or {}):
         table.add_row(f"IR before and after {name}", _count(exact["samples"]), _mismatch(count))
     table.add_row("IR and RTL", _count(exact["rtl_samples"]), _mismatch(exact["ir_rtl"]))
@@ -264,9 +270,15 @@ def _passes(passes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 def _remarks(report: Report) -> Iterator[str]:
     """Yield what the tables leave to be said."""
     accuracy, exact, style = report["model"]["accuracy"], report["exactness"], report["style"]
+    yield from _savings(report["savings"] or {})
     if style:
         what = "Layers share an engine" if style["name"] == "shared" else "Each layer has an engine"
         yield f"{what}: {style['why']}."
+    if report["patched"]:
+        yield (
+            f"Patched from '{report['patched']['model']}' ({report['patched']['bitstream'][:16]}): the same layout "
+            "with other contents of memories; clock and resources are that build's."
+        )
     if accuracy:
         yield (
             f"Accuracy {accuracy['before']:.2%} as float, {accuracy['after']:.2%} quantized, "
@@ -280,6 +292,15 @@ def _remarks(report: Report) -> Iterator[str]:
             f"In {_count(exact['near_ties'])} channels PyTorch may round to another code than the hardware, for the "
             "sums listed in lower.json; scales that are powers of two avoid most of it."
         )
+
+
+def _savings(savings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what each optimization saved, and which layers it took out of the network."""
+    for name, saved in savings.items():
+        parts = [f"{saved[what]:,} {what}" for what in ("nodes", "channels", "weights", "products") if saved[what] > 0]
+        gone = f"; no longer there: {', '.join(saved['layers'])}" if saved["layers"] else ""
+        if parts or gone:
+            yield f"Pass {name} saved {', '.join(parts) or 'nothing'}{gone}."
 
 
 def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[str]:
@@ -329,3 +350,14 @@ def _mismatch(count: int | None) -> str:
     if count is None:
         return UNKNOWN
     return "[green]0[/]" if count == 0 else f"[red]{count}[/]"
+
+
+def render_c_export(made: CExport) -> str:
+    """Return what was exported, and what it takes on a Cortex-M4."""
+    lines = [f"{path}" for path in made.paths]
+    lines.append(f"scratch memory of a run: {made.program.scratch_bytes:,} bytes")
+    if made.footprint is None:
+        return "\n".join([*lines, "Cortex-M4: not measured, arm-none-eabi-gcc is not installed"])
+    found = made.footprint
+    sizes = f"code {found.code:,}, constants {found.data:,}, scratch {found.scratch:,}, stack {found.stack:,} bytes"
+    return "\n".join([*lines, f"Cortex-M4, -O2, without the C library: {sizes}"])

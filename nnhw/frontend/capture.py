@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from .calls import is_view
 from .doors import door_of, is_foreign
 from .evaluation import signature_of
 from .export import checked_example, export
+from .graphs import GraphModel
 from .locations import Lines, location_of
 from .probes import probes
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
@@ -65,7 +67,7 @@ def capture_quantizers(
 
     Parameters
     ----------
-    model: a module, or what torch.export made of one in eval mode.
+    model: a module, or what torch.export made of one in eval mode; or a graph of the IR, which is returned as it is.
     example_input: [batch, ..], one image or more; needed for a module.
     name: of the graph.
     lines: (file, line) at which modules were made, by module path, for places that no line of the user's runs.
@@ -75,10 +77,9 @@ def capture_quantizers(
     InputError for an example input that does not fit, and for a float model; CaptureError, or ProblemList with all of
     them at once, for what cannot be captured; ExactnessError where another framework's codes are other ones.
     """
-    if not isinstance(model, nn.Module | ExportedProgram):
-        raise CaptureError(f"a model is an nn.Module or an ExportedProgram, got {type(model).__name__}")
-    raise_all(list(unready(model)))
-    raise_all(list(half_floats(model)))
+    if isinstance(model, GraphModel):
+        return Captured(dataclasses.replace(model.graph, name=name), (), model)
+    _check_model(model)
     own = door_of(model).traceable(model, example_input, lines)
     program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
@@ -112,6 +113,14 @@ def capture_quantizers(
         compare_conventions(captured, evaluator, images)
         agree(captured, evaluator, images)
     return captured
+
+
+def _check_model(model: nn.Module | ExportedProgram) -> None:
+    """Raise CaptureError or InputError, or ProblemList, for what cannot be traced in any way."""
+    if not isinstance(model, nn.Module | ExportedProgram):
+        raise CaptureError(f"a model is an nn.Module or an ExportedProgram, got {type(model).__name__}")
+    raise_all(list(unready(model)))
+    raise_all(list(half_floats(model)))
 
 
 def _traced(node: fx.Node, value: object) -> TracedQuantizer:

@@ -87,6 +87,7 @@ class _Framework:
 _BREVITAS = _Framework("brevitas", "brevitas")
 _FRAMEWORKS = (
     _BREVITAS,
+    _Framework("graphs", f"{__package__}.graphs", ".ir"),
     _Framework("onnx", f"{__package__}.onnx.model", ".onnx"),
     _Framework("tflite", f"{__package__}.tflite.module", ".tflite", ("double", "single")),
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from .export import checked_example
 from .locations import Lines, error_location
 
 DEFAULT_MODEL = "model"
+REWRITES = "rewrites"
 EXAMPLE = "example_input"
 _SUFFIXES = (".py", ".pt2", *SUFFIXES)
 
@@ -43,12 +45,14 @@ class Source:
     name: of the file, without folder and suffix; with the model's name if that was given.
     example_input: [batch, ..]; of an exported program: random numbers of its shape, the same each time.
     lines: where the model's modules were made, by module path.
+    rewrites: of its graph, in order: `nnhw.Rewrite`s.
     """
 
     model: nn.Module | ExportedProgram
     example_input: torch.Tensor
     name: str
     lines: Lines = field(default_factory=dict)
+    rewrites: tuple[Any, ...] = ()
 
     def capture(self) -> Graph:
         """Return the model's float-level graph; see `capture`."""
@@ -73,7 +77,7 @@ def load_source(source: str | Path) -> Source:
     InputError for a file that does not exist or lacks what is needed; ModelFileError for one that fails.
     """
     path, name = _split_name(str(source))
-    _check_exists(path)
+    check_exists(path)
     if path.suffix == ".pt2" and name is None:
         program = load_archive(path)
         return Source(program, random_input(program), identifier(path.stem))
@@ -98,7 +102,8 @@ def _split_name(source: str) -> tuple[Path, str | None]:
     return Path(source), None
 
 
-def _check_exists(path: Path) -> None:
+def check_exists(path: Path) -> None:
+    """Raise InputError where a model's file does not exist, with those that have a similar name."""
     if path.is_file():
         return
     if path.is_dir():
@@ -113,7 +118,7 @@ def _check_exists(path: Path) -> None:
 
 def _from_python(path: Path, name: str | None) -> Source:
     with Birthplaces() as places:
-        module = _execute(path)
+        module = execute(path)
     model = _member(module, path, name or DEFAULT_MODEL)
     if not isinstance(model, nn.Module | ExportedProgram):
         raise InputError(
@@ -122,7 +127,16 @@ def _from_python(path: Path, name: str | None) -> Source:
     example = _member(module, path, EXAMPLE)
     example = checked_example(torch.from_numpy(example) if isinstance(example, np.ndarray) else example)
     title = identifier(path.stem if name in (None, DEFAULT_MODEL) else f"{path.stem}_{name}")
-    return Source(model, example, title, places.lines(model) if isinstance(model, nn.Module) else {})
+    lines = places.lines(model) if isinstance(model, nn.Module) else {}
+    return Source(model, example, title, lines, _rewrites_in(module, path))
+
+
+def _rewrites_in(module: ModuleType, path: Path) -> tuple[Any, ...]:
+    """Return the rewrites that a file has beside its model; none without them."""
+    rewrites = getattr(module, REWRITES, ())
+    if not isinstance(rewrites, list | tuple):
+        raise InputError(f"'{REWRITES}' in {path} must be a list of nnhw.Rewrite, got {type(rewrites).__name__}")
+    return tuple(rewrites)
 
 
 class _SourceOnly(SourceFileLoader):
@@ -133,14 +147,17 @@ class _SourceOnly(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _execute(path: Path) -> ModuleType:
-    """Run a Python file as a module that is not in sys.modules afterwards, its folder first on the path."""
+def execute(path: Path) -> ModuleType:
+    """Run a Python file as a module that is not in sys.modules afterwards, its folder first on the path.
+
+    Raises: ModelFileError for a file that fails.
+    """
     title = f"_nnhw_model_{identifier(path.stem)}"
     spec = importlib.util.spec_from_file_location(title, loader=_SourceOnly(title, str(path.resolve())))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with _first_on_path(path.resolve().parent), _registered(title, module):
+    with first_on_path(path.resolve().parent), _registered(title, module):
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
@@ -160,7 +177,8 @@ def _execute(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _first_on_path(folder: Path) -> Iterator[None]:
+def first_on_path(folder: Path) -> Iterator[None]:
+    """Let modules of a folder be imported inside of a block."""
     before = list(sys.path)
     sys.path.insert(0, str(folder))
     try:

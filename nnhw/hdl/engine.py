@@ -17,6 +17,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
@@ -238,6 +239,9 @@ def _hardware(config: EngineConfig, preloaded: bool, forgetful: bool) -> wiring.
     """Return the hardware of an engine; for the parameters see those of `SharedEngine`."""
     if isinstance(config, SharedConfig):
         return SharedEngine(config.array, config if preloaded else None, forgetful)
+    if isinstance(config, OwnEngine):
+        hardware: wiring.Component = config.hardware()
+        return hardware
     return HARDWARE[type(config)](config)
 
 

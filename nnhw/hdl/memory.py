@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.large_ram import LARGE_BITS, LARGE_WORDS
 from nnhw.engines.matmul import LOGIC_ROM_WORDS
 from nnhw.hdl.carry import family_of
-from nnhw.hdl.names import BLOCK, HEAD, LOGIC, RAM_STYLE
+from nnhw.hdl.names import BLOCK, HEAD, LOGIC, RAM_STYLE, TABLE_ATTRIBUTE
 
 
 def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
@@ -39,6 +39,27 @@ def lut_ram(depth: int, bits: int) -> Memory:
 def logic_ram(depth: int, bits: int) -> Memory:
     """Return a memory that synthesis must build of registers."""
     return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={RAM_STYLE: LOGIC})
+
+
+def lookup_table(m: Module, name: str, content: int, index: Value, family: str | None) -> Value:
+    """Add a table of 16 bits, read in the same cycle; return the bit.
+
+    On an iCE40 it is one LUT4, which synthesis leaves as it is: what is in it can be put in last
+    (`nnhw.flow.contents`).
+
+    Parameters
+    ----------
+    content: bits, the first one lowest.
+    index: 4 bits.
+    """
+    if family != "ice40":
+        return Const(content, 16).bit_select(index, 1)
+    bit = Signal(name=f"{name}_bit")
+    inputs = {f"i_I{number}": index[number] for number in range(4)}
+    m.submodules[name] = Instance(
+        "SB_LUT4", ("a", TABLE_ATTRIBUTE, 1), ("p", "LUT_INIT", Const(content, 16)), **inputs, o_O=bit
+    )
+    return bit
 
 
 class SplitRom(wiring.Component):

@@ -1,5 +1,6 @@
 """The dataflow IR: types, operators with their one meaning, graphs, interpreter, text form and files."""
 
+from .builder import Builder
 from .extract import extract
 from .files import graph_hash, load, save
 from .graph import NOWHERE, Graph, GraphBuilder, Location, Node
@@ -7,6 +8,7 @@ from .interpreter import run, run_in_chunks
 from .ops import OPS, Op, Operand
 from .text import dumps, loads
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
+from .values import Value
 from .verify import verify
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "FLOAT",
     "NOWHERE",
     "OPS",
+    "Builder",
     "FloatType",
     "Graph",
     "GraphBuilder",
@@ -24,6 +27,7 @@ __all__ = [
     "Op",
     "Operand",
     "TensorType",
+    "Value",
     "dumps",
     "extract",
     "graph_hash",

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 
 from nnhw.errors import IrError
+
+DEPTH_MAX = 100
+"""Levels of brackets that a text may have."""
+_ATOM_LENGTH_MAX = 1000
+_EXCERPT_BEFORE, _EXCERPT = 60, 100  # characters of a source line that an error shows
 
 
 class Symbol(str):
@@ -16,9 +22,74 @@ class Symbol(str):
 
 Expression = int | float | bool | str | tuple["Expression", ...]
 
+
+class Form(tuple[Expression, ...]):
+    """A tuple that was read from a text.
+
+    Parameters
+    ----------
+    place: where its '(' stands, in characters from the start of the text.
+    places: where each of its items begins.
+    """
+
+    place: int
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, items: Iterable[Expression], place: int, places: Iterable[int]) -> Form:
+        """Return a form of items that stand at their places."""
+        form = cls(items)
+        form.place, form.places = place, tuple(places)
+        return form
+
+
+class TextError(IrError):
+    """A text that is no graph.
+
+    Parameters
+    ----------
+    line, column: where, each counted from 1.
+    """
+
+    def __init__(self, message: str, line: int, column: int) -> None:
+        self.line, self.column = line, column
+        super().__init__(message)
+
+
+class Text:
+    """A text, and the file that it is from.
+
+    Parameters
+    ----------
+    file: as errors name it; nothing for a text that is from none.
+    """
+
+    def __init__(self, content: str, file: str = "") -> None:
+        self.content, self.file = content, file
+
+    def line(self, place: int) -> int:
+        """Return the line of a place, from 1."""
+        return self.content.count("\n", 0, place) + 1
+
+    def error(self, place: int, message: str) -> TextError:
+        """Return the error of what stands at a place, with the line and a mark below it."""
+        start = self.content.rfind("\n", 0, place) + 1
+        end = self.content.find("\n", place)
+        source = self.content[start : len(self.content) if end < 0 else end]
+        line, column = self.line(place), place - start + 1
+        first = max(0, column - 1 - _EXCERPT_BEFORE)
+        shown = "".join(char if char.isprintable() else " " for char in source[first : first + _EXCERPT])
+        where = f"{self.file}:{line}:{column}" if self.file else f"line {line}, column {column}"
+        return TextError(f"{where}: {message}\n    {shown.rstrip()}\n    {' ' * (column - 1 - first)}^", line, column)
+
+
 _SYMBOL = re.compile(r"[A-Za-z_:.@][\w:.@/\-]*")
-_TOKEN = re.compile(r'\s*(?:(?P<bracket>[()])|(?P<string>"(?:[^"\\]|\\.)*")|(?P<atom>[^\s()"]+))')
-_NUMBERS = {"true": True, "false": False, "inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_TOKEN = re.compile(
+    r'\s*(?:(?P<atom>[^\s()";]+)|(?P<bracket>[()])|(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>;[^\n]*)|(?P<rest>[^\s]))'
+)
+_WORDS = {"true": True, "false": False, "inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 
 
 def show(expression: Expression) -> str:
@@ -33,43 +104,93 @@ def show(expression: Expression) -> str:
     return repr(expression)
 
 
-def parse(text: str) -> Expression:
-    """Return the one expression in `text`: the inverse of `show`, whatever the white space.
+def parse(text: str | Text) -> Expression:
+    """Return the one expression in a text: the inverse of `show`, whatever the white space and comments (; to the end).
 
-    Raises: IrError that names the place.
+    Raises: TextError that names the place.
     """
-    stack: list[list[Expression]] = [[]]
-    position = 0
-    while text[position:].strip():
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise IrError(f"line {_line(text, position)}: an unfinished string")
+    source = text if isinstance(text, Text) else Text(text)
+    reader = _Reader(source)
+    position, content = 0, source.content
+    while (match := _TOKEN.match(content, position)) is not None:
         position = match.end()
-        if match["bracket"] == "(":
-            stack.append([])
-        elif match["bracket"] == ")":
-            if len(stack) == 1:
-                raise IrError(f"line {_line(text, position)}: a ')' without its '('")
-            stack[-2].append(tuple(stack.pop()))
-        else:
-            stack[-1].append(json.loads(match["string"]) if match["string"] else _atom(match["atom"]))
-    if len(stack) > 1:
-        raise IrError(f"line {_line(text, position)}: {len(stack) - 1} ')' missing at the end")
-    if len(stack[0]) != 1:
-        raise IrError(f"one expression is needed, got {len(stack[0])}")
-    return stack[0][0]
+        reader.take(match.lastgroup or "", match.start(match.lastgroup or 0), match[match.lastgroup or 0])
+    return reader.finished()
 
 
-def _atom(text: str) -> Expression:
-    if text in _NUMBERS:
-        return _NUMBERS[text]
-    for number in (int, float):
+class _Reader:
+    """Puts the tokens of a text together.
+
+    Parameters
+    ----------
+    opened: places of the brackets that are open, the items that each has so far, and their places.
+    """
+
+    def __init__(self, source: Text) -> None:
+        self.source = source
+        self.opened: list[tuple[int, list[Expression], list[int]]] = [(0, [], [])]
+
+    def take(self, kind: str, place: int, token: str) -> None:
+        """Take one token. Raises: TextError."""
+        if kind == "atom":
+            self._append(place, self._atom(place, token))
+        elif token == "(":
+            if len(self.opened) > DEPTH_MAX:
+                raise self.source.error(place, f"brackets are nested too deeply: {DEPTH_MAX} levels are accepted")
+            self.opened.append((place, [], []))
+        elif token == ")":
+            if len(self.opened) == 1:
+                raise self.source.error(place, "a ')' without its '('; delete it, or open one in front of it")
+            start, items, places = self.opened.pop()
+            self._append(start, Form.of(items, start, places))
+        elif kind == "string":
+            self._append(place, self._string(place, token))
+        elif kind == "rest":
+            raise self.source.error(place, 'an unfinished string; close it with "')
+
+    def finished(self) -> Expression:
+        """Return the one expression. Raises: TextError for none, for more, and for open brackets."""
+        if len(self.opened) > 1:
+            missing = len(self.opened) - 1
+            raise self.source.error(
+                self.opened[-1][0], f"this '(' is never closed; {missing} ')' missing at the end of the text"
+            )
+        _, items, _ = self.opened[0]
+        if not items:
+            raise self.source.error(0, "one expression is needed, got none: the text is empty")
+        return items[0]
+
+    def _append(self, place: int, item: Expression) -> None:
+        _, items, places = self.opened[-1]
+        if len(self.opened) == 1 and items:
+            raise self.source.error(place, "extra text behind the expression, which ends in front of it; delete it")
+        items.append(item)
+        places.append(place)
+
+    def _atom(self, place: int, token: str) -> Expression:
+        value = _atom(token) if len(token) <= _ATOM_LENGTH_MAX else None
+        if value is None:
+            shown = token if len(token) < 40 else f"{token[:24]}.. ({len(token)} characters)"
+            what = "number" if token[0] in "+-.0123456789" else "word"
+            raise self.source.error(place, f"'{shown}' is no {what}; write a name like this in double quotes")
+        return value
+
+    def _string(self, place: int, token: str) -> str:
         try:
-            return number(text)
+            text: str = json.loads(token)
         except ValueError:
-            continue
-    return Symbol(text)
+            raise self.source.error(
+                place, r"a string takes the escapes of JSON, such as \" and \\, and no line breaks or tabs; write \n"
+            ) from None
+        return text
 
 
-def _line(text: str, position: int) -> int:
-    return text.count("\n", 0, position) + 1
+def _atom(text: str) -> Expression | None:
+    """Return the number or word that a token is; None if it is neither."""
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if text in _WORDS:
+        return _WORDS[text]
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return Symbol(text) if _SYMBOL.fullmatch(text) else None

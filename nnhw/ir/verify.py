@@ -11,9 +11,9 @@ from nnhw.errors import IrError, raise_all
 
 from .graph import Graph, Node, infer
 from .ops import OPS, Constant, Input
-from .types import BIT, IntType
+from .types import BIT, IntType, TensorType
 
-_ELEMENTS_MAX = 1 << 28
+ELEMENTS_MAX = 1 << 28
 """Elements of a value for one image: more than any model here has, and what memory holds."""
 
 
@@ -76,20 +76,29 @@ def _type_rule(graph: Graph, node: Node, known: set[str]) -> str:
     return "" if type == node.type else f"must have the type {type}, got {node.type}"
 
 
+def is_too_large(type: TensorType) -> bool:
+    """Return whether a value has more elements than any model here has."""
+    return math.prod(type.shape) > ELEMENTS_MAX
+
+
 def _size_rule(graph: Graph, node: Node, known: set[str]) -> str:
-    too_large = math.prod(node.type.shape) > _ELEMENTS_MAX
-    return f"has the shape {list(node.type.shape)}; at most {_ELEMENTS_MAX} elements are accepted" if too_large else ""
+    if not is_too_large(node.type):
+        return ""
+    return f"has the shape {list(node.type.shape)}; at most {ELEMENTS_MAX} elements are accepted"
 
 
 def _constant_rule(graph: Graph, node: Node, known: set[str]) -> str:
     if not isinstance(node.op, Constant):
         return ""
     array = graph.constants.get(node.name)
-    if array is None:
-        return "has no array"
-    if array.shape != node.type.shape:
-        return f"needs an array of shape {list(node.type.shape)}, got {list(array.shape)}"
-    dtype = node.type.dtype
+    return "has no array" if array is None else array_problem(node.type, array)
+
+
+def array_problem(type: TensorType, array: np.ndarray) -> str:
+    """Return what keeps an array from being a constant of a type; nothing if it fits."""
+    if array.shape != type.shape:
+        return f"needs an array of shape {list(type.shape)}, got {list(array.shape)}"
+    dtype = type.dtype
     if not isinstance(dtype, IntType):
         return "" if array.dtype == np.float64 else f"needs a float64 array, got {array.dtype}"
     if array.dtype == np.bool_ and dtype == BIT:

@@ -7,7 +7,8 @@ from math import gcd, prod
 
 import numpy as np
 
-from nnhw.ir import IntType, Location
+from nnhw.engines.own import OwnEngine, Port
+from nnhw.ir import IntType, Location, Op
 
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
@@ -362,6 +363,29 @@ class PadLayer(Layer):
     def shape(self) -> Shape:
         """The feature map that leaves."""
         return self.padding.around(self.source)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnLayer(Layer):
+    """An operator with an engine from outside of nnhw.
+
+    Parameters
+    ----------
+    op: the operator.
+    engine: the class of its engines.
+    sources: what it reads.
+    extent: the shape that leaves.
+    """
+
+    op: Op
+    engine: type[OwnEngine]
+    sources: tuple[Port, ...]
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
 
 
 def as_map(shape: tuple[int, ...]) -> Shape:

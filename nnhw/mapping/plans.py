@@ -29,6 +29,7 @@ from nnhw.mapping.layers import (
     ConcatLayer,
     Layer,
     MatrixLayer,
+    OwnLayer,
     Padding,
     PadLayer,
     Shape,
@@ -39,6 +40,7 @@ from nnhw.mapping.layers import (
     WindowLayer,
 )
 from nnhw.mapping.line_buffers import buffered_window
+from nnhw.mapping.own import planned
 from nnhw.mapping.resources import Cost
 
 MOST_TAIL = 32
@@ -243,6 +245,14 @@ class Planner:
         lanes = folding.channel_lanes
         config = pad_config(layer.source, layer.padding, lanes, layer.element)
         return Plan((lanes,), (("pad", config, self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))),))
+
+    @plan.register
+    def _(self, layer: OwnLayer, folding: Folding) -> Plan:
+        self.encodings.check_plain(layer)
+        lanes = folding.channel_lanes
+        engine = planned(layer, lanes)
+        output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
+        return Plan((engine.i_lanes,) * len(layer.inputs), ((layer.op.name, engine, output),))
 
     def _window(self, layer: WindowLayer, folding: Folding, repeats: int) -> WindowConfig:
         """Return the sliding window of a layer."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nnhw.engines.own import ENGINES, Port
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
 from nnhw.ir.ops import (
@@ -38,6 +39,7 @@ from nnhw.mapping.layers import (
     Layer,
     Loops,
     MatrixLayer,
+    OwnLayer,
     Padding,
     PadLayer,
     Shape,
@@ -86,7 +88,7 @@ class _Reader:
         for node in self.body.nodes:
             if node.name in self.taken or isinstance(node.op, Input | Constant):
                 continue
-            read = _READERS.get(type(node.op))
+            read = _Reader.own if type(node.op) in ENGINES else _READERS.get(type(node.op))
             if read is None:
                 self._refuse(node, "runs on no engine; it is supported only behind the last layer, on the host")
                 continue
@@ -194,6 +196,13 @@ class _Reader:
         source = self._stream(node.inputs[0])
         common = self._common(node, [node.name], (source,), None)
         self._add(UpsampleLayer(**common, source=self._map(node.inputs[0]), factor=node.op.factor), [node.name])
+
+    def own(self, node: Node) -> None:
+        """Read an operator with an engine from outside of nnhw."""
+        sources = tuple(Port(self._type(name), self.body.node(name).type.shape) for name in node.inputs)
+        common = self._common(node, [node.name], tuple(map(self._stream, node.inputs)), None)
+        engine, extent = ENGINES[type(node.op)], self._map(node.name)
+        self._add(OwnLayer(**common, op=node.op, engine=engine, sources=sources, extent=extent), [node.name])
 
     def pad(self, node: Node) -> None:
         """Leave a border to the window layers that read it; one that others read, or that leaves, is a layer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -74,11 +74,16 @@ class Edit:
         return Operand(self.type_of(name), constant)
 
     def _unique(self, name: str) -> str:
-        number, tried = 1, name
-        while tried in self._nodes or (tried in self._graph and tried not in self._free):
-            number += 1
-            tried = f"{name}_{number}"
-        return tried
+        return free_name(name, lambda tried: tried in self._nodes or (tried in self._graph and tried not in self._free))
+
+
+def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return `name`, or `name` with the first number behind it that makes it free."""
+    number, tried = 1, name
+    while is_taken(tried):
+        number += 1
+        tried = f"{name}_{number}"
+    return tried
 
 
 def bypassed(graph: Graph, place: str, value: str) -> Graph:

@@ -3,7 +3,7 @@
 threshold(weighted_sum(x, threshold(y)))                          --> threshold(x)
 step_table(weighted_sum(x, y, linear(threshold(z)); 2, 3, 1))     --> step_table(weighted_sum(x, y; 2, 3))
 
-if no sum reaches a step of the inner threshold, as behind a batch normalization whose weights are 0.
+if no sum reaches a step of the inner threshold, as behind a batch normalization, or a layer, whose weights are 0.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from nnhw.ir.ops import StepTable, Threshold, WeightedSum
 from nnhw.ir.types import IntType
 
 from .edit import Edit
+from .ranges import constant_values
 
 _FUNCTIONS = (Threshold, StepTable)
 
@@ -30,39 +31,6 @@ def fold_constants(graph: Graph) -> Graph:
         if any(name in values for name in node.inputs):
             graph = _folded(graph, graph.node(node.name), values)
     return graph
-
-
-def constant_values(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the values [1, *shape], by node, that are the same for every input."""
-    found: dict[str, np.ndarray] = {}
-    for node in graph.nodes:
-        data = graph.data_inputs(node)
-        if data and all(operand.name in found for operand in data):
-            operands = (found.get(name, graph.constants.get(name)) for name in node.inputs)
-            found[node.name] = node.op.evaluate(*operands)  # type: ignore[arg-type]
-        elif isinstance(node.op, _FUNCTIONS):
-            low, high = (_codes_at(graph, node, end) for end in ("low", "high"))
-            if (low == high).all() and not _moves_between(graph, node):
-                found[node.name] = low
-    return found
-
-
-def _codes_at(graph: Graph, function: Node, end: str) -> np.ndarray:
-    """Return the codes of one image that consists of the least or the greatest integer of the range."""
-    source = graph.node(function.inputs[0]).type
-    image = np.full((1, *source.shape), getattr(source.int_dtype, end))
-    return function.op.evaluate(image, *(graph.constants[name] for name in function.inputs[1:]))
-
-
-def _moves_between(graph: Graph, function: Node) -> bool:
-    """Return whether the codes of a table change within the range of its input and come back."""
-    if isinstance(function.op, Threshold):
-        return False
-    kind = graph.node(function.inputs[0]).type.int_dtype
-    thresholds, codes = (graph.constants[name] for name in function.inputs[1:])
-    # Code k + 1 is reached if its threshold is, and is not passed at once.
-    inside = (thresholds > kind.low) & (thresholds <= kind.high)
-    return bool((inside & (np.diff(codes, axis=1) != 0)).any())
 
 
 def _folded(graph: Graph, node: Node, values: dict[str, np.ndarray]) -> Graph:

@@ -10,12 +10,16 @@ from nnhw.ir import Graph, verify
 from .align_sums import align_sums
 from .cancel_permutes import cancel_permutes
 from .collapse_chains import collapse_chains
+from .drop_unread import drop_unread
 from .fold_constants import fold_constants
+from .fold_fixed_channels import fold_fixed_channels
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
+from .merge_parallel import merge_parallel
 from .permute_input import permute_input
 from .separate_padding import separate_padding
+from .share_twins import share_twins
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
 
@@ -34,6 +38,10 @@ PIPELINE: dict[str, Pass] = {
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
     "fold_permutes": fold_permutes,
+    "share_twins": share_twins,
+    "fold_fixed_channels": fold_fixed_channels,
+    "drop_unread": drop_unread,
+    "merge_parallel": merge_parallel,
 }
 _PROVING = (join_rescaled, collapse_chains)
 """Passes that say how they know what they replace."""

@@ -35,7 +35,7 @@ def nnhw_command(*arguments: str) -> Result:
 def test_cli_help_names_the_commands() -> None:
     result = nnhw_command("--help")
     assert result.exit_code == 0
-    for name in ("doctor", "boards", "build", "check", "ir", "report", "sim", "run", "program"):
+    for name in ("doctor", "boards", "build", "check", "ir", "report", "sim", "run", "program", "search"):
         assert f" {name} " in result.output
 
 
@@ -80,6 +80,14 @@ def test_cli_error_is_a_message_and_exit_code_1(tmp_path: Path) -> None:
     assert result.output == (
         f"Error: '{tmp_path}' is no build folder: it has no manifest.json; make one with 'nnhw build'\n"
     )
+
+
+def test_cli_build_from_rejects_what_is_no_build_before_it_begins(small_net: str, tmp_path: Path) -> None:
+    result = nnhw_command("build", small_net, "--from", str(tmp_path / "none"), "--out", str(tmp_path / "b"))
+    assert result.exit_code == 1
+    expected = f"Error: '{tmp_path / 'none'}' is no build folder: it has no manifest.json; make one with 'nnhw build'\n"
+    assert result.output.endswith(expected)
+    assert not (tmp_path / "b").exists()
 
 
 def test_cli_debug_shows_the_traceback(tmp_path: Path) -> None:

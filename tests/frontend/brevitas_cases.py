@@ -11,9 +11,9 @@ import brevitas.nn as qnn
 import brevitas.quant as quantizers
 import torch
 from brevitas.inject import ExtendedInjector
-from brevitas_examples.bnn_pynq.models import model_with_cfg
 from torch import Tensor, nn
 
+from benchmarks.bnn_pynq import NETWORKS, bnn_pynq
 from tests.frontend.cases import Case
 
 CHANNELS, SIZE = 4, 8
@@ -233,22 +233,6 @@ class Attention(nn.Module):
         return self.attention(x, x, x)[0]
 
 
-MODELS = tuple(f"{net}_{widths}" for net in ("tfc", "sfc", "lfc", "cnv") for widths in ("1w1a", "1w2a", "2w2a"))
-_NO_CONFIGURATION = "lfc_2w2a"  # brevitas_examples has none
-SHAPES = {"cnv": (3, 32, 32), "resnet18": (3, 32, 32)}
-
-
-def bnn_pynq(name: str) -> tuple[nn.Module, Tensor]:
-    """Return a model of brevitas_examples, untrained, with statistics of random images, and an example input."""
-    torch.manual_seed(1)
-    model = model_with_cfg(name, pretrained=False)[0]
-    example = torch.rand(4, *SHAPES.get(name.partition("_")[0], (1, 28, 28)))
-    with torch.no_grad():
-        for _ in range(2):
-            model(torch.rand(16, *example.shape[1:]))
-    return model.eval(), example
-
-
 _KINDS: Mapping[str, tuple[str, Callable[[str], Case]]] = {
     "weights": ("Weight", _weights),
     "activations": ("Act", _activations),
@@ -271,5 +255,5 @@ def cases() -> list[Case]:
     """Return all cases: every quantizer that `brevitas.quant` has by name, and the layers and models above."""
     found = [make(name) for kind, (_, make) in _KINDS.items() for name in _names(kind)]
     found += [_case("layers", name, make) for name, make in LAYERS.items()]
-    names = (*(name for name in MODELS if name != _NO_CONFIGURATION), "resnet18_4w4a")
+    names = (*NETWORKS, "resnet18_4w4a")
     return found + [_case("models", name, lambda name=name: bnn_pynq(name)) for name in names]

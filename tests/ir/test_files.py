@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from nnhw.errors import InputError, NnhwError
-from nnhw.ir import Graph, Location, graph_hash, load, save
+from nnhw.errors import InputError, IrError
+from nnhw.ir import Graph, Location, dumps, files, graph_hash, load, save
 from nnhw.ir.files import pack_arrays, widen_integers
 from tests.ir.graphs import random_graphs
 from tests.ir.test_graph import small
@@ -70,7 +70,8 @@ def test_load_rejects_missing_and_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load(tmp_path / "h.ir")
     assert str(caught.value) == (
-        f"graph file {tmp_path / 'h.ir'} does not exist; a graph is a text file and an .npz file beside it"
+        f"graph file {tmp_path / 'h.ir'} does not exist; a graph is a text file, and an .npz file beside it unless "
+        "the text has all numbers"
     )
     arrays.write_bytes(arrays.read_bytes()[:-30])
     with pytest.raises(InputError, match=r"is damaged: .*; build it again"):
@@ -80,7 +81,31 @@ def test_load_rejects_missing_and_damaged_files(tmp_path: Path) -> None:
 def test_load_rejects_a_graph_without_its_array(tmp_path: Path) -> None:
     path, arrays = save(small(), tmp_path / "g.ir")
     arrays.write_bytes(pack_arrays({}))
-    with pytest.raises(NnhwError, match="node 'one' has no array"):
+    for _ in range(2):
+        with pytest.raises(InputError) as caught:
+            load(path)
+        assert str(caught.value) == (
+            f"graph file {path}: node 'one' has no array; give its numbers in the text, as in (data 1 2), or in "
+            f"{arrays}: 'nnhw ir MODEL --out g.ir' writes both files"
+        )
+        arrays.unlink(missing_ok=True)
+
+
+def test_load_takes_numbers_of_the_text_but_not_twice(tmp_path: Path) -> None:
+    path, arrays = save(small(), tmp_path / "g.ir")
+    path.write_text(dumps(small(), data=True), encoding="utf-8")
+    with pytest.raises(
+        IrError, match=r"g\.ir:5:\d+: constant 'one' has its numbers twice: here, and in the \.npz file"
+    ):
+        load(path)
+    arrays.unlink()
+    assert load(path) == small()
+
+
+def test_load_rejects_a_text_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = save(small(), tmp_path / "g.ir")
+    monkeypatch.setattr(files, "TEXT_BYTES_MAX", 10)
+    with pytest.raises(InputError, match=r"the text has \d+ bytes, and 10 are accepted; put numbers into the \.npz"):
         load(path)
 
 

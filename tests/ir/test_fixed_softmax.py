@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from nnhw.errors import IrError
-from nnhw.ir import FLOAT, GraphBuilder, IntType, TensorType, dumps, loads, run, verify
+from nnhw.ir import FLOAT, Builder, TensorType, dumps, loads, run
 from nnhw.ir.ops import FixedSoftmax
 
 
 def test_fixed_softmax_is_the_same_behind_its_text_form() -> None:
-    builder = GraphBuilder("g")
-    x = builder.input("x", TensorType((2, 5), IntType(-128, 127)))
-    graph = verify(builder.build([builder.add("y", FixedSoftmax(1, 1 << 30, 22, -100), [x])]))
+    builder = Builder("g")
+    x = builder.input("x", (2, 5), low=-128, high=127)
+    graph = builder.build(x.fixed_softmax(1, multiplier=1 << 30, left=22, least=-100))
     assert graph.nodes[-1].type == TensorType((2, 5), FLOAT)
     assert loads(dumps(graph), graph.constants) == graph
     (shares,) = run(graph, np.random.default_rng(1).integers(-128, 128, (40, 2, 5)))

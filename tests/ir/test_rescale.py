@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.errors import IrError
-from nnhw.ir import FLOAT, GraphBuilder, IntType, Operand, TensorType, dumps, loads, verify
+from nnhw.ir import FLOAT, Builder, IntType, Operand, TensorType, dumps, loads, verify
 from nnhw.ir.ops import Rescale
-from tests.ir.graphs import integers
 
 SUMS = IntType(-(1 << 20), 1 << 20)
 
@@ -110,10 +109,9 @@ def test_rescale_rejects_another_rounding() -> None:
 
 
 def test_rescale_text_form_keeps_every_attribute() -> None:
-    builder = GraphBuilder("g")
-    x = builder.input("x", TensorType((2, 3), SUMS))
-    names = [integers(builder, name, row) for name, row in (("m", [5, 6]), ("e", [-3, 2]), ("b", [-9, 7]))]
-    graph = builder.build([builder.add("y", Rescale(-4, -100, 90, "double"), [x, *names])])
+    builder = Builder("g")
+    x = builder.input("x", (2, 3), SUMS.low, SUMS.high)
+    graph = builder.build(x.rescale([5, 6], [-3, 2], [-9, 7], offset=-4, low=-100, high=90, rounding="double"))
     again = loads(dumps(graph), graph.constants)
     assert again == graph
     assert verify(again) is again

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.errors import IrError
-from nnhw.ir import BIPOLAR, BIT, FLOAT, GraphBuilder, IntType, Op, Operand, TensorType, dumps, loads, verify
+from nnhw.ir import BIPOLAR, BIT, FLOAT, Builder, IntType, Op, Operand, TensorType, dumps, loads, verify
 from nnhw.ir.ops import Concat, MaxPool2d, Pad, Permute, Slice, StepTable, SumPool2d, Upsample, WeightedSum
-from tests.ir.graphs import integers
 
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 SEEDS = st.integers(0, 2**32 - 1)
@@ -227,19 +226,14 @@ def test_ops_of_many_inputs_need_two() -> None:
 
 
 def test_text_form_keeps_every_attribute() -> None:
-    builder = GraphBuilder("g")
-    x = builder.input("x", TensorType((2, 4, 4), BIPOLAR))
-    padded = builder.add("pad", Pad((1, 0), (0, 2), -1.0), [x])
-    pooled = builder.add("max", MaxPool2d((2, 2), (1, 2), (1, 0), (0, 1)), [padded])
-    sums = builder.add("sum", SumPool2d((2, 1), (1, 1)), [pooled])
-    wide = builder.add("up", Upsample((1, 2)), [sums])
-    turned = builder.add("turn", Permute((0, 2, 1)), [builder.add("back", Permute((0, 2, 1)), [wide])])
-    both = builder.add("both", WeightedSum((3, -1)), [turned, wide])
-    joined = builder.add("cat", Concat(0), [both, both])
-    channels = builder.type_of(joined).shape[0]
-    steps = integers(builder, "steps", [[-1, 2]] * channels)
-    codes = integers(builder, "codes", [[0, 3, 1]] * channels)
-    graph = builder.build([builder.add("table", StepTable(0, 3), [joined, steps, codes])])
+    x = Builder("g").input("x", (2, 4, 4), bipolar=True)
+    pooled = x.pad((1, 0), (0, 2), -1).max_pool2d((2, 2), (1, 2), before=(1, 0), after=(0, 1))
+    wide = pooled.sum_pool2d((2, 1), (1, 1)).upsample((1, 2))
+    both = wide.permute((0, 2, 1)).permute((0, 2, 1)).weighted_sum(wide, factors=(3, -1))
+    joined = both.concat(both, axis=0)
+    channels = joined.shape[0]
+    table = joined.step_table([[-1, 2]] * channels, [[0, 3, 1]] * channels, low=0, high=3)
+    graph = x.builder.build(table)
     again = loads(dumps(graph), graph.constants)
     assert again == graph
     assert verify(again) is again

@@ -10,7 +10,7 @@ from nnhw.ir import FLOAT, Graph, IntType, TensorType, run, verify
 from nnhw.ir.graph import GraphBuilder
 from nnhw.ir.ops import BatchNorm, Dequantize, Linear, Pad, Quantize, StepTable, Threshold, WeightedSum
 from nnhw.passes import fold_constants, lower, split
-from nnhw.passes.fold_constants import constant_values
+from nnhw.passes.ranges import constant_values
 from tests.ir.graphs import floats, integers
 from tests.mapping.networks import I4, U2, Network
 

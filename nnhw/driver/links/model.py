@@ -123,13 +123,13 @@ class ModelBoard:
 class ModelLink:
     """A link to a `ModelBoard`. Its clock stands still but for waiting, which takes no real time."""
 
-    name = "model"
     flow_controlled = True
     bytes_per_s = math.inf
     slack_s = 0.1
 
-    def __init__(self, board: ModelBoard) -> None:
+    def __init__(self, board: ModelBoard, name: str = "model") -> None:
         self.board = board
+        self.name = name
         self._waiting = bytearray()
         self._time_s = 0.0
         self._closed = False

@@ -214,12 +214,13 @@ class BatchNorm(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """See the class: no fused multiply-add, no other order."""
         x, weight, bias, mean, variance = inputs
-        alpha, shift = self._affine(weight, bias, mean, variance)
+        alpha, shift = self.affine(weight, bias, mean, variance)
         channels = (-1,) + (1,) * (x.ndim - 2)
         result: Array = x * alpha.reshape(channels) + shift.reshape(channels)
         return result
 
-    def _affine(self, weight: Array, bias: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def affine(self, weight: Array, bias: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return alpha and shift, float64 [channels]."""
         with np.errstate(divide="ignore", invalid="ignore"):
             inverse = 1.0 / np.sqrt(variance + self.eps)
             alpha = inverse * weight
@@ -228,6 +229,6 @@ class BatchNorm(Op):
     def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
         """The sign of the weight."""
         x, *parameters = operands
-        alpha, _ = self._affine(*(parameter.constant for parameter in parameters))
+        alpha, _ = self.affine(*(parameter.constant for parameter in parameters))
         sign: Array = np.sign(alpha)
         return sign.reshape((-1,) + (1,) * (len(x.type.shape) - 1))

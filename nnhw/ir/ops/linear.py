@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,6 +15,9 @@ from nnhw.ir.types import IntType, TensorType
 from .base import Array, Op, Operand, Pair, int_operand
 
 _EXACT_BELOW: tuple[tuple[int, type[np.generic]], ...] = ((2**24, np.float32), (2**53, np.float64))
+
+_PADDED_MAX = 1 << 28
+_SUMS_BELOW = 2.0**62
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Linear(Op):
         values = weight.constant
         if values.ndim != 2 or x.type.shape != values.shape[1:]:
             raise IrError(f"linear needs x [inputs] and weight [outputs, inputs], got {x.type} and {weight.type}")
+        check_sums(self.name, codes, values)
         low = np.minimum(values * codes.low, values * codes.high).sum(axis=1)
         high = np.maximum(values * codes.low, values * codes.high).sum(axis=1)
         return TensorType((values.shape[0],), IntType(int(low.min()), int(high.max())))
@@ -65,6 +70,7 @@ class Conv2d(Op):
         int_operand(weight, "weight")
         values = weight.constant
         self._check(x, values)
+        check_sums(self.name, codes, values)
         # An image of ones sums the least (greatest) contribution of each tap that is not padding.
         ones = np.ones((1, *x.type.shape), dtype=np.int64)
         low = self.evaluate(ones, np.minimum(values * codes.low, values * codes.high))
@@ -99,6 +105,10 @@ class Conv2d(Op):
                 f"conv2d needs x [channels, height, width] and weight [outputs, channels / groups, h, w], "
                 f"got {x.type} and weight {list(weight.shape)}"
             )
+        if min(self.stride + self.dilation + (self.groups,)) < 1 or min(self.padding) < 0:
+            raise IrError(f"conv2d needs stride, dilation and groups of at least 1, no negative padding, got {self}")
+        if math.prod(size + 2 * pad for size, pad in zip(x.type.shape[1:], self.padding, strict=True)) > _PADDED_MAX:
+            raise IrError(f"conv2d takes channels of at most {_PADDED_MAX} elements, padding included, got {self}")
         if x.type.shape[0] != weight.shape[1] * self.groups or weight.shape[0] % self.groups:
             raise IrError(
                 f"conv2d with {self.groups} groups and weight {list(weight.shape)} does not fit {x.type.shape[0]} "
@@ -109,6 +119,15 @@ class Conv2d(Op):
         ):
             if size + 2 * pad < step * (kernel - 1) + 1:
                 raise IrError(f"a kernel of {list(weight.shape[2:])} does not fit into {x.type}")
+
+
+def check_sums(op: str, codes: IntType, weight: Array) -> None:
+    """Raise IrError where sums of products with weights [outputs, ..] might not fit into 64 bits."""
+    largest = np.abs(weight.astype(np.float64)).reshape(len(weight), -1).sum(axis=1).max(initial=0)
+    if float(largest) * max(abs(codes.low), abs(codes.high)) >= _SUMS_BELOW:
+        raise IrError(
+            f"the sums of {op} must stay within 63 bits, got codes of {codes} and weights up to {largest:.3g}"
+        )
 
 
 def windows(x: Array, kernel: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Array:

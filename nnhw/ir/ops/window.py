@@ -36,9 +36,10 @@ class MaxPool2d(Op):
     def infer(self, operands: Sequence[Operand]) -> TensorType:
         """[channels, height', width'] of the same element type."""
         x = operands[0].type
+        sides = pooled_sides(self, x, self.before, self.after)
         if any(reach >= span for reach, span in zip(self.before + self.after, self.kernel * 2, strict=True)):
             raise IrError(f"max_pool2d needs a padding below its kernel {self.kernel}, got {self.before}, {self.after}")
-        return TensorType((x.shape[0], *pooled_sides(self, x, self.before, self.after)), x.dtype)
+        return TensorType((x.shape[0], *sides), x.dtype)
 
     def evaluate(self, *inputs: Array) -> Array:
         """Exact; the dtype of x."""
@@ -135,6 +136,8 @@ def pooled_sides(op: MaxPool2d | SumPool2d, x: TensorType, before: Pair, after: 
     """Return (height', width') of a pooling. Raises: IrError where no window fits."""
     if len(x.shape) != 3:
         raise IrError(f"{op.name} needs x [channels, height, width], got {x}")
+    if min(op.kernel + op.stride) < 1 or min(before + after) < 0:
+        raise IrError(f"{op.name} needs a kernel and a stride of at least 1, and no negative padding, got {op}")
     padded = [size + a + b for size, a, b in zip(x.shape[1:], before, after, strict=True)]
     if any(size < span for size, span in zip(padded, op.kernel, strict=True)):
         raise IrError(f"{op.name} with kernel {op.kernel} needs x [channels, height, width], got {x}")

@@ -13,6 +13,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.own import OwnEngine
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
@@ -52,6 +53,10 @@ Rounded from least squares of 70 random networks on an ECP5, whose seeds `benchm
 
 def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE40) -> Cost:
     """Return the cost of any engine."""
+    if isinstance(config, OwnEngine):
+        stated = config.cost(wide_luts=family.wide_luts > 1)
+        given = Cost(stated.get("lc", 0), int(stated.get("ebr", 0)), int(stated.get("dsp", 0)), ff=stated.get("ff", 0))
+        return replace(given, ff=0.0 if family.flip_flop_packs else given.ff)
     found = _COSTS[type(config)](config, family)
     left = 1.0 if family.wide_luts == 1 else _BETWEEN.get(type(config), 1.0)
     return replace(found, lc=left * found.lc, ff=0.0 if family.flip_flop_packs else found.ff)

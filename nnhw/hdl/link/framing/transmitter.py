@@ -7,11 +7,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from nnhw.hdl.carry import family_of
 from nnhw.hdl.link.cobs import CobsEncoder
 from nnhw.hdl.link.crc import Crc32, initial_before
 from nnhw.hdl.link.framing.counters import PERIOD, StatusCounters
 from nnhw.hdl.link.framing.receiver import COMMAND_BITS, reason_bits
 from nnhw.hdl.link.program import ProgramSignature
+from nnhw.hdl.memory import lookup_table
 from nnhw.protocol import (
     ANSWER,
     CRC_BYTES,
@@ -104,6 +106,7 @@ class FrameTransmitter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        self._family = family_of(platform)
         m.submodules.cobs = self._cobs = CobsEncoder()
         # The byte of session 0 brings the register to the true initial content.
         m.submodules.crc = self._crc = Crc32(initial_before(0))
@@ -310,13 +313,18 @@ class FrameTransmitter(wiring.Component):
     def _identity_byte(self, m: Module) -> Value:
         """Return the byte of the identity that `_index` points at, looked up a cycle before, when it is one less.
 
-        A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes.
+        A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes. The first 16 bytes,
+        among them the model's hash, are lookup tables of their own, so that another model's hash can take its place.
         """
         content = self._identity.pack().ljust(32, b"\0")
         content = content[1:] + content[:1]
         columns = [sum((value >> bit & 1) << number for number, value in enumerate(content)) for bit in range(8)]
-        byte = Signal(8, name="identity_byte")
-        m.d.sync += byte.eq(Cat(Const(column, 32).bit_select(self._index[:5], 1) for column in columns))
+        byte, low, high = Signal(8, name="identity_byte"), self._index[:4], self._index[4]
+        bits = []
+        for bit, column in enumerate(columns):
+            first = lookup_table(m, f"identity_{bit}", column & 0xFFFF, low, self._family)
+            bits.append(Mux(high, Const(column >> 16, 16).bit_select(low, 1), first))
+        m.d.sync += byte.eq(Cat(bits))
         return byte
 
     def _program_byte(self, m: Module, array_id: int) -> Signal:

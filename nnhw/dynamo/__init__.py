@@ -1,0 +1,11 @@
+"""`torch.compile(model, backend="nnhw")`: quantized parts of a model on the accelerator, the rest in PyTorch.
+
+`Backend` is the backend with its options, `backend` the function that PyTorch finds by the entry point, `close` frees
+the devices. See `docs/torch-compile.md`.
+"""
+
+from .backend import Backend, backend
+from .parts import close
+from .placement import Part, Partition, Placed
+
+__all__ = ["Backend", "Part", "Partition", "Placed", "backend", "close"]

@@ -1,0 +1,210 @@
+"""The backend of `torch.compile`: a graph of Dynamo's --> a function that runs parts of it on the accelerator."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._dynamo.convert_frame import compile_lock
+
+from nnhw.errors import InputError
+
+from .notes import LOGGER, note
+from .operators import VALUE, operation_of, place_of
+from .options import CompileOptions
+from .placement import Partition
+from .splitting import Split, split
+from .values import Traced
+
+_META = (VALUE, "nn_module_stack", "stack_trace")
+
+
+class Backend:
+    """A backend for `torch.compile(model, backend=..)` with its options, which keeps the partitions that it makes.
+
+    Parameters
+    ----------
+    options: see `CompileOptions`.
+
+    Members
+    -------
+    partitions: one for each graph that was compiled, in their order; empty before the first call of a model.
+
+    Raises
+    ------
+    InputError: an option that there is not, or a value that it cannot have. BoardError: an unknown board.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.options = CompileOptions.of(options)
+        self.partitions: list[Partition] = []
+
+    def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Return the function that runs a graph. Nothing is built before it is called."""
+        return _Compiled(graph, self.options, self.partitions.append)
+
+    def __repr__(self) -> str:
+        return f"<Backend of nnhw on {self.options.board}, link '{self.options.link}': {len(self.partitions)} graphs>"
+
+
+def backend(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph: what `torch.compile(model, backend="nnhw", options=..)` calls.
+
+    Parameters
+    ----------
+    inputs: what the graph is traced with; parameters and buffers of the model are among them.
+    options: see `CompileOptions`.
+    mode: none: torch's modes are of its own backend.
+
+    Returns
+    -------
+    A function of the graph's inputs; the errors of nnhw are raised when it is called.
+    """
+    try:
+        if mode is not None:
+            raise InputError(f"the backend 'nnhw' has no mode, given '{mode}'; use options={{'style': ..}}")
+        return _Compiled(graph, CompileOptions.of(options), lambda partition: None)
+    except Exception as error:
+        return _Failed(error)
+
+
+class _Failed:
+    """Raises an error when it is called: Dynamo would wrap what a backend raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __call__(self, *_args: Any) -> Any:
+        raise self._error
+
+
+class _Compiled:
+    """A graph that is partitioned when it is called first, and anew when its weights have changed."""
+
+    def __init__(self, graph: fx.GraphModule, options: CompileOptions, keep: Callable[[Partition], object]) -> None:
+        self._graph, self._options, self._keep = graph, options, keep
+        # Dynamo takes what it needs no longer out of its graph; the values that it traced with are needed here.
+        self._metas = {
+            node.name: {key: node.meta[key] for key in _META if key in node.meta} for node in graph.graph.nodes
+        }
+        self._split: Split | None = None
+        self._constants: dict[int, Tensor] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the graph.
+
+        Raises
+        ------
+        NnhwError: a part cannot be built or opened, or its link failed; the next call tries again.
+        """
+        reason = _records(self._graph, args)
+        if reason:
+            note(reason)
+            return self._graph(*args)
+        return self._current(args).module(*args)
+
+    def _current(self, args: Sequence[Any]) -> Split:
+        """Return the split graph for the weights as they are."""
+        with self._lock:
+            if self._split is None or not all(_same(args[place], kept) for place, kept in self._constants.items()):
+                # Tracing changes what all threads see of torch: no two at a time, and none beside Dynamo.
+                with compile_lock, torch.inference_mode(False), torch.no_grad():
+                    self._split = self._make(args)
+                    self._constants = self._built_with(args)
+                self._tell(self._split.partition)
+            return self._split
+
+    def _built_with(self, args: Sequence[Any]) -> dict[int, Tensor]:
+        """Return copies of the parameters and buffers that the parts have, by their places among the inputs."""
+        assert self._split is not None
+        inputs = [node.name for node in self._graph.graph.nodes if node.op == "placeholder"]
+        read = self._split.constants
+        return {place: args[place].detach().clone() for place, name in enumerate(inputs) if name in read}
+
+    def _make(self, args: Sequence[Any]) -> Split:
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        graph.output(graph.graph_copy(self._graph.graph, copies))
+        for node, copy in copies.items():
+            copy.meta = dict(self._metas[node.name])
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        constants = {inputs[place]: args[place] for place in _constant_places(args)}
+        constants |= _attributes(self._graph, graph)
+        traced = Traced(graph, constants)
+        training = traced.training()
+        if training is not None:
+            why = (
+                f"PyTorch runs the whole graph, for {operation_of(training)} {place_of(training)} computes as in "
+                f"training; call model.eval()"
+            )
+            return Split(self._graph, Partition([], [], why))
+        return split(self._graph, traced, self._options)
+
+    def _tell(self, partition: Partition) -> None:
+        if partition.note:
+            note(partition.note)
+        for line in partition.lines():
+            LOGGER.info("%s", line)
+        if self._options.show:
+            from rich.console import Console
+
+            Console(file=sys.stderr).print(partition.table())
+        self._keep(partition)
+        if self._options.on_partition is not None:
+            self._options.on_partition(partition)
+
+
+def _constant_places(args: Sequence[Any]) -> list[int]:
+    """Return which arguments are parameters and buffers: Dynamo marks them."""
+    return [place for place, value in enumerate(args) if isinstance(value, Tensor) and _is_of_model(value)]
+
+
+def _is_of_model(tensor: Tensor) -> bool:
+    return isinstance(tensor, nn.Parameter) or getattr(tensor, "_dynamo_static_input_type", None) is not None
+
+
+def _attributes(root: nn.Module, graph: fx.Graph) -> dict[fx.Node, Tensor]:
+    """Return the tensors that a graph has as attributes."""
+    found = {}
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            value: object = root
+            for name in str(node.target).split("."):
+                value = getattr(value, name)
+            if isinstance(value, Tensor):
+                found[node] = value
+    return found
+
+
+def _same(given: Tensor, kept: Tensor) -> bool:
+    """Return whether a parameter is what it was; not by its version, which changes through `.data` leave as it is."""
+    return given.dtype == kept.dtype and given.device == kept.device and torch.equal(given, kept)
+
+
+def _records(graph: fx.GraphModule, args: Sequence[Any]) -> str:
+    """Return the note for a call in which PyTorch records gradients; empty if it does not."""
+    if not torch.is_grad_enabled():
+        return ""
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    named = next((node for node, value in zip(inputs, args, strict=True) if _wants(value)), None)
+    if named is None and not any(map(_wants, graph.parameters())):
+        return ""
+    return (
+        "PyTorch runs the whole graph, for it records gradients, which the accelerator has not; call the model under "
+        "torch.no_grad() or torch.inference_mode(), or freeze it by model.requires_grad_(False)"
+    )
+
+
+def _wants(value: object) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad

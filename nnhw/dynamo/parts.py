@@ -1,0 +1,229 @@
+"""Parts that are built, kept and opened: one for each hash of code and weights, for all batches, threads and processes.
+
+A build folder of its own belongs to each. What is there already, whole and by this user's nnhw, is opened as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import nnhw
+from nnhw.accelerator import Accelerator
+from nnhw.boards import load_board
+from nnhw.driver import Device
+from nnhw.errors import BuildError, InputError, LinkError, NnhwError
+from nnhw.flow.build_folder import BuildFolder
+from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.pipeline import run_build
+from nnhw.flow.progress import Progress, SilentProgress
+from nnhw.flow.running import open as open_build
+from nnhw.flow.sources import code_hash
+
+from .extraction import NAME, Extracted
+from .notes import note
+from .options import CompileOptions
+
+_KEPT = "parts"
+_SHOWN = 16  # digits of a key that name a folder
+_TRIED = "lower"  # the stage behind which every model is known to have an integer form
+_SEPARATE = ("lower", "map", "elaborate", "build")
+
+_LOCK = threading.RLock()
+_RUNNERS: dict[tuple[str, str, int | None, str], Runner] = {}
+
+
+class Runner:
+    """A part that is built: computes it for batches of any size.
+
+    Parameters
+    ----------
+    folder: of its build.
+    origin: 'built' or 'found on disk'.
+    """
+
+    def __init__(self, key: str, folder: Path, origin: str, options: CompileOptions) -> None:
+        self.key, self.folder, self.origin = key, folder, origin
+        self._link, self._baud, self._on_board = options.link, options.baud, options.has_board
+        self._note = _noter(options)
+        self._device: Device | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, ..] --> [N, ..] in float64, as `nnhw.reference` computes it.
+
+        Raises
+        ------
+        LinkError: the device cannot be opened, or failed; the next call opens it anew.
+        """
+        device = self._opened()
+        try:
+            result: Tensor = device(x.detach().cpu())
+        except LinkError:
+            self.close()
+            raise
+        return result
+
+    def _opened(self) -> Device:
+        with self._lock:
+            if self._device is None:
+                self._device = self._open()
+            return self._device
+
+    def _open(self) -> Device:
+        if self._on_board:
+            for other in [*_RUNNERS.values()]:  # a port has one user, and a board runs one part
+                if other is not self and other._link == self._link:
+                    other.close()
+        try:
+            return open_build(self.folder, self._link, baud=self._baud, notice=self._note)
+        except LinkError as error:
+            raise LinkError(f"{error} (the build folder is '{self.folder}')") from error
+
+    def close(self) -> None:
+        """Free the device; the next call opens it anew."""
+        with self._lock:
+            device, self._device = self._device, None
+        if device is not None:
+            device.close()
+
+    def accelerator(self) -> Accelerator:
+        """Return the mapped network."""
+        return Accelerator.load(self.folder)
+
+
+def close() -> None:
+    """Free all devices that compiled models have opened, such as serial ports; they are opened anew when needed."""
+    with _LOCK:
+        for runner in _RUNNERS.values():
+            runner.close()
+
+
+atexit.register(close)
+
+
+def key_of(part: Extracted, options: CompileOptions) -> str:
+    """Return the hash of everything that a build depends on: graph, weights, options, board and nnhw itself."""
+    build = options.build_options()
+    said = {name: getattr(build, name) for name in ("clock_hz", "target_fps", "style")}
+    said["seeds"] = build.seeds if options.has_board else None
+    return cache_key(
+        graph=part.text,
+        board=json.dumps(dataclasses.asdict(load_board(options.board)), sort_keys=True),
+        options=json.dumps(said, sort_keys=True),
+        nnhw=[nnhw.__version__, code_hash(), torch.__version__],
+    )
+
+
+def runner_of(part: Extracted, options: CompileOptions) -> tuple[Runner, str]:
+    """Return what computes a part, and where it is from: it is built only where it is not open or on disk.
+
+    Raises
+    ------
+    NnhwError: it cannot be built; see `nnhw.build`. What is finished stays for the next attempt.
+    """
+    key = key_of(part, options)
+    with _LOCK:
+        folder = folder_of(key, options)
+        name = (key, options.link, options.baud, str(folder))
+        if name in _RUNNERS:
+            return _RUNNERS[name], "open already"
+        origin = "found on disk"
+        if not _is_whole(folder, options.last_stage):
+            origin = "built"
+            _check_port(options)
+            _build(part, folder, options, options.last_stage)
+        _RUNNERS[name] = Runner(key, folder, origin, options)
+        return _RUNNERS[name], origin
+
+
+def try_part(part: Extracted, options: CompileOptions) -> None:
+    """See whether a part has an integer form; nothing of it is kept.
+
+    Raises
+    ------
+    NnhwError: it has none.
+    """
+    with tempfile.TemporaryDirectory(prefix="nnhw-") as scratch:
+        _build(part, Path(scratch) / NAME, options, _TRIED)
+
+
+def _build(part: Extracted, folder: Path, options: CompileOptions, last: str) -> None:
+    """Build a part into its folder; what has no integer form leaves nothing there."""
+    try:
+        run_build(
+            part.source,
+            NAME,
+            options.board if isinstance(options.board, str) else str(options.board),
+            options.build_options(),
+            out=folder,
+            stop_at=last,
+            progress=options.progress or SilentProgress(),
+        )
+    except NnhwError:
+        if not _is_whole(folder, "map"):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if options.builds is None:
+        _prune(folder)
+
+
+def _check_port(options: CompileOptions) -> None:
+    """See that the port is there, before a build that takes minutes. Raises: LinkError."""
+    if options.has_board and not any(runner._device and runner._link == options.link for runner in _RUNNERS.values()):
+        from nnhw.driver.links.serial import SerialLink, find_port
+
+        port = find_port() if options.link == "auto" else options.link
+        SerialLink(port, options.baud or load_board(options.board).uart.baud).close()
+
+
+def folder_of(key: str, options: CompileOptions) -> Path:
+    """Return the folder of a part's build.
+
+    Raises
+    ------
+    InputError: the cache that `NNHW_CACHE` names cannot be written.
+    """
+    if options.builds is not None:
+        return Path(options.builds).absolute() / f"{NAME}-{load_board(options.board).name}-{key[:_SHOWN]}"
+    kept = Cache.default().folder
+    root = _of_process() if kept is None else kept / _KEPT
+    return root / key[:2] / key
+
+
+@cache
+def _of_process() -> Path:
+    """Return a folder that is gone with the process: the cache is off."""
+    scratch = tempfile.TemporaryDirectory(prefix="nnhw-parts-")
+    atexit.register(scratch.cleanup)
+    return Path(scratch.name)
+
+
+def _prune(folder: Path) -> None:
+    """Keep the folder of all parts within the limit of the cache."""
+    Cache(folder.parents[1]).prune()
+
+
+def _is_whole(folder: Path, last: str) -> bool:
+    """Return whether a folder holds a build up to a stage that this user's nnhw made."""
+    try:
+        opened = BuildFolder.open(folder)
+    except (BuildError, InputError):
+        return False
+    needed = _SEPARATE[: _SEPARATE.index(last) + 1]
+    return all(opened.is_intact(stage) and not opened.is_foreign(stage) for stage in needed)
+
+
+def _noter(options: CompileOptions) -> Callable[[str], None]:
+    progress: Progress | None = options.progress
+    return note if progress is None else progress.note

@@ -1,0 +1,94 @@
+"""Which nodes become a part of the accelerator: those behind one value, up to one result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, fx
+
+from .operators import LINEAR, QUANTIZE, VALUE
+from .values import Kind, Traced, Value
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes with one input and one output.
+
+    Parameters
+    ----------
+    source: the value that all are computed from.
+    nodes: in the order of the graph, the output last; without the constants that they read.
+    layers: number of those with weights.
+    """
+
+    source: fx.Node
+    nodes: tuple[fx.Node, ...]
+    layers: int
+
+    @property
+    def output(self) -> fx.Node:
+        """The node whose value is the result."""
+        return self.nodes[-1]
+
+
+def families(traced: Traced, values: Mapping[fx.Node, Value]) -> list[list[Region]]:
+    """Return the regions that one part could be, for each value that parts begin at; the largest first in each."""
+    members: dict[fx.Node, list[fx.Node]] = {}
+    for node in traced.graph.nodes:
+        value = values.get(node)
+        if value is not None and value.kind is Kind.PART and value.source is not None:
+            members.setdefault(value.source, []).append(node)
+    found = [list(_regions(traced, values, source, nodes)) for source, nodes in members.items()]
+    return [sorted(regions, key=_size, reverse=True) for regions in found if regions]
+
+
+def _size(region: Region) -> tuple[int, int]:
+    return region.layers, len(region.nodes)
+
+
+def _regions(
+    traced: Traced, values: Mapping[fx.Node, Value], source: fx.Node, nodes: Sequence[fx.Node]
+) -> Iterator[Region]:
+    """Yield the regions that end with each value that an accelerator can give."""
+    behind: dict[fx.Node, set[fx.Node]] = {}
+    unsafe = _last_change(traced, source)
+    for node in nodes:
+        behind[node] = {node}.union(*(behind[one] for one in node.all_input_nodes if one in behind))
+        within = behind[node]
+        layers = sum(bool(LINEAR & set(traced.operators(one).names)) for one in within)
+        ends = values[node].codes or LINEAR & set(traced.operators(node).names)
+        if not layers or not ends or not isinstance(node.meta.get(VALUE), Tensor):
+            continue
+        if _escapes(traced, source, node, within):
+            continue
+        ordered = tuple(one for one in nodes if one in within)
+        if unsafe is None or _comes_before(traced.graph, unsafe, ordered[0]):
+            yield Region(source, ordered, layers)
+
+
+def _escapes(traced: Traced, source: fx.Node, output: fx.Node, within: set[fx.Node]) -> bool:
+    """Return whether another value than the output is read outside; quantizers of the source can be computed twice."""
+    return any(
+        user not in within
+        for node in within
+        if node is not output and not (QUANTIZE in traced.operators(node).names and source in node.all_input_nodes)
+        for user in node.users
+    )
+
+
+def _last_change(traced: Traced, source: fx.Node) -> fx.Node | None:
+    """Return the last node that changes the memory of a value in place."""
+    memory = _memory(source)
+    return next((node for node, changed in reversed(list(traced.changes())) if _memory(changed) & memory), None)
+
+
+def _memory(node: fx.Node) -> set[int]:
+    """Return where the tensors of a value lie: two that share memory have the same place."""
+    value = node.meta.get(VALUE)
+    tensors = value if isinstance(value, list | tuple) else [value]
+    return {tensor.untyped_storage()._cdata for tensor in tensors if isinstance(tensor, Tensor)}
+
+
+def _comes_before(graph: fx.Graph, first: fx.Node, second: fx.Node) -> bool:
+    return next(node for node in graph.nodes if node in (first, second)) is first

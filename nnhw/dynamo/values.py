@@ -1,0 +1,163 @@
+"""What each value of a graph is: a constant, a size, a number that PyTorch computes, or one that an engine can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import torch
+from torch import Tensor, fx
+
+from nnhw.frontend.layout import HANDLERS as LAYOUT
+from nnhw.frontend.slices import HANDLERS as SLICES
+
+from .operators import LINEAR, QUANTIZE, VALUE, Operators, operation_of, operators_of
+
+_CODES = frozenset(LAYOUT) | frozenset(SLICES) | {"aten.max_pool2d.default", "aten.max_pool1d.default", QUANTIZE}
+"""Operators of codes that give codes."""
+_REQUANTIZING = frozenset({QUANTIZE, "nnhw.rescale.default", "nnhw.lookup.default"})
+_EXACT = (torch.float32, torch.float64)
+UNQUANTIZED = "nothing quantizes its inputs"
+
+
+class Kind(Enum):
+    """What a value depends on."""
+
+    CONSTANT = auto()
+    SIZE = auto()
+    HOST = auto()
+    PART = auto()
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a node's value is.
+
+    Parameters
+    ----------
+    source: of a value that an engine can compute: the only one that it is computed from, which PyTorch computes.
+    codes: whether it is integer codes times a scale.
+    raw: whether it is behind a layer with weights, and no quantizer between.
+    quantized: whether a quantizer made a constant.
+    why: the reason that PyTorch computes it.
+    """
+
+    kind: Kind
+    source: fx.Node | None = None
+    codes: bool = False
+    raw: bool = False
+    quantized: bool = False
+    why: str = ""
+
+
+class Traced:
+    """A graph with what its nodes are made of; nodes that are added to it are looked at when they are asked for.
+
+    Parameters
+    ----------
+    constants: placeholders, and attributes, with their tensors: parameters and buffers.
+    """
+
+    def __init__(self, graph: fx.Graph, constants: Mapping[fx.Node, Tensor]) -> None:
+        self.graph = graph
+        self.constants = dict(constants)
+        self._operators: dict[fx.Node, Operators] = {}
+
+    def operators(self, node: fx.Node) -> Operators:
+        """Return what a node is made of."""
+        if node not in self._operators:
+            self._operators[node] = operators_of(node)
+        return self._operators[node]
+
+    def changes(self) -> Iterator[tuple[fx.Node, fx.Node]]:
+        """Yield the nodes that change a tensor in place, each with that tensor, in order."""
+        for node in self.graph.nodes:
+            yield from ((node, changed) for changed in self.operators(node).changed)
+
+    def training(self) -> fx.Node | None:
+        """Return the first node that computes as in training, or changes a buffer."""
+        training = [node for node in self.graph.nodes if self.operators(node).training]
+        return next(iter([*training, *(node for node, tensor in self.changes() if tensor in self.constants)]), None)
+
+    def values(self, refused: Mapping[fx.Node, str]) -> dict[fx.Node, Value]:
+        """Return what each node is.
+
+        Parameters
+        ----------
+        refused: nodes that PyTorch has to compute, with the reason.
+        """
+        found: dict[fx.Node, Value] = {}
+        changed = {tensor for _, tensor in self.changes()}
+        for node in self.graph.nodes:
+            if node in refused:
+                found[node] = Value(Kind.HOST, why=refused[node])
+            elif node in self.constants:
+                found[node] = Value(Kind.HOST if node in changed else Kind.CONSTANT)
+            elif node.op != "output":
+                found[node] = self._value(node, found)
+        return found
+
+    def _value(self, node: fx.Node, found: Mapping[fx.Node, Value]) -> Value:
+        """Return what a node is, of the kinds of what it reads."""
+        made, inputs = self.operators(node), [found[one] for one in node.all_input_nodes]
+        if isinstance(node.meta.get(VALUE), torch.SymInt | int):
+            return Value(Kind.SIZE)
+        if node.op in ("placeholder", "get_attr", "call_module"):
+            return Value(Kind.HOST)
+        if made.failed or made.random:
+            why = ", which gives random numbers" if made.random else ""
+            return Value(Kind.HOST, why=f"the accelerator has no '{operation_of(node)}'{why}")
+        if inputs and all(value.kind is Kind.CONSTANT for value in inputs) and not made.changed:
+            return Value(Kind.CONSTANT, quantized=QUANTIZE in made.names or any(value.quantized for value in inputs))
+        data = [one for one in node.all_input_nodes if found[one].kind in (Kind.HOST, Kind.PART)]
+        if not data:
+            return Value(Kind.HOST, why="does not depend on the input")
+        return self._computed(node, data, found)
+
+    def _computed(self, node: fx.Node, data: Sequence[fx.Node], found: Mapping[fx.Node, Value]) -> Value:
+        """Return what a node is that depends on the model's input."""
+        made, name = self.operators(node), operation_of(node)
+        if made.unknown:
+            return Value(Kind.HOST, why=f"the accelerator has no '{name}'")
+        floats = [one for one in data if found[one].kind is Kind.HOST]
+        if len(floats) == len(data) and QUANTIZE not in made.names:
+            return Value(Kind.HOST, why=UNQUANTIZED)
+        if problem := _rounds(node, *data):
+            return Value(Kind.HOST, why=problem)
+        if QUANTIZE in made.names:
+            if len(data) > 1:
+                return Value(Kind.HOST, why="its scale depends on the input")
+            source = data[0] if found[data[0]].kind is Kind.HOST else found[data[0]].source
+            return Value(Kind.PART, source, codes=True)
+        if floats:
+            return Value(Kind.HOST, why=f"reads '{floats[0].name}', which PyTorch computes and nothing quantizes")
+        if len({found[one].source for one in data}) > 1:
+            names = " and ".join(f"'{one.name}'" for one in data[:2])
+            return Value(Kind.HOST, why=f"joins {names}, which are computed from different values; a part has one")
+        if LINEAR & set(made.names):
+            return self._product(node, data, found)
+        given = [found[one] for one in data]
+        codes = all(value.codes for value in given) and set(made.names) <= _CODES
+        raw = any(value.raw for value in given) and not _REQUANTIZING & set(made.names)
+        return Value(Kind.PART, given[0].source, codes, raw)
+
+    def _product(self, node: fx.Node, data: Sequence[fx.Node], found: Mapping[fx.Node, Value]) -> Value:
+        """Return what the result of a layer with weights is."""
+        if len(data) > 1:
+            return Value(Kind.HOST, why="multiplies two values that both depend on the input")
+        if not any(found[one].quantized for one in node.all_input_nodes):
+            return Value(Kind.HOST, why="its weights are not quantized")
+        if found[data[0]].raw:
+            return Value(Kind.HOST, why=f"reads '{data[0].name}', which is not quantized")
+        return Value(Kind.PART, found[data[0]].source, raw=True)
+
+
+def _rounds(*nodes: fx.Node) -> str:
+    """Return why values have not the precision of a part; empty if they have."""
+    for node in nodes:
+        value = node.meta.get(VALUE)
+        if isinstance(value, Tensor) and value.is_floating_point() and value.dtype not in _EXACT:
+            kind = f"it computes in {str(value.dtype).removeprefix('torch.')}, in which every step rounds"
+            return f"{kind}; only float32 and float64 are exact: use model.float()"
+    return ""

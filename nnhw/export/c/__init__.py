@@ -1,0 +1,5 @@
+"""Portable C99 of an integer graph: `make_c`. Nothing here compiles; see `nnhw.flow.exporting_c`."""
+
+from .program import CProgram, make_c
+
+__all__ = ["CProgram", "make_c"]

@@ -1,0 +1,122 @@
+"""Functions that several layers of a C file share; a file has those that its layers call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_FIXED: dict[str, list[str]] = {
+    "rounded": [
+        "/* number / 2**shift, to the nearest, ties up. */",
+        "static inline int64_t rounded(int64_t number, int shift)",
+        "{",
+        "    int64_t sum = number + ((INT64_C(1) << shift) >> 1);",
+        "    return sum < 0 ? ~(~sum >> shift) : sum >> shift;",
+        "}",
+    ],
+    "differing_bits": [
+        "#if UINTPTR_MAX > 0xffffffffu",
+        "typedef uint64_t word;",
+        "#else",
+        "typedef uint32_t word;",
+        "#endif",
+        "",
+        "/* How many bits of a word are 1. */",
+        "static inline int ones(word bits)",
+        "{",
+        "#if defined(__GNUC__) && defined(__POPCNT__)",
+        "    return __builtin_popcountll(bits);",
+        "#else",
+        "    bits -= (bits >> 1) & (word)0x5555555555555555u;",
+        "    bits = (bits & (word)0x3333333333333333u) + ((bits >> 2) & (word)0x3333333333333333u);",
+        "    bits = (bits + (bits >> 4)) & (word)0x0f0f0f0f0f0f0f0fu;",
+        "    return (int)((word)(bits * (word)0x0101010101010101u) >> (8 * sizeof(word) - 8));",
+        "#endif",
+        "}",
+        "",
+        "/* In how many bits two rows of bytes differ: of factors +1 and -1, so many products are -1. */",
+        "static inline int differing_bits(const uint8_t *x, const uint8_t *y, size_t bytes)",
+        "{",
+        "    int count = 0;",
+        "    size_t place = 0;",
+        "    for (; place + sizeof(word) <= bytes; place += sizeof(word)) {",
+        "        word left, right;",
+        "        memcpy(&left, x + place, sizeof(word));",
+        "        memcpy(&right, y + place, sizeof(word));",
+        "        count += ones(left ^ right);",
+        "    }",
+        "    if (place < bytes) {",
+        "        word left = 0, right = 0;",
+        "        memcpy(&left, x + place, bytes - place);",
+        "        memcpy(&right, y + place, bytes - place);",
+        "        count += ones(left ^ right);",
+        "    }",
+        "    return count;",
+        "}",
+    ],
+}
+
+
+def helper_lines(names: Sequence[str]) -> list[str]:
+    """Return the text of helpers, each once, in the order in which they are first named."""
+    lines: list[str] = []
+    for name in dict.fromkeys(names):
+        kind, _, types = name.partition("_")
+        if name in _FIXED:
+            lines += [*_FIXED[name], ""]
+        elif kind == "reached":
+            lines += [*_search(name, *_types(types)), ""]
+        else:
+            lines += [*_products(name, *_types(types)), ""]
+    return lines
+
+
+def _types(text: str) -> list[str]:
+    return [f"{name}_t" for name in text.split("_")]
+
+
+def _search(name: str, step: str, sums: str) -> list[str]:
+    return [
+        "/* How many of the ascending steps a sum reaches. */",
+        f"static inline int {name}(const {step} *steps, int count, {sums} sum)",
+        "{",
+        "    int found = 0, left = count;",
+        "    while (left > 0) {",
+        "        int half = (left + 1) / 2;",
+        "        found += steps[found + half - 1] <= sum ? half : 0;",
+        "        left -= half;",
+        "    }",
+        "    return found;",
+        "}",
+    ]
+
+
+def _products(name: str, x: str, weight: str, sums: str) -> list[str]:
+    """Return the product of a row of numbers with four rows of weights at a time, which read it once."""
+    others = range(1, 4)
+    return [
+        "/* Sums of the products of x with each of so many rows of weights. */",
+        f"static inline void {name}(",
+        f"    const {x} *restrict x, const {weight} *restrict weights, int count, int rows, {sums} *restrict sums)",
+        "{",
+        "    for (int left = rows / 4; left > 0; --left) {",
+        *(f"        const {weight} *w{k} = weights + {'' if k == 1 else f'{k} * '}count;" for k in others),
+        f"        {sums} s0 = 0, s1 = 0, s2 = 0, s3 = 0;",
+        "        for (int i = 0; i < count; ++i) {",
+        f"            s0 += ({sums})x[i] * weights[i];",
+        *(f"            s{k} += ({sums})x[i] * w{k}[i];" for k in others),
+        "        }",
+        "        sums[0] = s0;",
+        *(f"        sums[{k}] = s{k};" for k in others),
+        "        weights += 4 * count;",
+        "        sums += 4;",
+        "    }",
+        "    for (int left = rows % 4; left > 0; --left) {",
+        f"        {sums} s = 0;",
+        "        for (int i = 0; i < count; ++i) {",
+        f"            s += ({sums})x[i] * weights[i];",
+        "        }",
+        "        *sums++ = s;",
+        "        weights += count;",
+        "    }",
+        "}",
+    ]

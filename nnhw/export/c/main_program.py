@@ -1,0 +1,169 @@
+"""The program beside a C file: reads a tensor, prints the results."""
+
+from __future__ import annotations
+
+from nnhw.ir import Graph
+from nnhw.ir.types import IntType
+
+from .tail import result_name
+from .text import c_type
+
+
+def main_text(prefix: str, head: Graph, body: Graph, tail: Graph) -> str:
+    """Return the text of `NAME_main.c`: .npy or raw float32, from a file or standard input."""
+    image = head.inputs[0].type
+    results = "\n".join(
+        f"        static double {result_name(tail, k)}[{node.type.size}];" for k, node in enumerate(tail.output_nodes)
+    )
+    printed = "\n".join(
+        f"            print_row({result_name(tail, k)}, {node.type.size}, {int(isinstance(node.type.dtype, IntType))});"
+        for k, node in enumerate(tail.output_nodes)
+    )
+    names = ", ".join(result_name(tail, k) for k in range(len(tail.outputs)))
+    entry, result = body.inputs[0].type, body.output_nodes[0].type
+    replaced = {
+        "NAME": prefix,
+        "BIG": prefix.upper(),
+        "SHAPE": ", ".join(map(str, image.shape)),
+        "ITYPE": c_type(entry.int_dtype),
+        "OTYPE": c_type(result.int_dtype),
+        "RESULTS": results,
+        "PRINTED": printed,
+        "RESULT_NAMES": names,
+    }
+    text = _TEXT
+    for key, value in replaced.items():
+        text = text.replace(f"@{key}@", value)
+    return text
+
+
+_TEXT = r"""/* FILE [--codes]: prints a line for each image of FILE; without FILE, or with -, of standard input.
+
+   A FILE begins as .npy does, and holds float32, int8 or uint8 in C order; else it is raw float32, image by image. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "@NAME@.h"
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "@NAME@: %s\n", what);
+    return 1;
+}
+
+static void print_row(const double *values, int count, int whole)
+{
+    for (int i = 0; i < count; ++i) {
+        printf(whole ? "%s%.0f" : "%s%.17g", i ? " " : "", values[i]);
+    }
+    printf("\n");
+}
+
+/* Reads the header of a .npy file behind its first six bytes; returns the element type, 0 for one that is not known. */
+static char npy_type(FILE *file)
+{
+    unsigned char head[6];
+    static char text[4096];
+    size_t size;
+    char *found;
+    if (fread(head, 1, 2, file) != 2 || fread(head + 2, 1, 2, file) != 2) {
+        return 0;
+    }
+    size = (size_t)head[2] + 256u * head[3];
+    if (head[0] > 1) {
+        if (fread(head + 4, 1, 2, file) != 2 || head[4] || head[5]) {
+            return 0;
+        }
+    }
+    if (size >= sizeof text || fread(text, 1, size, file) != size || strstr(text, "True")) {
+        return 0;
+    }
+    found = strstr(text, "'descr'");
+    if (!found) {
+        return 0;
+    }
+    return strstr(text, "'<f4'") ? 'f' : strstr(text, "'|u1'") ? 'u' : strstr(text, "'|i1'") ? 'i' : 0;
+}
+
+/* Reads one image; returns how many elements came. */
+static size_t read_image(FILE *file, char type, float *image)
+{
+    static unsigned char bytes[@BIG@_IMAGE_COUNT];
+    size_t count;
+    if (type == 'f') {
+        return fread(image, sizeof *image, @BIG@_IMAGE_COUNT, file);
+    }
+    count = fread(bytes, 1, @BIG@_IMAGE_COUNT, file);
+    for (size_t i = 0; i < count; ++i) {
+        image[i] = type == 'u' ? (float)bytes[i] : (float)(bytes[i] < 128 ? bytes[i] : bytes[i] - 256);
+    }
+    return count;
+}
+
+int main(int argc, char **argv)
+{
+    static float image[@BIG@_IMAGE_COUNT];
+    static @ITYPE@ codes[@BIG@_INPUT_COUNT];
+    static @OTYPE@ answer[@BIG@_OUTPUT_COUNT];
+    static @NAME@_scratch scratch;
+    unsigned char magic[6];
+    size_t had, got;
+    char type = 'f';
+    int only_codes = argc > 1 && !strcmp(argv[argc - 1], "--codes");
+    const char *path = argc > 1 + only_codes ? argv[1] : "-";
+    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+    if (!file) {
+        return fail("the file cannot be opened");
+    }
+    had = fread(magic, 1, sizeof magic, file);
+    if (had == sizeof magic && !memcmp(magic, "\x93NUMPY", sizeof magic)) {
+        type = npy_type(file);
+        had = 0;
+        if (!type) {
+            return fail("the .npy file needs float32, uint8 or int8 in C order");
+        }
+    } else {
+        memcpy(image, magic, had);
+    }
+    for (;;) {
+@RESULTS@
+        if (type == 'f' && had) {
+            got = fread((unsigned char *)image + had, 1, sizeof image - had, file) + had;
+            got = got % sizeof *image ? 1 : got / sizeof *image;
+        } else {
+            got = read_image(file, type, image);
+        }
+        had = 0;
+        if (got == 0) {
+            break;
+        }
+        if (got != @BIG@_IMAGE_COUNT) {
+            return fail("the last image is cut; each has the shape [@SHAPE@]");
+        }
+        for (size_t i = 0; i < got; ++i) {
+            if (image[i] != image[i]) {
+                return fail("the image holds NaN, which has no code");
+            }
+        }
+        @NAME@_quantize(image, codes);
+        @NAME@_run(codes, answer, &scratch);
+        if (only_codes) {
+            for (int i = 0; i < @BIG@_OUTPUT_COUNT; ++i) {
+                printf("%s%lld", i ? " " : "", (long long)answer[i]);
+            }
+            printf("\n");
+        } else {
+            @NAME@_finish(answer, @RESULT_NAMES@);
+@PRINTED@
+        }
+    }
+    if (ferror(file)) {
+        return fail("the file cannot be read");
+    }
+    if (file != stdin) {
+        fclose(file);
+    }
+    return 0;
+}
+"""

@@ -1,0 +1,339 @@
+"""From an integer graph to the functions of a C file: what is fused, where values lie, who runs when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nnhw.errors import ExportError
+from nnhw.ir import Graph, Node
+from nnhw.ir.ops import (
+    ArgMax,
+    Concat,
+    Conv2d,
+    Flatten,
+    Input,
+    Linear,
+    MaxPool2d,
+    Pad,
+    Permute,
+    Reshape,
+    Slice,
+    StepTable,
+    SumPool2d,
+    Threshold,
+    Upsample,
+    WeightedSum,
+)
+
+from . import moves
+from .products import Sums, conv2d_sums, linear_sums
+from .steps import STEP_OPS, StepFunction, step_function
+from .storage import Storage, c_strides
+from .text import Layer, identifier, loop, loops
+
+SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum)
+
+
+@dataclass
+class Value:
+    """Where a value of the graph is.
+
+    Parameters
+    ----------
+    buffer: name of the memory; several values may share it, as a map and its flat form do.
+    """
+
+    buffer: str
+    storage: Storage
+
+
+@dataclass
+class Plan:
+    """The functions of a C file in their order, and the memory between them.
+
+    Parameters
+    ----------
+    buffers: bytes of each, without the caller's input and output.
+    """
+
+    graph: Graph
+    layers: list[Layer] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    buffers: dict[str, int] = field(default_factory=dict)
+
+
+def make_plan(graph: Graph, small: bool = False) -> Plan:
+    """Return the plan of an integer graph with one input and one output.
+
+    Parameters
+    ----------
+    small: rows of weights are not padded to whole vectors.
+
+    Raises
+    ------
+    ExportError: an operator that has no C.
+    """
+    return _Planner(graph, small).plan()
+
+
+class _Planner:
+    def __init__(self, graph: Graph, small: bool) -> None:
+        self.graph = graph
+        self.small = small
+        self.users = graph.users()
+        self.result = graph.outputs[0]
+        self.made = Plan(graph)
+        self.names: set[str] = set()
+        self.fused: dict[str, Node] = {}
+        for node in graph.nodes:
+            if isinstance(node.op, SUM_OPS) and (reader := self._only_reader(node, STEP_OPS)):
+                self.fused[node.name] = reader
+
+    def plan(self) -> Plan:
+        skipped = {node.name for node in self.fused.values()}
+        self._input()
+        for node in self.graph.nodes:
+            if node.inputs and node.name not in skipped:
+                self._node(node)
+        return self._ended()
+
+    def _only_reader(self, node: Node, kinds: tuple[type, ...]) -> Node | None:
+        """Return the only reader of a value, if it is of some kind and nobody else needs the value."""
+        readers = self.users[node.name]
+        alone = len(readers) == 1 and node.name != self.result and isinstance(readers[0].op, kinds)
+        return readers[0] if alone and readers[0].inputs.count(node.name) == 1 else None
+
+    def _input(self) -> None:
+        node = self.graph.inputs[0]
+        given, wanted = Storage.of(node.type), self._storage(node)
+        if wanted == given and given.in_c_order:
+            self.made.values[node.name] = Value("input", given)
+            return
+        place = Node(f"{node.name}.load", node.op, (), node.type, node.location)
+        layer = self._layer(place, "its codes, as layers read them")
+        layer.reads = [(given.ctype, "x", "input")]
+        self._finish(layer, node, moves.load(given, wanted))
+
+    def _ended(self) -> Plan:
+        """Give the result to the caller: the layer that makes it writes there, if it is in C order."""
+        value = self.made.values[self.result]
+        node = self.graph.node(self.result)
+        writer = next((one for one in self.made.layers if self._buffer(one.writes[2]) == value.buffer), None)
+        plain = value.storage.in_c_order and writer is not None
+        if plain:
+            old = value.buffer
+            for each in self.made.values.values():
+                each.buffer = "output" if each.buffer == old else each.buffer
+            self.made.buffers.pop(old, None)
+        else:
+            target = Storage.of(node.type)
+            layer = self._layer(Node(f"{node.name}.store", node.op, (), node.type, node.location), "the result")
+            layer.reads = [(value.storage.ctype, "x", self.result)]
+            layer.writes = (target.ctype, "y", "output")
+            layer.body = self._stored(value.storage, target)
+            self.made.layers.append(layer)
+        return self.made
+
+    def _stored(self, x: Storage, target: Storage) -> list[str]:
+        if len(x.type.shape) == 3:
+            counts, order = x.type.shape, c_strides(x.type.shape)
+            return moves.copied(counts, (x.base, moves.strided(x.strides(), counts)), (0, moves.strided(order, counts)))
+        return moves.reshaped(x, target)
+
+    def _buffer(self, name: str) -> str:
+        return self.made.values[name].buffer if name in self.made.values else name
+
+    def _wants_bits(self, node: Node) -> bool:
+        """Whether a value is stored as bits: its maker packs them, and all readers take them, through poolings too."""
+        root = node
+        while isinstance(root.op, MaxPool2d | Flatten):
+            root = self.graph.data_inputs(root)[0]
+        return isinstance(root.op, Input | Threshold | StepTable) and self._all_take_bits(root)
+
+    def _all_take_bits(self, node: Node) -> bool:
+        type = node.type
+        if not type.is_int or not type.int_dtype.bipolar or node.name == self.result or len(type.shape) not in (1, 3):
+            return False
+        return all(self._takes_bits(reader) for reader in self.users[node.name])
+
+    def _takes_bits(self, reader: Node) -> bool:
+        if isinstance(reader.op, Linear | Conv2d):
+            one_group = isinstance(reader.op, Linear) or reader.op.groups == 1
+            return one_group and self.graph.node(reader.inputs[1]).type.int_dtype.bipolar
+        return isinstance(reader.op, MaxPool2d | Flatten) and self._all_take_bits(reader)
+
+    def _storage(self, node: Node) -> Storage:
+        """Return how a value is stored: as bits, or as the inner part of the padded map that it becomes."""
+        storage = Storage.of(node.type, self._wants_bits(node))
+        pad = self._only_reader(node, (Pad,))
+        if pad is None or storage.bits or isinstance(node.op, Pad):
+            return storage
+        outer, op = Storage.of(pad.type), pad.op
+        assert isinstance(op, Pad)
+        return storage.inside(outer, *op.before) if outer.ctype == storage.ctype else storage
+
+    def _layer(self, node: Node, about: str) -> Layer:
+        base = identifier(node.name).lower()
+        name, number = base, 1
+        while name in self.names:
+            number += 1
+            name = f"{base}_{number}"
+        self.names.add(name)
+        where = f" '{node.location.module}'" if node.location.module else ""
+        return Layer(f"layer_{name}", f"{node.op.name}{where}: {about}", [], ("", "", ""), [])
+
+    def _finish(self, layer: Layer, node: Node, body: list[str]) -> None:
+        """Give a layer the memory that it writes, and run it behind those before."""
+        storage, buffer = self._storage(node), node.name
+        if storage.bordered:
+            pad = self.users[node.name][0]
+            buffer, outer = pad.name, Storage.of(pad.type)
+            assert isinstance(pad.op, Pad)
+            body = [*moves.filled(outer, int(pad.op.value)), *body]
+            self.made.buffers[buffer] = outer.bytes
+        else:
+            self.made.buffers[buffer] = storage.bytes
+        self.made.values[node.name] = Value(buffer, storage)
+        layer.writes, layer.body = (storage.ctype, "y", node.name), body
+        self.made.layers.append(layer)
+
+    def _node(self, node: Node) -> None:
+        op = node.op
+        if isinstance(op, SUM_OPS):
+            self._sums(node)
+        elif isinstance(op, STEP_OPS):
+            self._steps(node)
+        elif isinstance(op, Pad):
+            self._pad(node)
+        elif isinstance(op, Flatten | Reshape):
+            self._reshape(node)
+        else:
+            self._move(node)
+
+    def _sources(self, node: Node) -> list[Storage]:
+        return [self.made.values[one.name].storage for one in self.graph.data_inputs(node)]
+
+    def _reads(self, layer: Layer, node: Node) -> None:
+        names = [one.name for one in self.graph.data_inputs(node)]
+        several = isinstance(node.op, Concat | WeightedSum)
+        layer.reads = [
+            (self.made.values[name].storage.ctype, f"x_{k}" if several else "x", name) for k, name in enumerate(names)
+        ]
+
+    def _sums(self, node: Node) -> None:
+        reader = self.fused.get(node.name)
+        layer = self._layer(node, _shapes(self._sources(node)[0].type.shape, node.type.shape))
+        self._reads(layer, node)
+        sums = self._sums_of(node, layer.name)
+        target = reader or node
+        storage = self._storage(target)
+        step = None
+        if reader is not None:
+            step = step_function(
+                self.graph, reader, node.type.int_dtype, sums.ctype, f"{layer.name}_code", storage.bits
+            )
+            layer.about += f"; {reader.op.name} by {step.form}"
+            layer.helpers += step.helpers
+            layer.tables += step.tables
+            layer.functions += step.lines
+        layer.tables += sums.tables
+        layer.helpers += sums.helpers
+        layer.scratch += sums.scratch
+        body = [*sums.body, *_codes(step, "sums", storage)]
+        self._finish(layer, target, [*sums.start, *loops([("row", storage.height), ("column", storage.width)], body)])
+
+    def _sums_of(self, node: Node, name: str) -> Sums:
+        op, sources = node.op, self._sources(node)
+        if isinstance(op, WeightedSum):
+            return moves.weighted_sums(node, sources, op.factors)
+        if isinstance(op, SumPool2d):
+            return moves.pooled_sums(node, sources[0])
+        weight = self.graph.constants[node.inputs[1]]
+        kind = self.graph.node(node.inputs[1]).type.int_dtype
+        make = linear_sums if isinstance(op, Linear) else conv2d_sums
+        return make(node, weight, kind, sources[0], name, self.small)
+
+    def _steps(self, node: Node) -> None:
+        """A step function on its own: of a map or a vector per pixel, of other shapes row by row."""
+        x, y = self._sources(node)[0], self._storage(node)
+        layer = self._layer(node, _shapes(x.type.shape, node.type.shape))
+        self._reads(layer, node)
+        step = step_function(self.graph, node, x.dtype, _sum_type(x), f"{layer.name}_code", y.bits)
+        layer.about += f"; by {step.form}"
+        layer.helpers, layer.tables, layer.functions = step.helpers, step.tables, step.lines
+        if len(x.type.shape) in (1, 3):
+            body = [f"const {x.ctype} *from = x + {x.pixel('row', 'column')};", *_codes(step, "from", y)]
+            body = loops([("row", y.height), ("column", y.width)], body)
+        else:
+            rows, size = x.type.shape[0], x.type.size // x.type.shape[0]
+            place = f"channel * {size} + i"
+            body = loops([("channel", rows), ("i", size)], [f"y[{place}] = {step.name}(x[{place}], channel);"])
+        self._finish(layer, node, body)
+
+    def _pad(self, node: Node) -> None:
+        source = self.graph.data_inputs(node)[0]
+        value = self.made.values[source.name]
+        outer = Storage.of(node.type)
+        if value.storage.bordered:
+            self.made.values[node.name] = Value(value.buffer, outer)
+            return
+        op = node.op
+        assert isinstance(op, Pad)
+        layer = self._layer(node, _shapes(source.type.shape, node.type.shape))
+        self._reads(layer, node)
+        inner = value.storage.inside(outer, *op.before)
+        self._finish(layer, node, [*moves.filled(outer, int(op.value)), *moves.bordered(value.storage, inner)])
+
+    def _reshape(self, node: Node) -> None:
+        source = self.graph.data_inputs(node)[0]
+        value = self.made.values[source.name]
+        x, y = value.storage, self._storage(node)
+        only_linear = all(isinstance(reader.op, Linear) for reader in self.users[node.name])
+        if len(node.type.shape) == 1 and len(x.type.shape) in (1, 3) and not x.bordered:
+            if x.bits or (only_linear and node.name != self.result):
+                self.made.values[node.name] = Value(value.buffer, x.flat(node.type))
+                return
+        if x.in_c_order and y.in_c_order and value.buffer != "input":
+            self.made.values[node.name] = Value(value.buffer, y)
+            return
+        layer = self._layer(node, _shapes(x.type.shape, node.type.shape))
+        self._reads(layer, node)
+        self._finish(layer, node, moves.reshaped(x, y))
+
+    def _move(self, node: Node) -> None:
+        op, sources, y = node.op, self._sources(node), self._storage(node)
+        layer = self._layer(node, _shapes(sources[0].type.shape, node.type.shape))
+        self._reads(layer, node)
+        if isinstance(op, MaxPool2d):
+            body = moves.max_pool(node, sources[0], y)
+        elif isinstance(op, Slice):
+            body = moves.sliced(op, sources[0], y)
+        elif isinstance(op, Permute):
+            body = moves.permuted(op, sources[0], y)
+        elif isinstance(op, Upsample):
+            body = moves.upsampled(op, sources[0], y)
+        elif isinstance(op, Concat):
+            body = moves.joined(op, sources, y)
+        elif isinstance(op, ArgMax):
+            body = moves.arg_max(op, sources[0], y)
+        else:
+            raise ExportError(f"{node} has no C; operators of integers that have are listed in docs/c.md")
+        self._finish(layer, node, body)
+
+
+def _codes(step: StepFunction | None, sums: str, y: Storage) -> list[str]:
+    """Return what makes the codes of a pixel from its sums."""
+    value = f"{sums}[channel]"
+    code = f"({y.ctype}){value}" if step is None else f"{step.name}({value}, channel)"
+    into = [f"{y.ctype} *into = y + {y.pixel('row', 'column')};"]
+    if y.bits:
+        return [*into, *moves.packed_bits(y.channels, code)]
+    return [*into, *loop("channel", y.channels, [f"into[channel] = {code};"])]
+
+
+def _sum_type(x: Storage) -> str:
+    return "int64_t" if x.ctype == "int64_t" else "int32_t"
+
+
+def _shapes(given: tuple[int, ...], made: tuple[int, ...]) -> str:
+    return f"{list(given)} --> {list(made)}"

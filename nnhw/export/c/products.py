@@ -1,0 +1,207 @@
+"""Linear layers and convolutions in C: products of rows of numbers, or XOR and population count of rows of bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnhw.errors import ExportError
+from nnhw.ir import Node
+from nnhw.ir.ops import Conv2d
+from nnhw.ir.types import IntType
+
+from .storage import Storage
+from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table
+
+VECTOR_BYTES = 32
+"""Rows of factors are padded to so many bytes, short ones to half of it .."""
+SHORT_VECTOR = 8
+""".. down to so many elements."""
+
+
+@dataclass
+class Sums:
+    """How the sums of one pixel come about.
+
+    Parameters
+    ----------
+    ctype: of the sums, in the array `sums`, one per channel.
+    body: statements that fill `sums`, in loops over `row` and `column` of the result.
+    start: statements in front of the loops.
+    """
+
+    ctype: str
+    body: list[str]
+    tables: list[str]
+    helpers: list[str]
+    scratch: list[Scratch]
+    start: list[str] = field(default_factory=list)
+
+
+def linear_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name: str, small: bool) -> Sums:
+    """Return the sums of a linear layer; its weights [outputs, inputs] are put in the order in which x lies."""
+    slots = x.slots()
+    rows = np.where(slots >= 0, weight[:, np.maximum(slots, 0)], 0)
+    if x.bits:
+        return _bit_sums(rows, weight.shape[1], name, _Source("x", []))
+    extra = 0 if small else _extra(rows.shape[1], x)
+    if not extra:
+        return _integer_sums(node, rows, kind, x, name, _Source("x", []))
+    copy = f"memcpy(taps, x, {rows.shape[1] * BYTES[x.ctype]});"
+    return _integer_sums(node, rows, kind, x, name, _Source("taps", [copy], rows.shape[1], extra))
+
+
+def conv2d_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name: str, small: bool) -> Sums:
+    """Return the sums of a convolution with weights [outputs, channels / groups, kernel_h, kernel_w]."""
+    op = node.op
+    assert isinstance(op, Conv2d)
+    if any(op.padding):
+        raise ExportError(f"{node} has padding of its own; lower the graph first, which separates it")
+    outputs, per_group, *_ = weight.shape
+    if per_group == 1 and outputs == op.groups and not x.bits:
+        return _depthwise_sums(node, weight, x, name)
+    taps = weight.transpose(0, 2, 3, 1)
+    if x.bits:
+        pixels = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, x.cells * 8 - per_group)))
+        source = _gathered(op, weight.shape[2:], x, x.cells, "0", 0)
+        return _bit_sums(pixels.reshape(outputs, -1), weight[0].size, name, source)
+    rows = taps.reshape(outputs, -1)
+    if op.groups == 1:
+        extra = 0 if small else _extra(rows.shape[1], x)
+        return _integer_sums(node, rows, kind, x, name, _gathered(op, weight.shape[2:], x, x.cells, "0", extra))
+    return _grouped_sums(node, rows, kind, x, name, weight.shape)
+
+
+@dataclass
+class _Source:
+    """Where the factors of one sum lie side by side.
+
+    Parameters
+    ----------
+    place: pointer to them.
+    gather: statements that put them there; none if they lie there anyway.
+    count: elements in the array `taps`; extra: so many zeros behind them.
+    """
+
+    place: str
+    gather: list[str]
+    count: int = 0
+    extra: int = 0
+
+    def scratch(self, ctype: str) -> list[Scratch]:
+        """Return the array `taps`, if there is one."""
+        return [Scratch("taps", ctype, self.count + self.extra)] if self.count else []
+
+
+def _extra(count: int, x: Storage) -> int:
+    """Return how many zeros make rows whole vectors, so that compilers need no loops for the rest."""
+    wide = VECTOR_BYTES // BYTES[x.ctype]
+    while wide // 2 >= max(count, SHORT_VECTOR):
+        wide //= 2
+    return -count % wide
+
+
+def _integer_sums(node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, source: _Source) -> Sums:
+    ctype, weights = _accumulator(node, rows, x), c_type(kind)
+    helper = "_".join(["products", *(one.removesuffix("_t") for one in (x.ctype, weights, ctype))])
+    padded = np.pad(rows, ((0, 0), (0, source.extra)))
+    call = f"{helper}({source.place}, {name}_weights, {padded.shape[1]}, {len(rows)}, sums);"
+    zeros = f"memset(taps + {source.count}, 0, {source.extra * BYTES[x.ctype]});"
+    return Sums(
+        ctype,
+        [*source.gather, call],
+        table(weights, f"{name}_weights", padded),
+        [helper],
+        [*source.scratch(x.ctype), Scratch("sums", ctype, len(rows))],
+        [zeros] if source.extra else [],
+    )
+
+
+def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source) -> Sums:
+    """sum = count - 2 * (how many bits differ); a byte holds eight weights, 1 for +1."""
+    packed = np.packbits(rows > 0, axis=1, bitorder="little").astype(np.int64)
+    size = packed.shape[1]
+    difference = f"differing_bits({source.place}, {name}_weights + channel * {size}, {size})"
+    body = [*source.gather, *loop("channel", len(rows), [f"sums[channel] = {count} - 2 * {difference};"])]
+    arrays = [*source.scratch("uint8_t"), Scratch("sums", "int32_t", len(rows))]
+    return Sums("int32_t", body, table("uint8_t", f"{name}_weights", packed), ["differing_bits"], arrays)
+
+
+def _gathered(op: Conv2d, kernel: tuple[int, ...], x: Storage, cells: int, offset: str, extra: int) -> _Source:
+    """Return where the inputs of one sum lie side by side: in the map itself, or in a copy."""
+    height, width = kernel
+    corner = x.pixel(_times("row", op.stride[0]), _times("column", op.stride[1]))
+    base = _plus(_plus("x", corner), offset)
+    whole, size, count = cells == x.cells, BYTES[x.ctype], height * width * cells
+    in_rows = width == 1 or (whole and op.dilation[1] == 1)
+    if in_rows and (height == 1 or (width == x.pitch and whole and op.dilation[0] == 1)):
+        copy = f"memcpy(taps, {base}, {count * size});"
+        return _Source("taps", [copy], count, extra) if extra else _Source(base, [])
+    run = width * cells if in_rows else cells
+    source = _plus("from", f"ky * {op.dilation[0] * x.pitch * x.cells}" if height > 1 else "0")
+    target = _plus("taps", f"ky * {width * cells}" if height > 1 else "0")
+    if not in_rows:
+        source, target = _plus(source, f"kx * {op.dilation[1] * x.cells}"), _plus(target, f"kx * {cells}")
+    counts = [("ky", height)] if height > 1 else []
+    counts += [] if in_rows else [("kx", width)]
+    copies = loops(counts, [f"memcpy({target}, {source}, {run * size});"])
+    return _Source("taps", [f"const {x.ctype} *from = {base};", *copies], count, extra)
+
+
+def _grouped_sums(node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, shape: tuple[int, ...]) -> Sums:
+    op = node.op
+    assert isinstance(op, Conv2d)
+    ctype, weights, outputs = _accumulator(node, rows, x), c_type(kind), shape[0] // op.groups
+    source = _gathered(op, shape[2:], x, shape[1], f"group * {shape[1]}", 0)
+    helper = "_".join(["products", *(one.removesuffix("_t") for one in (x.ctype, weights, ctype))])
+    size = rows.shape[1]
+    start = f"{name}_weights + group * {outputs * size}"
+    call = f"{helper}({source.place}, {start}, {size}, {outputs}, sums + group * {outputs});"
+    arrays = [*source.scratch(x.ctype), Scratch("sums", ctype, len(rows))]
+    body = loop("group", op.groups, [*source.gather, call])
+    return Sums(ctype, body, table(weights, f"{name}_weights", rows), [helper], arrays)
+
+
+def _depthwise_sums(node: Node, weight: np.ndarray, x: Storage, name: str) -> Sums:
+    """One filter per channel: all channels of a tap lie side by side, in the map and among the weights."""
+    op = node.op
+    assert isinstance(op, Conv2d)
+    channels, _, height, width = weight.shape
+    ctype = _accumulator(node, weight.reshape(channels, -1), x)
+    weights = weight[:, 0].transpose(1, 2, 0)
+    kind = c_type_of(weights)
+    corner = x.pixel(_times("row", op.stride[0]), _times("column", op.stride[1]))
+    products = [
+        f"({ctype})from[channel + {(ky * op.dilation[0] * x.pitch + kx * op.dilation[1]) * channels}]"
+        f" * {name}_weights[channel + {(ky * width + kx) * channels}]"
+        for ky in range(height)
+        for kx in range(width)
+    ]
+    body = [f"const {x.ctype} *from = {_plus('x', corner)};"]
+    body += loop("channel", channels, [*_joined("sums[channel] = ", products)])
+    scratch = [Scratch("sums", ctype, channels)]
+    return Sums(ctype, body, table(kind, f"{name}_weights", weights), [], scratch)
+
+
+def _joined(start: str, terms: list[str]) -> list[str]:
+    """Return a sum, a term a line."""
+    lines = [f"{start}{terms[0]}", *(f"    + {term}" for term in terms[1:])]
+    return [*lines[:-1], f"{lines[-1]};"]
+
+
+def _accumulator(node: Node, rows: np.ndarray, x: Storage) -> str:
+    """Return the type of sums: what holds all parts of a sum of these weights, in whatever order."""
+    most = max(abs(x.dtype.low), abs(x.dtype.high))
+    bound = most * max(int(total) for total in np.abs(rows).astype(object).sum(axis=1))
+    if bound >= 1 << 63:
+        raise ExportError(f"{node} has sums of up to {integer(bound)}, which do not fit into 64 bits")
+    return accumulator(bound)
+
+
+def _times(variable: str, factor: int) -> str:
+    return variable if factor == 1 else f"{variable} * {factor}"
+
+
+def _plus(base: str, offset: str) -> str:
+    return base if offset == "0" else f"{base} + {offset}"

@@ -1,0 +1,46 @@
+"""What the operators of an export write to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nnhw.ir import Graph, Node, TensorType
+
+
+class Emitter(ABC):
+    """Where operators put their ONNX nodes. A value has the name of its node in the graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @abstractmethod
+    def emit(self, operator: str, *inputs: str, to: str = "", **attributes: Any) -> str:
+        """Add one ONNX node; return the name of its result."""
+
+    @abstractmethod
+    def constant(self, values: object, dtype: type[np.generic] = np.int64) -> str:
+        """Return the name of a constant tensor."""
+
+    @abstractmethod
+    def cast(self, value: str, dtype: type[np.generic]) -> str:
+        """Add a conversion; return the name of its result."""
+
+    @abstractmethod
+    def finish(self, node: Node, value: str) -> None:
+        """Give a result the name of the graph's node."""
+
+    def type(self, name: str) -> TensorType:
+        """Return the type of a value of the graph."""
+        return self.graph.node(name).type
+
+    def array(self, node: Node, position: int) -> np.ndarray:
+        """Return the constant that a node reads at a position."""
+        return self.graph.constants[node.inputs[position]]
+
+
+Row = Callable[[Emitter, Node], None]
+"""Writes one node of a graph."""

@@ -1,0 +1,216 @@
+"""Graphs as SVG pictures, which any browser shows: boxes with text, lines with shapes and widths. No other tool is
+needed, and text stays text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from nnhw.ir import Graph, IntType, Node, TensorType
+from nnhw.ir.attributes import fields_of
+from nnhw.ir.ops import Constant, Input
+
+from .layout import Box, Layout, Point, lay_out
+
+_CHAR, _LINE, _PADDING = 7.3, 17.0, 10.0  # pixels: of a character of 12, of a line, around the text of a box
+_LABEL_CHAR, _TITLE = 6.6, 34.0
+_LONGEST = 60  # characters of a line in a box
+_COLOURS: Mapping[str, tuple[str, str]] = {
+    "input": ("#e8eaed", "#5f6368"),
+    "products": ("#d2e3fc", "#1a56b0"),
+    "codes": ("#fde2c8", "#a8500a"),
+    "windows": ("#d5efd9", "#1c6b30"),
+    "shape": ("#f1f3f4", "#80868b"),
+    "floats": ("#eadcf8", "#6a2c9e"),
+}
+"""Kind of a box --> fill, stroke."""
+_KINDS: Mapping[str, str] = {
+    **dict.fromkeys(("linear", "conv2d", "weighted_sum"), "products"),
+    **dict.fromkeys(("threshold", "step_table", "rescale", "quantize", "dequantize"), "codes"),
+    **dict.fromkeys(("max_pool2d", "sum_pool2d", "pad", "upsample"), "windows"),
+    **dict.fromkeys(("concat", "flatten", "reshape", "permute", "slice", "argmax"), "shape"),
+    "input": "input",
+}
+_HEAD = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" \
+font-family="ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="12">
+<title>{title}</title>
+<defs><marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">\
+<path d="M0 0L8 4L0 8z" fill="#5f6368"/></marker></defs>
+<rect width="{width}" height="{height}" fill="#ffffff"/>
+<text x="24" y="26" font-size="16" font-weight="bold" fill="#202124">{title}</text>
+<g transform="translate(0 {top:g})">"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A box of a picture.
+
+    Parameters
+    ----------
+    title: its first line, in bold.
+    lines: below it.
+    kind: of `_COLOURS`.
+    hint: what a browser shows when the mouse rests on it.
+    """
+
+    title: str
+    lines: tuple[str, ...]
+    kind: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn.
+
+    Parameters
+    ----------
+    title: above all.
+    boxes: by name, each behind all that it reads.
+    edges: (from, to) --> label.
+    """
+
+    title: str
+    boxes: Mapping[str, Shown]
+    edges: Mapping[tuple[str, str], str]
+
+
+def graph_picture(graph: Graph, notes: Mapping[str, Sequence[str]] | None = None, title: str = "") -> Picture:
+    """Return the picture of a graph: operators with their parameters, values with shape and width.
+
+    Parameters
+    ----------
+    notes: more lines for a node's box, by name: such as what the engine does that runs it.
+    title: the graph's name without one.
+    """
+    notes = notes or {}
+    boxes: dict[str, Shown] = {}
+    edges: dict[tuple[str, str], str] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Constant):
+            continue
+        boxes[node.name] = _shown(graph, node, notes.get(node.name, ()))
+        for operand in graph.data_inputs(node):
+            edges[operand.name, node.name] = _type(operand.type)
+    for index, node in enumerate(graph.output_nodes):
+        name = f"\0output {index}"
+        boxes[name] = Shown("output", (_cut(node.name),), "input")
+        edges[node.name, name] = _type(node.type)
+    return Picture(_cut(title or graph.name), boxes, edges)
+
+
+def to_svg(picture: Picture) -> str:
+    """Return a picture as the text of an SVG file; the same picture gives the same text."""
+    sizes = {name: _box(shown) for name, shown in picture.boxes.items()}
+    layout = lay_out(sizes, list(picture.edges))
+    labels = _labels(picture, layout)
+    right = max([layout.width, *(x + len(text) * _LABEL_CHAR + 12 for x, _, text in labels)])
+    right = max(right, len(picture.title) * 9.5 + 48)
+    width, height = round(right), round(layout.height + _TITLE)
+    head = _HEAD.format(width=width, height=height, title=escape(picture.title), top=_TITLE)
+    lines = [_line(points) for points in layout.edges.values()]
+    boxes = [_drawn(shown, layout.corners[name], sizes[name]) for name, shown in picture.boxes.items()]
+    return "\n".join([head, *lines, *boxes, *(_label(*label) for label in labels), "</g>", "</svg>", ""])
+
+
+def _shown(graph: Graph, node: Node, notes: Sequence[str]) -> Shown:
+    op = node.op
+    lines = [node.name] if node.op.name != node.name else []
+    for name, field in fields_of(type(op)).items():
+        value = getattr(op, name)
+        if value != field.default:
+            lines.append(f"{name} {_value(value)}")
+    if isinstance(op, Input):
+        lines.append(_type(node.type))
+    for name in node.inputs:
+        if name in graph.constants:
+            lines.append(f"{_short_name(name, node.name)}: {_type(graph.node(name).type)}")
+    if node.type.is_int and not isinstance(op, Input):
+        lines.append(f"= {node.type.dtype}")
+    place = str(node.location) if node.location.file else ""
+    hint = f"{node.name} = {op.name}: {node.type}" + (f"\n{place}" if place else "")
+    kind = _KINDS.get(op.name, "floats")
+    return Shown(op.name, (*map(_cut, lines), *map(_cut, notes)), kind, hint)
+
+
+def _short_name(constant: str, node: str) -> str:
+    """Return a constant's name without that of the node that reads it."""
+    return constant.removeprefix(f"{node}.") or constant
+
+
+def _type(type: TensorType) -> str:
+    """Return shape and width: 16x26x26, 5 bits."""
+    shape = "x".join(map(str, type.shape)) or "one"
+    if not isinstance(type.dtype, IntType):
+        return f"{shape}, float64"
+    if type.dtype.bipolar:
+        return f"{shape}, bipolar"
+    bits = type.dtype.bits
+    return f"{shape}, {bits} bit{'s' * (bits > 1)}{' signed' * type.dtype.signed}"
+
+
+def _value(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _cut(line: str) -> str:
+    line = "".join(char if char.isprintable() else " " for char in line)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 2]}.."
+
+
+def _box(shown: Shown) -> Box:
+    longest = max(len(line) for line in (shown.title, *shown.lines))
+    return Box(longest * _CHAR + 2 * _PADDING, (1 + len(shown.lines)) * _LINE + _PADDING)
+
+
+def _labels(picture: Picture, layout: Layout) -> list[tuple[float, float, str]]:
+    """Return where labels stand: at the beginning of each value's line, once for all that read it."""
+    found: dict[str, tuple[float, float, str]] = {}
+    for (start, end), text in picture.edges.items():
+        x, y = layout.edges[start, end][0]
+        if text:
+            found.setdefault(start, (x + 7, y + 14, text))
+    return list(found.values())
+
+
+def _label(x: float, y: float, text: str) -> str:
+    """Return a label that stays readable where lines pass behind it."""
+    behind = f'<rect x="{x - 2:.1f}" y="{y - 10:.1f}" width="{len(text) * _LABEL_CHAR + 4:.1f}" height="14"'
+    return (
+        f'{behind} fill="#ffffff" fill-opacity="0.85"/>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" fill="#3c4043">{escape(text)}</text>'
+    )
+
+
+def _line(points: Sequence[Point]) -> str:
+    """Return a line that leaves and arrives straight down, with a curve between any two points."""
+    x, y = points[0]
+    path = [f"M{x:.1f} {y:.1f}"]
+    for left, top in points[1:]:
+        if left == x:
+            path.append(f"L{left:.1f} {top:.1f}")
+        else:
+            middle = (y + top) / 2
+            path.append(f"C{x:.1f} {middle:.1f} {left:.1f} {middle:.1f} {left:.1f} {top:.1f}")
+        x, y = left, top
+    return f'<path d="{"".join(path)}" fill="none" stroke="#5f6368" stroke-width="1.3" marker-end="url(#end)"/>'
+
+
+def _drawn(shown: Shown, corner: Point, box: Box) -> str:
+    """Return one box with its text."""
+    (x, y), (fill, stroke) = corner, _COLOURS[shown.kind]
+    middle = x + box.width / 2
+    texts = []
+    for row, line in enumerate((shown.title, *shown.lines)):
+        style = f'font-weight="bold" fill="{stroke}"' if row == 0 else 'fill="#202124"'
+        top = y + _PADDING / 2 + _LINE * (row + 0.75)
+        texts.append(f'<text x="{middle:.1f}" y="{top:.1f}" text-anchor="middle" {style}>{escape(line)}</text>')
+    rect = (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6" fill="{fill}" '
+        f'stroke="{stroke}"/>'
+    )
+    hint = f"<title>{escape(shown.hint)}</title>" if shown.hint else ""
+    return f"<g>{hint}{rect}{''.join(texts)}</g>"

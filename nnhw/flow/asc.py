@@ -1,0 +1,133 @@
+"""The layout of an iCE40 as nextpnr writes it (`.asc`): what is in its block RAMs and its lookup tables.
+
+Source: Project IceStorm, documentation of the logic tile and of the RAM tile: a section `.ram_data x y` has INIT_0 to
+INIT_F of a block RAM, a line each; a section `.logic_tile x y` has 16 lines of 54 bits, of which those from 36 on, in
+two lines for each of its eight cells, are the 20 bits of the cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import permutations
+
+import numpy as np
+
+Position = tuple[int, int]
+"""Column and row of a tile."""
+Table = tuple[int, int, int]
+"""Column and row of a tile, and the number of a cell in it."""
+_RAM_LINES, _RAM_DIGITS = 16, 64
+_TILE_LINES, _TILE_BITS = 16, 54
+_CELL_START, _CELL_BITS = 36, 10
+CELLS = 8
+_LUT_BITS = (4, 14, 15, 5, 6, 16, 17, 7, 3, 13, 12, 2, 1, 11, 10, 0)
+"""Which bit of a cell is which bit of its lookup table, from the lowest on."""
+
+
+class Layout:
+    """A layout, of which block RAMs and lookup tables are read and replaced.
+
+    Parameters
+    ----------
+    text: of the file.
+
+    Raises
+    ------
+    ValueError: a section has not its lines.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = bytearray(text.encode("ascii"))
+        self._rams = dict(self._sections(text, "ram_data", rf"(?:[0-9a-f]{{{_RAM_DIGITS}}}\n){{{_RAM_LINES}}}"))
+        self._tiles = dict(self._sections(text, "logic_tile", rf"(?:[01]{{{_TILE_BITS}}}\n){{{_TILE_LINES}}}"))
+
+    @staticmethod
+    def _sections(text: str, name: str, body: str) -> Iterator[tuple[Position, int]]:
+        """Yield where sections of a name begin: their position, and that of their first line in the text."""
+        lines = re.compile(body)
+        for found in re.finditer(rf"^\.{name} (\d+) (\d+)\n", text, re.MULTILINE):
+            if lines.match(text, found.end()) is None:
+                raise ValueError(f"section '{found[0].strip()}' has not the lines that it should have")
+            yield (int(found[1]), int(found[2])), found.end()
+
+    @property
+    def text(self) -> str:
+        """The file as it is now."""
+        return self._text.decode("ascii")
+
+    @property
+    def rams(self) -> dict[Position, np.ndarray]:
+        """The bits [4096] of all block RAMs, those of INIT_0 first, lowest first."""
+        return {position: self.ram(position) for position in self._rams}
+
+    def ram(self, position: Position) -> np.ndarray:
+        """Return the bits [4096] of a block RAM. Raises KeyError: there is none."""
+        start = self._rams[position]
+        digits = bytes(self._text[start : start + _RAM_LINES * (_RAM_DIGITS + 1)]).decode("ascii").split()
+        rows = [np.frombuffer(bytes.fromhex(line), np.uint8)[::-1] for line in digits]
+        return np.unpackbits(np.concatenate(rows), bitorder="little")
+
+    def set_ram(self, position: Position, bits: np.ndarray) -> None:
+        """Replace the bits [4096] of a block RAM. Raises KeyError: there is none."""
+        start = self._rams[position]
+        packed = np.packbits(bits.reshape(_RAM_LINES, -1), axis=1, bitorder="little")
+        digits = "".join(row[::-1].tobytes().hex() + "\n" for row in packed)
+        self._text[start : start + len(digits)] = digits.encode("ascii")
+
+    @property
+    def tables(self) -> dict[Table, int]:
+        """The contents of all lookup tables."""
+        return {(x, y, cell): self.table((x, y, cell)) for x, y in self._tiles for cell in range(CELLS)}
+
+    def table(self, place: Table) -> int:
+        """Return the content of a lookup table, 16 bits. Raises KeyError: there is none."""
+        return sum((self._text[at] == ord("1")) << bit for bit, at in enumerate(self._bits_of(place)))
+
+    def set_table(self, place: Table, content: int) -> None:
+        """Replace the content of a lookup table. Raises KeyError: there is none."""
+        for bit, at in enumerate(self._bits_of(place)):
+            self._text[at] = ord("1") if content >> bit & 1 else ord("0")
+
+    def _bits_of(self, place: Table) -> Iterator[int]:
+        """Yield where the bits of a lookup table are in the text, from the lowest on."""
+        x, y, cell = place
+        start = self._tiles[x, y] + 2 * cell * (_TILE_BITS + 1) + _CELL_START
+        for bit in _LUT_BITS:
+            yield start + bit // _CELL_BITS * (_TILE_BITS + 1) + bit % _CELL_BITS
+
+
+ORDERS = tuple(
+    tuple(sum((index >> pin & 1) << number for number, pin in enumerate(pins)) for index in range(16))
+    for pins in permutations(range(4))
+)
+"""For each way to connect the four inputs of a table: which of its bits comes to which place."""
+
+
+def reorder(content: int, order: tuple[int, ...]) -> int:
+    """Return the content of a table whose inputs are connected in another order; see `ORDERS`."""
+    return sum((content >> bit & 1) << place for place, bit in enumerate(order))
+
+
+def canonical(content: int) -> int:
+    """Return what all tables have in common that differ in the order of their inputs alone."""
+    return min(reorder(content, order) for order in ORDERS)
+
+
+def is_distinct(content: int) -> bool:
+    """Return whether a table tells in which order its inputs are connected."""
+    return len({reorder(content, order) for order in ORDERS}) == len(ORDERS)
+
+
+def find_tables(layout: Layout, marks: Mapping[str, int]) -> Iterator[tuple[str, Table, tuple[int, ...]]]:
+    """Yield the lookup tables of a layout that have marks: (name, where, the order of its bits).
+
+    Parameters
+    ----------
+    marks: contents by name, each distinct from the others whatever the order of their inputs.
+    """
+    known = {reorder(mark, order): (name, order) for name, mark in marks.items() for order in ORDERS}
+    for place, content in layout.tables.items():
+        if content in known:
+            name, order = known[content]
+            yield name, place, order

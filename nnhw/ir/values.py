@@ -1,0 +1,325 @@
+"""Values of a builder: one method per operator, of the operator's name. What each computes is in `nnhw.ir.ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .types import FloatType, IntType, TensorType
+
+if TYPE_CHECKING:
+    from .builder import Builder
+
+_PAIR = (0, 0)
+Ints = Sequence[int]
+
+
+class Value:
+    """A value of a graph that is being built.
+
+    Every method returns the value that the operator gives. Parameters such as weights are arrays, or constants of the
+    builder; `name` is the name of the result.
+
+    Parameters
+    ----------
+    name: in its graph.
+    """
+
+    def __init__(self, builder: Builder, name: str) -> None:
+        self.builder, self.name = builder, name
+
+    @property
+    def type(self) -> TensorType:
+        """Shape and element type."""
+        return self.builder.type_of(self.name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes without the batch."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> IntType | FloatType:
+        """Range of integers, or float64."""
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"<Value '{self.name}': {self.type}>"
+
+    def _apply(self, operator: str, *inputs: Value | ArrayLike, name: str = "", **attributes: Any) -> Value:
+        return self.builder.apply(operator, self, *inputs, name=name, **attributes)
+
+    # codes and floats
+
+    def quantize(
+        self,
+        scale: ArrayLike = 1.0,
+        low: int = -1,
+        high: int = 1,
+        bipolar: bool = False,
+        rounding: str = "half_even",
+        reciprocal: bool = False,
+        offset: int = 0,
+        name: str = "",
+    ) -> Value:
+        """clamp(round(x / scale + offset) - offset, low, high), or the sign of x."""
+        keywords = {"low": low, "high": high, "bipolar": bipolar, "rounding": rounding, "reciprocal": reciprocal}
+        return self._apply("quantize", np.asarray(scale, np.float64), name=name, offset=offset, **keywords)
+
+    def dequantize(self, scale: ArrayLike = 1.0, name: str = "") -> Value:
+        """code * scale."""
+        return self._apply("dequantize", np.asarray(scale, np.float64), name=name)
+
+    # integers
+
+    def linear(self, weight: Value | ArrayLike, name: str = "") -> Value:
+        """Sums of products with whole numbers [outputs, inputs]."""
+        return self._apply("linear", weight, name=name)
+
+    def conv2d(
+        self,
+        weight: Value | ArrayLike,
+        stride: Ints = (1, 1),
+        padding: Ints = _PAIR,
+        dilation: Ints = (1, 1),
+        groups: int = 1,
+        name: str = "",
+    ) -> Value:
+        """Cross-correlation with whole numbers [outputs, channels / groups, height, width]."""
+        return self._apply(
+            "conv2d", weight, name=name, stride=stride, padding=padding, dilation=dilation, groups=groups
+        )
+
+    def threshold(
+        self,
+        thresholds: Value | ArrayLike,
+        descending: Value | ArrayLike | None = None,
+        low: int = 0,
+        bipolar: bool = False,
+        name: str = "",
+    ) -> Value:
+        """low + how many thresholds [channels, steps] of its channel x reaches; the other way where descending.
+
+        Parameters
+        ----------
+        descending: booleans [channels]; none of them without it.
+        """
+        rows = thresholds.shape if isinstance(thresholds, Value) else np.shape(thresholds)
+        falls = np.zeros(rows[:1], np.bool_) if descending is None else descending
+        return self._apply("threshold", thresholds, falls, name=name, low=low, bipolar=bipolar)
+
+    def step_table(
+        self,
+        thresholds: Value | ArrayLike,
+        codes: Value | ArrayLike,
+        low: int,
+        high: int,
+        bipolar: bool = False,
+        name: str = "",
+    ) -> Value:
+        """codes[channel, how many thresholds [channels, steps] x reaches]."""
+        return self._apply("step_table", thresholds, codes, name=name, low=low, high=high, bipolar=bipolar)
+
+    def rescale(
+        self,
+        multiplier: Value | ArrayLike,
+        exponent: Value | ArrayLike,
+        bias: Value | ArrayLike,
+        offset: int,
+        low: int,
+        high: int,
+        rounding: str,
+        shift: int = 0,
+        name: str = "",
+    ) -> Value:
+        """clamp(round((x + bias) * 2**shift * multiplier / 2**31 * 2**exponent) + offset, low, high), per channel."""
+        keywords = {"offset": offset, "low": low, "high": high, "rounding": rounding, "shift": shift}
+        return self._apply("rescale", multiplier, exponent, bias, name=name, **keywords)
+
+    def weighted_sum(self, *others: Value, factors: Ints, name: str = "") -> Value:
+        """The sum of this value and others, each times its factor."""
+        return self._apply("weighted_sum", *others, name=name, factors=factors)
+
+    def sum_pool2d(self, kernel: Ints, stride: Ints | None = None, name: str = "") -> Value:
+        """The sum of each window; the stride is the kernel without one."""
+        return self._apply("sum_pool2d", name=name, kernel=kernel, stride=stride or kernel)
+
+    # integers or floats
+
+    def max_pool2d(
+        self, kernel: Ints, stride: Ints | None = None, before: Ints = _PAIR, after: Ints = _PAIR, name: str = ""
+    ) -> Value:
+        """The greatest element of each window; the stride is the kernel without one."""
+        return self._apply("max_pool2d", name=name, kernel=kernel, stride=stride or kernel, before=before, after=after)
+
+    def pad(self, before: Ints, after: Ints, value: float = 0.0, name: str = "") -> Value:
+        """A border of one value around each channel."""
+        return self._apply("pad", name=name, before=before, after=after, value=value)
+
+    def upsample(self, factor: Ints, name: str = "") -> Value:
+        """Each element so many times in each direction."""
+        return self._apply("upsample", name=name, factor=factor)
+
+    def concat(self, *others: Value, axis: int = 0, name: str = "") -> Value:
+        """This value and others, one behind the other along an axis (0 is the first behind the batch)."""
+        return self._apply("concat", *others, name=name, axis=axis)
+
+    def flatten(self, name: str = "") -> Value:
+        """[elements]."""
+        return self._apply("flatten", name=name)
+
+    def reshape(self, shape: Ints, name: str = "") -> Value:
+        """Another shape of as many elements."""
+        return self._apply("reshape", name=name, shape=shape)
+
+    def permute(self, axes: Ints, name: str = "") -> Value:
+        """The axes in another order."""
+        return self._apply("permute", name=name, axes=axes)
+
+    def slice(self, axis: int, start: int, stop: int, name: str = "") -> Value:
+        """The elements from start to below stop along one axis."""
+        return self._apply("slice", name=name, axis=axis, start=start, stop=stop)
+
+    def argmax(self, axis: int = 0, keepdim: bool = False, name: str = "") -> Value:
+        """The index of the greatest element along an axis."""
+        return self._apply("argmax", name=name, axis=axis, keepdim=keepdim)
+
+    # floats
+
+    def add(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """x + y."""
+        return self._apply("add", _floats(other), name=name)
+
+    def sub(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """x - y."""
+        return self._apply("sub", _floats(other), name=name)
+
+    def mul(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """x * y."""
+        return self._apply("mul", _floats(other), name=name)
+
+    def div(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """x / y."""
+        return self._apply("div", _floats(other), name=name)
+
+    def minimum(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """The lesser of x and y."""
+        return self._apply("minimum", _floats(other), name=name)
+
+    def maximum(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """The greater of x and y."""
+        return self._apply("maximum", _floats(other), name=name)
+
+    def clamp(self, low: float, high: float, name: str = "") -> Value:
+        """min(max(x, low), high)."""
+        return self._apply("clamp", name=name, low=low, high=high)
+
+    def leaky_relu(self, slope: float, name: str = "") -> Value:
+        """x for x >= 0, else x * slope."""
+        return self._apply("leaky_relu", name=name, slope=slope)
+
+    def prelu(self, slope: ArrayLike, name: str = "") -> Value:
+        """x for x >= 0, else x * slope, of no axes or [channels]."""
+        return self._apply("prelu", np.asarray(slope, np.float64), name=name)
+
+    def elu(self, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0, name: str = "") -> Value:
+        """x * scale for x > 0, else (e**(x * input_scale) - 1) * (alpha * scale)."""
+        return self._apply("elu", name=name, alpha=alpha, scale=scale, input_scale=input_scale)
+
+    def gelu(self, tanh_form: bool = False, name: str = "") -> Value:
+        """x times the normal distribution's probability below x."""
+        return self._apply("gelu", name=name, tanh_form=tanh_form)
+
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0, name: str = "") -> Value:
+        """x where x * beta > threshold, else log(1 + e**(x * beta)) / beta."""
+        return self._apply("softplus", name=name, beta=beta, threshold=threshold)
+
+    def batch_norm(
+        self, weight: ArrayLike, bias: ArrayLike, mean: ArrayLike, variance: ArrayLike, eps: float, name: str = ""
+    ) -> Value:
+        """Batch normalization with fixed statistics [channels]."""
+        arrays = [np.asarray(array, np.float64) for array in (weight, bias, mean, variance)]
+        return self._apply("batch_norm", *arrays, name=name, eps=eps)
+
+    def softmax(self, axis: int = 0, name: str = "") -> Value:
+        """exp(x - max) / sum of exp(x - max) along an axis."""
+        return self._apply("softmax", name=name, axis=axis)
+
+    def log_softmax(self, axis: int = 0, name: str = "") -> Value:
+        """The logarithm of `softmax`."""
+        return self._apply("log_softmax", name=name, axis=axis)
+
+    def fixed_softmax(self, axis: int, multiplier: int, left: int, least: int, name: str = "") -> Value:
+        """Softmax of codes in fixed point, as TFLite computes it."""
+        return self._apply("fixed_softmax", name=name, axis=axis, multiplier=multiplier, left=left, least=least)
+
+    def relu(self, name: str = "") -> Value:
+        """max(x, 0)."""
+        return self._apply("relu", name=name)
+
+    def neg(self, name: str = "") -> Value:
+        """-x."""
+        return self._apply("neg", name=name)
+
+    def hardsigmoid(self, name: str = "") -> Value:
+        """min(max(x + 3, 0), 6) / 6."""
+        return self._apply("hardsigmoid", name=name)
+
+    def hardswish(self, name: str = "") -> Value:
+        """x * min(max(x + 3, 0), 6) / 6."""
+        return self._apply("hardswish", name=name)
+
+    def sigmoid(self, name: str = "") -> Value:
+        """1 / (1 + e**-x)."""
+        return self._apply("sigmoid", name=name)
+
+    def tanh(self, name: str = "") -> Value:
+        """The hyperbolic tangent."""
+        return self._apply("tanh", name=name)
+
+    def silu(self, name: str = "") -> Value:
+        """x / (1 + e**-x)."""
+        return self._apply("silu", name=name)
+
+    def mish(self, name: str = "") -> Value:
+        """x * tanh(log(1 + e**x))."""
+        return self._apply("mish", name=name)
+
+    def abs(self, name: str = "") -> Value:
+        """|x|."""
+        return self._apply("abs", name=name)
+
+    def square(self, name: str = "") -> Value:
+        """x * x."""
+        return self._apply("square", name=name)
+
+    def exp(self, name: str = "") -> Value:
+        """e**x."""
+        return self._apply("exp", name=name)
+
+    def sqrt(self, name: str = "") -> Value:
+        """The square root."""
+        return self._apply("sqrt", name=name)
+
+    def floor(self, name: str = "") -> Value:
+        """The greatest whole number that is not above x."""
+        return self._apply("floor", name=name)
+
+    def ceil(self, name: str = "") -> Value:
+        """The least whole number that is not below x."""
+        return self._apply("ceil", name=name)
+
+    def round(self, name: str = "") -> Value:
+        """The nearest whole number, halves to the even one."""
+        return self._apply("round", name=name)
+
+    def trunc(self, name: str = "") -> Value:
+        """The whole number next to x towards 0."""
+        return self._apply("trunc", name=name)
+
+
+def _floats(other: Value | ArrayLike) -> Value | ArrayLike:
+    return other if isinstance(other, Value) else np.asarray(other, np.float64)

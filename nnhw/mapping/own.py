@@ -1,0 +1,86 @@
+"""Engines from outside of nnhw: made for a layer, and compared with the meaning of its operator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnhw.accelerator import stream_order
+from nnhw.engines.own import OwnEngine, Port
+from nnhw.errors import InputError, MappingError
+from nnhw.mapping.layers import OwnLayer
+
+FRAMES = 4
+"""Random frames on which an engine's golden function is compared with its operator, beside the ends of the ranges."""
+
+
+def planned(layer: OwnLayer, lanes: int) -> OwnEngine:
+    """Return the engine of a layer.
+
+    Parameters
+    ----------
+    lanes: elements of an output beat.
+
+    Raises
+    ------
+    MappingError: it cannot have so many lanes.
+    InputError: it fails, contradicts itself, or its golden function is not what its operator means.
+    """
+    output = Port(layer.element, layer.shape)
+    where = f"engine '{layer.engine.__name__}' of layer {layer.where}"
+    try:
+        engine = layer.engine.plan(layer.op, layer.sources, output, lanes)
+    except (ValueError, MappingError) as error:
+        raise MappingError(f"{where} with {lanes} lanes: {error}") from None
+    except Exception as error:  # somebody else's code may fail in any way
+        raise InputError(f"{where} fails in `plan` with {lanes} lanes: {error!r}") from error
+    i_beats = engine.i_beats if isinstance(engine.i_beats, tuple) else (engine.i_beats,) * len(layer.sources)
+    wanted = [*(source.elements // engine.i_lanes for source in layer.sources), output.elements // lanes, lanes]
+    given = [*i_beats, engine.o_beats, engine.lanes]
+    if wanted != given or any(source.elements % engine.i_lanes for source in layer.sources):
+        raise InputError(
+            f"{where} with {lanes} lanes states {given[:-2]} beats at its inputs, {given[-2]} at its output, and "
+            f"{given[-1]} lanes; its operator needs {wanted[:-2]}, {wanted[-2]} and {wanted[-1]}"
+        )
+    _compare(layer, engine, where)
+    return engine
+
+
+def _compare(layer: OwnLayer, engine: OwnEngine, where: str) -> None:
+    """Compare the golden function of an engine with its operator, frame by frame. Raises: InputError."""
+    generator = np.random.default_rng(1)
+    for number in range(FRAMES + 2):
+        inputs = [_frame(source, number, generator) for source in layer.sources]
+        wanted = stream_order(_evaluated(layer, inputs, where))[0]
+        beats = [stream_order(values)[0].reshape(-1, engine.i_lanes) for values in inputs]
+        try:
+            given = np.asarray(engine.golden(*beats)).reshape(-1)
+        except Exception as error:  # somebody else's code may fail in any way
+            raise InputError(f"{where} fails in `golden`: {error!r}") from error
+        if given.shape != wanted.shape or (given != wanted).any():
+            first = "" if given.shape != wanted.shape else f", first at element {np.flatnonzero(given != wanted)[0]}"
+            raise InputError(
+                f"{where}: its golden function is not what operator '{layer.op.name}' means{first}; make both the same"
+            )
+
+
+def _evaluated(layer: OwnLayer, inputs: list[np.ndarray], where: str) -> np.ndarray:
+    """Return what the operator means, [1, *shape]."""
+    try:
+        result: np.ndarray = layer.op.evaluate(*inputs)
+    except Exception as error:  # somebody else's code may fail in any way
+        raise InputError(f"{where}: operator '{layer.op.name}' fails in `evaluate`: {error!r}") from error
+    if not layer.element.holds(result):
+        raise InputError(
+            f"{where}: operator '{layer.op.name}' gives {result.min()}..{result.max()}, "
+            f"but its `infer` says {layer.element}"
+        )
+    return result
+
+
+def _frame(source: Port, number: int, generator: np.random.Generator) -> np.ndarray:
+    """Return the least values, the greatest, or random ones: [1, *shape]."""
+    kind, shape = source.element, (1, *source.shape)
+    if number < 2:
+        return np.full(shape, (kind.low, kind.high)[number])
+    numbers = generator.integers(kind.low, kind.high, shape, endpoint=True)
+    return np.where(numbers < 0, -1, 1) if kind.bipolar else numbers

@@ -1,0 +1,89 @@
+"""The real mapping of a network, without a build folder: what it takes, and how fast it is."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from nnhw.boards import Board
+from nnhw.errors import InputError
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.options import Options
+from nnhw.flow.report import link_rate
+from nnhw.frontend.source import Source
+from nnhw.ir import graph_hash
+from nnhw.nn import Quantizer
+from nnhw.passes import lower, split
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the mapper says of a network.
+
+    Parameters
+    ----------
+    figures: by name, see `goals.FIGURES`; all but the accuracy.
+    style: `streaming` or `shared`.
+    hash: of its graphs, hex: the integer graph on the device, and what the host computes in front of it and behind.
+    """
+
+    figures: Mapping[str, float]
+    style: str
+    hash: str
+
+
+def estimate(source: Source, board: Board, options: Options) -> Estimate:
+    """Capture, lower and map a model; it is not changed.
+
+    A quantizer whose scale is to be observed, and that has seen nothing yet, sees the example input first.
+
+    Raises
+    ------
+    NnhwError: what stands in the way, or that the network does not fit.
+    """
+    ready = Source(_observed(source.model, source.example_input), source.example_input, source.name, source.lines)
+    parts = split(lower(ready.capture()))
+    mapped, facts = map_on_board(parts.body, board, options)
+    schedule = mapped.accelerator.schedule
+    interval, clock_hz = float(schedule.interval), options.clock_hz or board.target_clock_hz
+    figures = {
+        "rate": clock_hz / interval,
+        "link": link_rate(mapped.accelerator, board.uart.baud),
+        "cycles": interval,
+        "latency": float(schedule.latency_cycles),
+        **{name: float(count) for name, count in facts["resources"].items()},
+    }
+    hashes = "".join(graph_hash(graph) for graph in (parts.head, parts.body, parts.tail))
+    return Estimate(figures, mapped.style, hashlib.sha256(hashes.encode()).hexdigest())
+
+
+def _observed(model: object, example: torch.Tensor) -> nn.Module:
+    """Return a model that can be captured: a copy that has seen the example, where quantizers lack their scale."""
+    assert isinstance(model, nn.Module)
+    if not any(_lacks_scale(module) for module in model.modules()):
+        return model
+    seen = copy.deepcopy(model).train()
+    try:
+        with torch.no_grad():
+            seen(example)
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        raise InputError(
+            f"the untrained model fails for example_input in training mode, in which its quantizers observe their "
+            f"scales: {type(error).__name__}: {line}"
+        ) from error
+    return seen.eval()
+
+
+def _lacks_scale(module: nn.Module) -> bool:
+    return (
+        isinstance(module, Quantizer)
+        and module.scale_source == "observed"
+        and module.scale is not None
+        and bool(torch.isnan(module.scale).any())
+    )

@@ -1,0 +1,71 @@
+"""A search as a person reads it: the Pareto front as a table, and what became of all trials."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .goals import FIGURES, shown
+from .records import Search
+from .trying import COMPLETE, OUTCOMES, RUNNING
+
+_ALWAYS = ("accuracy", "rate", "cycles", "lc", "ebr", "spram", "dsp")
+_REASONS_SHOWN = 3
+
+
+def render_search(search: Search) -> RenderableType:
+    """Return the table of the front and the remarks below it."""
+    return Group(_front(search), *(Text(line) for line in _remarks(search)))
+
+
+def _front(search: Search) -> Table:
+    table = Table(title=f"Pareto front of '{search.study}'", title_justify="left", title_style="bold")
+    table.add_column("trial", justify="right", no_wrap=True)
+    objectives = search.goals.objectives
+    columns = (*objectives, *(name for name in _ALWAYS if name not in objectives))
+    for name in columns:
+        mark = ("▲" if FIGURES[name].more else "▼") if name in objectives else ""
+        table.add_column(f"{name} {mark}".strip(), justify="right", no_wrap=True)
+    table.add_column("parameters")
+    for trial in search.front:
+        figures = (shown(name, trial.figures[name]) for name in columns)
+        params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
+        table.add_row(str(trial.number), *figures, Text(params))
+    return table
+
+
+def _remarks(search: Search) -> Iterator[str]:
+    yield counted(search)
+    for outcome in OUTCOMES:
+        reasons = Counter(
+            (trial.reason.splitlines() or [""])[0]
+            for trial in search.trials
+            if trial.outcome == outcome and outcome not in (COMPLETE, RUNNING) and trial.reason
+        )
+        for reason, count in reasons.most_common(_REASONS_SHOWN):
+            yield f"  {outcome}, {count}: {reason}"
+        if len(reasons) > _REASONS_SHOWN:
+            yield f"  {outcome}: {len(reasons) - _REASONS_SHOWN} other reasons"
+    if search.exported is not None:
+        test = search.exported.test
+        judged = "" if test is None else f", accuracy on test data {test:.4f}"
+        yield f"trial {search.exported.number} is in {search.exported.path}{judged}"
+    elif search.front:
+        yield f"export one: add --trials 0 --export {search.front[0].number} to the same command"
+    if search.plot is not None:
+        yield f"plot: {search.plot}"
+    yield f"trials are kept in {search.storage}"
+
+
+def counted(search: Search) -> str:
+    """Return how many trials there are, and what became of them."""
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in search.outcomes.items())
+    return (
+        f"{len(search.trials)} trials: {counts}; {search.untrained} ended by the mapper before training"
+        if counts
+        else "no trials"
+    )

@@ -1,0 +1,274 @@
+"""The search: trials until there are enough, in one process or several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nnhw.boards import load_board
+from nnhw.errors import InputError, NnhwError, ToolError, heading
+from nnhw.flow.options import Options
+from nnhw.flow.progress import PlainProgress, Progress, SilentProgress
+
+from .goals import ACCURACY, Goals
+from .plotting import PLOTS, write_plot
+from .program import load_program
+from .records import Search, Tried, named, read_trials
+from .studies import masked, open_study, require_packages
+from .trying import Setting, run_trial
+
+ROOT = Path("search")
+JOURNAL, WEIGHTS, PLOT = "study.journal", "weights", "front.html"
+BEST = "best"
+DEFAULT_TRIALS = 50
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a search is asked for, in plain data, so that other processes can be told; see `search`."""
+
+    file: str
+    board: str
+    style: str
+    clock_hz: float | None
+    goals: Goals
+    seed: int | None
+    storage: str | None
+    study: str | None
+    out: str | None
+
+    def setting(self) -> Setting:
+        """Load what it names."""
+        board = load_board(self.board)
+        options = Options(clock_hz=self.clock_hz, target_fps=self.goals.target_fps, style=self.style)
+        program = load_program(self.file)
+        return Setting(program, board, options, self.goals, self.folder / WEIGHTS, self.seed)
+
+    @property
+    def name(self) -> str:
+        """Of the study."""
+        return self.study or f"{Path(self.file).stem}-{load_board(self.board).name}"
+
+    @property
+    def folder(self) -> Path:
+        """Of what is made."""
+        return Path(self.out) if self.out else ROOT / self.name
+
+    @property
+    def place(self) -> str:
+        """Where trials are kept."""
+        return self.storage or str(self.folder / JOURNAL)
+
+
+def search(
+    file: str | Path,
+    *,
+    board: str = "icebreaker",
+    style: str = "auto",
+    clock_mhz: float | None = None,
+    objectives: Sequence[str] = (ACCURACY, "rate"),
+    at_least: Mapping[str, float] | None = None,
+    at_most: Mapping[str, float] | None = None,
+    trials: int | None = None,
+    timeout_s: float | None = None,
+    jobs: int = 1,
+    seed: int | None = None,
+    storage: str | Path | None = None,
+    study: str | None = None,
+    out: Path | str | None = None,
+    plot: str = "offline",
+    export: int | str | None = None,
+    progress: Progress | None = None,
+) -> Search:
+    """Search the networks of a file's `model(trial)` for the best ones on a board; see `docs/search.md`.
+
+    Parameters
+    ----------
+    file: a Python file, which is run. It has `model(trial)`, `train(model, trial)` and `example_input`; maybe
+        `test(model)`.
+    board: name of a board, an alias, or the path of a board file.
+    style: of the mapping, see `nnhw.build`.
+    clock_mhz: clock for which rates are said; the board's usual one otherwise.
+    objectives: names of figures, see `goals.FIGURES`; the first one decides which network is the best.
+    at_least, at_most: limits of figures, by name.
+    trials: to run now, 0 for none; 50 unless `timeout_s` is given.
+    timeout_s: no trial begins after so many seconds.
+    jobs: processes on this machine.
+    seed: of all random numbers. With one process the same seed finds the same networks.
+    storage: a file, or the URL of a database, in which trials are kept; `<out>/study.journal` otherwise. It may have
+        trials already, and other processes and machines may be at work on it.
+    study: name in the storage; `<file>-<board>` otherwise.
+    out: folder for weights, plot and exported networks; `search/<study>` otherwise.
+    plot: `offline`: one HTML file with all that it needs; `cdn`: a small one that loads plotly; `none`.
+    export: the number of a trial, or `best`: its network is written as code and weights, and tested.
+
+    Returns
+    -------
+    What is known by then, of all processes. After Ctrl-C as well: `interrupted` says so.
+
+    Raises
+    ------
+    NnhwError: see `nnhw.errors`; what single trials fail with is kept with them instead.
+    """
+    goals = Goals(tuple(objectives), dict(at_least or {}), dict(at_most or {}))
+    _check(trials, timeout_s, jobs, seed, plot, export)
+    request = Request(
+        file=str(file),
+        board=board,
+        style=style,
+        clock_hz=None if clock_mhz is None else clock_mhz * 1e6,
+        goals=goals,
+        seed=seed,
+        storage=None if storage is None else str(storage),
+        study=study,
+        out=None if out is None else str(out),
+    )
+    return _run(request, trials, timeout_s, jobs, plot, export, progress or SilentProgress())
+
+
+def _run(
+    request: Request,
+    trials: int | None,
+    timeout_s: float | None,
+    jobs: int,
+    plot: str,
+    export: int | str | None,
+    progress: Progress,
+) -> Search:
+    load_board(request.board)  # a wrong name is said before anything is imported
+    require_packages()
+    setting = request.setting()
+    known = open_study(request.place, request.name, setting)
+    count = DEFAULT_TRIALS if trials is None and timeout_s is None else trials
+    interrupted = False
+    with progress.stage("search"):
+        try:
+            if count == 0:
+                pass
+            elif jobs == 1:
+                take = _counter(count, _deadline(timeout_s), progress)
+                while take():
+                    run_trial(setting, known, progress.note)
+            else:
+                _run_processes(request, count, timeout_s, jobs)
+        except KeyboardInterrupt:
+            interrupted = True
+    found = Search(
+        request.name, masked(request.place), request.folder, request.goals, read_trials(known), interrupted=interrupted
+    )
+    if plot != "none" and found.complete:
+        found = replace(found, plot=write_plot(found, request.folder / PLOT, plot))
+    if export is not None and not interrupted:
+        from .exporting import export as write
+
+        with progress.stage("export"):
+            found = replace(found, exported=write(setting, _chosen(found, export), request.folder))
+    return found
+
+
+def _check(
+    trials: int | None, timeout_s: float | None, jobs: int, seed: int | None, plot: str, export: int | str | None
+) -> None:
+    """Raise InputError for what a search cannot be asked for."""
+    if plot not in PLOTS:
+        raise InputError(f"--plot is one of {', '.join(PLOTS)}; given '{plot}'")
+    for name, value, least in (("trials", trials, 0), ("jobs", jobs, 1), ("seed", seed, 0)):
+        if value is not None and value < least:
+            raise InputError(f"option {name} needs a whole number from {least} on, given {value}")
+    if timeout_s is not None and not 0 < timeout_s < float("inf"):
+        raise InputError(f"option timeout needs a positive number of seconds, given {timeout_s}")
+    if isinstance(export, str) and export != BEST and not (export.isascii() and export.isdigit()):
+        raise InputError(f"--export needs the number of a trial, or '{BEST}'; given '{export}'")
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _counter(count: int | None, deadline: float | None, progress: Progress) -> Callable[[], bool]:
+    """Return what says whether another trial may begin."""
+    begun = 0
+
+    def take() -> bool:
+        nonlocal begun
+        if count is not None:
+            progress.advance(begun, count)
+        if begun == count or (deadline is not None and time.monotonic() >= deadline):
+            return False
+        begun += 1
+        return True
+
+    return take
+
+
+def _run_processes(request: Request, count: int | None, timeout_s: float | None, jobs: int) -> None:
+    """Run trials in processes of their own, which share nothing but the storage and the number of trials left.
+
+    Raises: ToolError where a process ends otherwise than it should; KeyboardInterrupt once all have ended.
+    """
+    import multiprocessing
+
+    context = multiprocessing.get_context("spawn")
+    left = context.Value("q", -1 if count is None else count)
+    workers = [context.Process(target=_work, args=(request, left, timeout_s)) for _ in range(jobs)]
+    for worker in workers:
+        worker.start()
+    try:
+        for worker in workers:
+            worker.join()
+    except KeyboardInterrupt:
+        for worker in workers:
+            worker.terminate()  # the terminal told them, too, unless this process alone was told
+        for worker in workers:
+            worker.join()
+        raise
+    bad = [worker.exitcode for worker in workers if worker.exitcode]
+    if bad:
+        raise ToolError(
+            f"{len(bad)} of {jobs} processes of the search ended with exit code {bad[0]}; what they said stands above, "
+            "and finished trials are kept: start the same command again to go on"
+        )
+
+
+def _work(request: Request, left: Any, timeout_s: float | None) -> None:
+    """Run trials in this process until none is left."""
+    import sys
+
+    from nnhw.flow.stopping import stop_on_signals
+
+    stop_on_signals()
+    deadline, progress = _deadline(timeout_s), PlainProgress()
+    try:
+        setting = request.setting()
+        study = open_study(request.place, request.name, setting)
+        while (deadline is None or time.monotonic() < deadline) and _take(left):
+            run_trial(setting, study, progress.note)
+    except KeyboardInterrupt:
+        return
+    except NnhwError as error:
+        progress.note(f"{heading(error)}: {error}")
+        sys.exit(1)
+
+
+def _take(left: Any) -> bool:
+    """Take one of the trials that processes share; -1 is without end."""
+    with left.get_lock():
+        if left.value > 0:
+            left.value -= 1
+            return True
+        return bool(left.value)
+
+
+def _chosen(found: Search, export: int | str) -> Tried:
+    """Return the trial to export. Raises: InputError where there is none."""
+    if export == BEST:
+        if not found.front:
+            raise InputError(f"study '{found.study}' has no complete trial to export yet; run more with --trials")
+        return found.front[0]
+    trial = named(found.trials, int(export))
+    if trial is None:
+        raise InputError(f"study '{found.study}' has no trial {export}; it has {len(found.trials)}, from 0 on")
+    return trial

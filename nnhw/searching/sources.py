@@ -1,0 +1,168 @@
+"""The text of a user's file: the modules beside it that it imports, and the part of it that a model needs."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import symtable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_FUTURE = "__future__"
+
+
+def local_modules(text: str, folder: Path) -> list[Path]:
+    """Return the files of the modules that a text imports from a folder, and that those import in turn, sorted.
+
+    Imports that are computed when the program runs are not seen.
+
+    Returns: paths in that folder; of a package all its Python files.
+    """
+    found: set[Path] = set()
+    texts = [text]
+    while texts:
+        for name in _imported(texts.pop()):
+            module, package = folder / f"{name}.py", folder / name
+            files = [module] if module.is_file() else sorted(package.rglob("*.py")) if package.is_dir() else []
+            new = [file for file in files if file not in found]
+            found.update(new)
+            texts += [file.read_text(encoding="utf-8") for file in new]
+    return sorted(found)
+
+
+def digest(path: Path) -> str:
+    """Return the hash, hex, of a Python file and of the modules beside it that it imports."""
+    text = path.read_text(encoding="utf-8")
+    hashed = hashlib.sha256(text.encode())
+    for module in local_modules(text, path.parent):
+        hashed.update(b"\0" + module.relative_to(path.parent).as_posix().encode() + b"\0" + module.read_bytes())
+    return hashed.hexdigest()
+
+
+def needed_text(text: str, name: str) -> str:
+    """Return the statements of a program that one of its names needs, as they stand there, in their order.
+
+    Kept are the statements that give a needed name its value or change it, those that use nothing but needed names,
+    such as `torch.manual_seed(0)`, and the docstring. Blocks that begin with `if __name__ ==` are left out.
+    """
+    statements = list(_statements(text))
+    known = {bound for statement in statements for bound in statement.binds}
+    needed, kept = {name}, set[int]()
+    while True:
+        found = {
+            index
+            for index, statement in enumerate(statements)
+            if statement.always or (statement.binds | statement.changes) & needed or _acts_on(statement, needed, known)
+        }
+        if found == kept:
+            break
+        kept = found
+        needed |= {used for index in kept for used in statements[index].uses}
+    lines = text.splitlines()
+    rows = sorted({row for index in kept for row in range(statements[index].first, statements[index].last)})
+    return _joined(lines, rows)
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """A statement of a module.
+
+    Parameters
+    ----------
+    first, last: its lines, of which the last one is not part of it, with the comments above it.
+    binds, uses, changes: names of the module that it gives a value, reads, and whose attributes or items it sets.
+    always: it is kept whatever is needed.
+    guarded: it runs in the main program alone.
+    """
+
+    first: int
+    last: int
+    binds: set[str]
+    uses: set[str]
+    changes: set[str]
+    always: bool
+    guarded: bool
+
+
+def _statements(text: str) -> Iterator[_Statement]:
+    lines = text.splitlines()
+    end = 0
+    for position, node in enumerate(ast.parse(text).body):
+        decorators = getattr(node, "decorator_list", [])
+        first = min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno) - 1
+        while first > end and lines[first - 1].startswith("#"):
+            first -= 1
+        binds, uses = _names(node)
+        docstring = not position and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        end = node.end_lineno or node.lineno
+        yield _Statement(
+            first, end, binds, uses, _changed(node), docstring or _is_always_needed(node), _is_guarded(node)
+        )
+
+
+def _names(node: ast.stmt) -> tuple[set[str], set[str]]:
+    """Return the names of the module that a statement gives values, and those that it uses."""
+    top = symtable.symtable(ast.unparse(node), "statement", "exec")
+    binds = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    binds |= {symbol.get_name() for symbol in top.get_symbols() if symbol.is_namespace()}
+    uses = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced()}
+    tables = list(top.get_children())
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if symbol.is_global():
+                uses.add(symbol.get_name())
+                binds |= {symbol.get_name()} if symbol.is_assigned() else set()
+    return binds, uses
+
+
+def _changed(node: ast.stmt) -> set[str]:
+    """Return the names of which a statement sets attributes or items."""
+    parts = [part for part in ast.walk(node) if isinstance(part, ast.Attribute | ast.Subscript)]
+    targets: list[ast.expr] = [part for part in parts if not isinstance(part.ctx, ast.Load)]
+    names = set()
+    for target in targets:
+        while isinstance(target, ast.Attribute | ast.Subscript):
+            target = target.value
+        if isinstance(target, ast.Name):
+            names.add(target.id)
+    return names if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete) else set()
+
+
+def _is_always_needed(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and (node.module == _FUTURE or any(one.name == "*" for one in node.names))
+
+
+def _is_guarded(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and any(
+        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
+    )
+
+
+def _acts_on(statement: _Statement, needed: set[str], known: set[str]) -> bool:
+    """Return whether a statement gives no name a value, and uses needed names of the module alone, or none."""
+    return not statement.binds and not statement.guarded and statement.uses & known <= needed
+
+
+def _joined(lines: list[str], rows: list[int]) -> str:
+    """Return lines of a text, with two empty ones wherever some between them were left out."""
+    parts: list[str] = []
+    for row, before in zip(rows, (-1, *rows), strict=False):
+        skipped = lines[before + 1 : row]
+        if any(line.strip() for line in skipped):
+            parts += ["", ""]
+        else:
+            parts += skipped
+        parts.append(lines[row])
+    return "\n".join(parts).strip("\n") + "\n"
+
+
+def _imported(text: str) -> Iterator[str]:
+    """Yield the first names of the modules that a text imports, anywhere in it."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

@@ -1,0 +1,256 @@
+"""One trial: the mapper looks at the untrained network first, then it is trained and mapped again."""
+
+from __future__ import annotations
+
+import math
+import random
+import socket
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from nnhw.boards import Board
+from nnhw.errors import CaptureError, InputError, LoweringError, MappingError, NnhwError, ProblemList
+from nnhw.flow.options import Options
+from nnhw.frontend.locations import error_location
+from nnhw.frontend.source import Source
+
+from .chosen import save_weights
+from .estimating import Estimate, estimate
+from .goals import ACCURACY, Goals, shown
+from .program import Program
+
+if TYPE_CHECKING:
+    import optuna
+
+COMPLETE, UNFIT, LIMIT, REPEATED = "complete", "does not fit", "misses a limit", "repeated"
+STOPPED, UNFIT_TRAINED = "stopped early", "does not fit once trained"
+FAILED, INTERRUPTED, RUNNING = "failed", "interrupted", "running"
+OUTCOMES = (COMPLETE, UNFIT, LIMIT, REPEATED, STOPPED, UNFIT_TRAINED, FAILED, INTERRUPTED, RUNNING)
+"""What becomes of a trial."""
+RIVALS_MIN = 3
+"""So many networks must have reported an accuracy at a step before one is stopped there."""
+_REASON_LENGTH_MAX = 2000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all trials of a search share.
+
+    Parameters
+    ----------
+    weights: folder for the weights of trained networks.
+    seed: of all random numbers, with the trial's number; None: they are not set.
+    """
+
+    program: Program
+    board: Board
+    options: Options
+    goals: Goals
+    weights: Path
+    seed: int | None = None
+
+
+class _PrunedError(Exception):
+    """A trial that is not worth going on with.
+
+    Parameters
+    ----------
+    outcome: one of `OUTCOMES`. reason: why.
+    """
+
+    def __init__(self, outcome: str, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+
+
+class Trial:
+    """What `model` and `train` are given; `params` and `number` are those of optuna's trial.
+
+    Parameters
+    ----------
+    own: optuna's trial. setting: of the search.
+    """
+
+    def __init__(self, own: optuna.Trial, setting: Setting) -> None:
+        self._own, self._setting = own, setting
+        self._reports: dict[str, float] = {}
+        self.number = own.number
+        self.figures: dict[str, float] = {}
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters so far, by name."""
+        return dict(self._own.params)
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """Return a number from low to high, both included."""
+        return self._own.suggest_float(name, low, high, step=step, log=log)
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """Return a whole number from low to high, both included."""
+        return self._own.suggest_int(name, low, high, step=step, log=log)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """Return one of several texts, numbers or booleans."""
+        return self._own.suggest_categorical(name, choices)
+
+    def report(self, accuracy: float, step: int) -> None:
+        """Say how good the network is so far; the trial ends here where that is not good enough.
+
+        It is not where, at this step, it is less than the median of the networks that are as good in each other
+        objective, or better, if there are `RIVALS_MIN` of them or more.
+
+        Parameters
+        ----------
+        step: number of the report, such as the epoch.
+        """
+        accuracy, key = float(accuracy), str(int(step))
+        if not math.isfinite(accuracy):
+            raise InputError(f"trial.report() needs a finite accuracy, got {accuracy} at step {key}")
+        self._reports[key] = accuracy
+        self._own.set_user_attr("reports", self._reports)
+        rivals = [reports[key] for reports in self._rivals() if key in reports]
+        if len(rivals) >= RIVALS_MIN and accuracy < (median := statistics.median(rivals)):
+            raise _PrunedError(
+                STOPPED,
+                f"accuracy {accuracy:.4f} at step {key}, but the median of {len(rivals)} networks that are as good in "
+                f"all else is {median:.4f}",
+            )
+
+    def _rivals(self) -> list[dict[str, float]]:
+        """Return the reports of trained networks that are as good as this one in all objectives but accuracy."""
+        goals = self._setting.goals
+        if ACCURACY not in goals.objectives:
+            return []
+        return [
+            trial.user_attrs.get("reports", {})
+            for trial in _completed(self._own.study)
+            if goals.at_least_as_good(trial.user_attrs["figures"], self.figures, without=ACCURACY)
+        ]
+
+
+def run_trial(setting: Setting, study: optuna.Study, note: Callable[[str], None]) -> None:
+    """Run one trial, whatever becomes of it, and keep that in the study.
+
+    Raises: KeyboardInterrupt, once the trial is kept as interrupted; what the storage raises.
+    """
+    import optuna
+
+    states, started = optuna.trial.TrialState, time.monotonic()
+    own = study.ask()
+    own.set_user_attr("host", socket.gethostname())
+    _set_seeds(setting.seed, own.number)
+    values, state, outcome, reason = None, states.PRUNED, COMPLETE, ""
+    stop: KeyboardInterrupt | None = None
+    try:
+        values, state = _attempt(setting, own), states.COMPLETE
+    except _PrunedError as pruned:
+        outcome, reason = pruned.outcome, str(pruned)
+    except optuna.TrialPruned as pruned:
+        outcome, reason = STOPPED, str(pruned) or "the file's own code ended it"
+    except KeyboardInterrupt as interrupt:
+        stop, state, outcome, reason = interrupt, states.FAIL, INTERRUPTED, "the search was interrupted"
+    except (Exception, SystemExit) as error:
+        state, outcome, reason = states.FAIL, FAILED, _told(error)
+    for key, value in (("outcome", outcome), ("reason", reason[:_REASON_LENGTH_MAX])):
+        own.set_user_attr(key, value)
+    own.set_user_attr("seconds", round(time.monotonic() - started, 3))
+    study.tell(own, values, state)
+    note(_line(own, outcome, reason, setting.goals, values))
+    if stop is not None:
+        raise stop
+
+
+def _attempt(setting: Setting, own: optuna.Trial) -> list[float]:
+    """Return the values of the objectives, or raise what the trial ends with."""
+    trial = Trial(own, setting)
+    source = setting.program.source(trial)
+    before = _fitting(setting, source, UNFIT)
+    trial.figures = dict(before.figures)
+    own.set_user_attr("untrained", trial.figures)
+    _keep_limits(setting, trial.figures)
+    _check_new(own)
+    assert isinstance(source.model, torch.nn.Module)
+    accuracy = setting.program.train(source.model, trial)
+    after = _fitting(setting, source, UNFIT_TRAINED)
+    figures = {ACCURACY: accuracy, **after.figures}
+    own.set_user_attr("figures", figures)
+    own.set_user_attr("style", after.style)
+    own.set_user_attr("hash", after.hash)
+    _keep_limits(setting, figures)
+    save_weights(source.model, setting.program.example_input, weights_of(setting.weights, own.number))
+    return setting.goals.values(figures)
+
+
+def weights_of(folder: Path, number: int) -> Path:
+    """Return the path of the weights of a trial."""
+    return folder / f"trial_{number:04}.pt"
+
+
+def _fitting(setting: Setting, source: Source, outcome: str) -> Estimate:
+    """Return what the mapper says of a network, or end the trial with an outcome where it cannot be built."""
+    try:
+        return estimate(source, setting.board, setting.options)
+    except NnhwError as error:
+        problems = error.problems if isinstance(error, ProblemList) else (error,)
+        if not all(isinstance(one, InputError | CaptureError | LoweringError | MappingError) for one in problems):
+            raise
+        raise _PrunedError(outcome, str(error)) from error
+
+
+def _keep_limits(setting: Setting, figures: dict[str, float]) -> None:
+    if missed := setting.goals.missed(figures):
+        raise _PrunedError(LIMIT, "; ".join(missed))
+
+
+def _check_new(own: optuna.Trial) -> None:
+    """End a trial whose parameters were all those of one that is complete: `train` had none of its own there."""
+    for trial in _completed(own.study):
+        if trial.params == own.params:
+            raise _PrunedError(REPEATED, f"the same parameters as trial {trial.number}")
+
+
+def _completed(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    import optuna
+
+    return study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+
+
+def mixed(seed: int, number: int) -> int:
+    """Return the seed of a trial's random numbers."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def _set_seeds(seed: int | None, number: int) -> None:
+    if seed is not None:
+        own = mixed(seed, number)
+        torch.manual_seed(own)
+        np.random.seed(own)
+        random.seed(own)
+
+
+def _told(error: BaseException) -> str:
+    """Return what a user's code failed with, and where."""
+    if isinstance(error, NnhwError):
+        return str(error)
+    place = error_location(error)
+    where = f"{place.file}:{place.line}: " if place.file else ""
+    return f"{where}{type(error).__name__}: {error}"
+
+
+def _line(own: optuna.Trial, outcome: str, reason: str, goals: Goals, values: list[float] | None) -> str:
+    if values is None:
+        lines = reason.splitlines() or [""]
+        return f"trial {own.number}: {outcome}: {lines[0]}{' ..' if lines[1:] else ''}"
+    return f"trial {own.number}: " + ", ".join(
+        f"{name} {shown(name, value)}" for name, value in zip(goals.objectives, values, strict=True)
+    )
