@@ -22,9 +22,6 @@ ELSEWHERE = {
     "pip install --constraint constraints.txt .": "tests/test_wheel.py",
 }
 
-# Command of nnhw --> options that are added here: tests/flow/test_place.py runs several seeds, on a smaller network.
-SHORTER = {"build": ("--seeds", "1")}
-
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
@@ -57,7 +54,7 @@ def test_readme_commands_run_in_their_order(folder: Path) -> None:
     for command in commands():
         words = shlex.split(command)
         if words[0] == "nnhw":
-            outputs[words[1]] = run(folder, ["-m", *words, *SHORTER.get(words[1], ())])
+            outputs[words[1]] = run(folder, ["-m", *words])
         elif words[0] == "python":
             run(folder, words[1:])
         else:
