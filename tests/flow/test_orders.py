@@ -233,7 +233,7 @@ def test_lanes_of_a_transposing_engine_divide_what_stays_together() -> None:
 
 def test_branch_that_waits_for_too_long_is_named() -> None:
     parts = lowered(Net(JOINS["height"][0]), (6, 12, 12))
-    for interval, missing, bits in ((60_000, 9, 18_432), (None, 2, 7_136)):
+    for interval, missing, bits in ((60_000, 9, 18_432), (None, 3, 4_612)):
         with pytest.raises(MappingError) as caught:
             map_body(parts.body, "test", Budget(lc=100_000, ebr=4), target_interval=interval)
         assert str(caught.value) == (
