@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -32,41 +31,35 @@ def load_extensions(named: Sequence[str] = ()) -> None:
     """
     given = tuple(dict.fromkeys([*filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)), *named]))
     for point in entry_points(group=ENTRY_POINTS):
-        _explained(point.value, lambda point=point: point.load())  # type: ignore[misc]  # mypy: a default of a lambda
+        with _named(point.value):
+            point.load()
     for name in given:
-        _explained(name, lambda name=name: _import(name))  # type: ignore[misc]
+        with _named(name):
+            _import(name)
     if given:
         os.environ[VARIABLE] = os.pathsep.join(given)
 
 
-def _explained(name: str, load: object) -> None:
-    assert callable(load)
+@contextmanager
+def _named(extension: str) -> Iterator[None]:
+    """Say of any error which extension it comes from."""
     try:
-        load()
+        yield
     except Exception as error:  # somebody else's module may fail in any way
-        raise InputError(f"the extension '{name}' cannot be imported: {type(error).__name__}: {error}") from error
+        raise InputError(f"the extension '{extension}' cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _import(name: str) -> None:
+    """Import a module by name, or run a file, once."""
     if not name.endswith(".py"):
         importlib.import_module(name)
         return
     path = Path(name).resolve()
-    title = f"_nnhw_extension_{path.stem}"
-    if title in sys.modules:
-        return
-    spec = importlib.util.spec_from_file_location(title, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[title] = module
-    try:
-        with_folder = [str(path.parent), *sys.path]
-        before, sys.path[:] = list(sys.path), with_folder
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            sys.path[:] = before
-    except BaseException:
-        del sys.modules[title]
-        raise
+    if path not in _DONE:
+        from nnhw.frontend.source import execute  # brings torch, which a module by name may not need
+
+        execute(path)
+        _DONE.add(path)
+
+
+_DONE: set[Path] = set()

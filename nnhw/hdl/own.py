@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +40,6 @@ class Pipeline(wiring.Component):
         }
         super().__init__({**ports, "o": Out(stream.Signature(data.ArrayLayout(unsigned(output.bits), lanes)))})
 
-    @abstractmethod
     def compute(self, m: Module, ce: Value, inputs: Sequence[Sequence[Value]]) -> Sequence[Value]:
         """Add the logic; return the results of all lanes.
 

@@ -135,8 +135,8 @@ def operator(name: str) -> type[Op]:
     """Return the operator of a name. Raises: InputError if there is none."""
     if name not in OPS:
         near = difflib.get_close_matches(name, OPS, n=1)
-        meant = f"; did you mean '{near[0]}'?" if near else ""
-        raise InputError(f"the IR has no operator '{name}'{meant} Operators are {', '.join(OPS)}")
+        meant = f"; did you mean '{near[0]}'?" if near else "."
+        raise InputError(f"the IR has no operator '{name}'{meant} Its operators are {', '.join(OPS)}")
     return OPS[name]
 
 
