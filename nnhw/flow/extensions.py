@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from nnhw.errors import InputError
+from nnhw.errors import InputError, NnhwError
 
 ENTRY_POINTS = "nnhw.extensions"
 """Group of entry points: modules that register engines when they are imported."""
@@ -45,6 +45,8 @@ def _named(extension: str) -> Iterator[None]:
     """Say of any error which extension it comes from."""
     try:
         yield
+    except NnhwError as error:
+        raise InputError(f"the extension '{extension}' cannot be imported: {error}") from error
     except Exception as error:  # somebody else's module may fail in any way
         raise InputError(f"the extension '{extension}' cannot be imported: {type(error).__name__}: {error}") from error
 
@@ -55,6 +57,8 @@ def _import(name: str) -> None:
         importlib.import_module(name)
         return
     path = Path(name).resolve()
+    if not path.is_file():
+        raise InputError(f"there is no file '{path}'; give a .py file, or the name of a module")
     if path not in _DONE:
         from nnhw.frontend.source import execute  # brings torch, which a module by name may not need
 
