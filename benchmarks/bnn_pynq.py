@@ -13,7 +13,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import nnhw
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
 
 Row = dict[str, Any]
 WIDTHS = ("1w1a", "1w2a", "2w2a")

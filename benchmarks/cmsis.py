@@ -25,7 +25,7 @@ from nnhw.boards import load_board
 from nnhw.engines.requantize import DoubleScaler, Requantizer
 from nnhw.engines.timing import as_number
 from nnhw.errors import InputError
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
 from nnhw.ir import Graph, GraphBuilder, IntType, Location, TensorType
 from nnhw.ir.ops import Conv2d, Linear, Pad, Rescale
 from nnhw.mapping.assemble import assemble

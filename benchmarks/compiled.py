@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.mixed import MODELS, MixedModel
 from nnhw.dynamo import Backend, Partition
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
 
 BATCH = 16
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ from benchmarks.mnist import EXAMPLES
 from benchmarks.networks.data import data_path
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
 
 Row = dict[str, Any]
 

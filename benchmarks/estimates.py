@@ -25,15 +25,15 @@ from nnhw.boards import Board, Resources, load_board
 from nnhw.engines.requantize import Table, Thresholds
 from nnhw.errors import NnhwError
 from nnhw.flow.budget import LINK_COST, estimate
-from nnhw.flow.cells import NETLIST
-from nnhw.flow.device import make_uart_device
-from nnhw.flow.family import family_of
-from nnhw.flow.lowering import lower_graph
-from nnhw.flow.processes import run as run_process
-from nnhw.flow.progress import Progress, make_progress
-from nnhw.flow.synthesis import synthesize
-from nnhw.flow.timing import first_clock, usable_clocks
-from nnhw.flow.toolchain import find_tool, prepare
+from nnhw.flow.implementation.cells import NETLIST
+from nnhw.flow.implementation.family import family_of
+from nnhw.flow.implementation.synthesis import synthesize
+from nnhw.flow.implementation.timing import first_clock, usable_clocks
+from nnhw.flow.models.lowering import lower_graph
+from nnhw.flow.tools.processes import run as run_process
+from nnhw.flow.tools.progress import Progress, make_progress
+from nnhw.flow.tools.toolchain import find_tool, prepare
+from nnhw.flow.virtual.device import make_uart_device
 from nnhw.frontend.capture import capture
 from nnhw.hdl.top import make_top
 from nnhw.mapping.budget import Budget

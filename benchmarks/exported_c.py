@@ -26,8 +26,8 @@ from benchmarks.random_networks import drawn_network, extreme_codes, extreme_ima
 from nnhw import ir
 from nnhw.errors import NnhwError
 from nnhw.export.c import make_c
-from nnhw.flow.native import NativeNetwork, compile_c, measure_cortex_m4
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
+from nnhw.flow.virtual.native import NativeNetwork, compile_c, measure_cortex_m4
 from nnhw.frontend import load_source
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.passes import Parts, lower, split

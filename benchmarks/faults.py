@@ -32,7 +32,7 @@ from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.opening import make_model_link
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import run_build
-from nnhw.flow.progress import Progress, SilentProgress, make_progress
+from nnhw.flow.tools.progress import Progress, SilentProgress, make_progress
 from nnhw.frontend import Source
 from nnhw.nn import Int, QuantLinear, Scale, Sign, UInt
 from nnhw.protocol import PAYLOAD_LIMIT_BYTES, Command

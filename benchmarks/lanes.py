@@ -27,12 +27,12 @@ from nnhw.boards import load_board
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import Thresholds
-from nnhw.flow.family import FLOW_FAMILIES
-from nnhw.flow.processes import run as run_process
-from nnhw.flow.progress import Progress, make_progress
-from nnhw.flow.rewriting import rewrite
-from nnhw.flow.synthesis import INDEXED_NAMES
-from nnhw.flow.toolchain import find_tool, prepare, run_yosys
+from nnhw.flow.implementation.family import FLOW_FAMILIES
+from nnhw.flow.implementation.rewriting import rewrite
+from nnhw.flow.implementation.synthesis import INDEXED_NAMES
+from nnhw.flow.tools.processes import run as run_process
+from nnhw.flow.tools.progress import Progress, make_progress
+from nnhw.flow.tools.toolchain import find_tool, prepare, run_yosys
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.carry import family_of
 from nnhw.hdl.matmul import MatmulEngine

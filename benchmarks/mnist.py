@@ -16,17 +16,17 @@ from benchmarks.rtl import Equality, check_equality
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
-from nnhw.flow.bitstream import Request, Trial
-from nnhw.flow.cache import Cache
-from nnhw.flow.device import make_uart_device
-from nnhw.flow.lowering import lower_graph, run_parts
+from nnhw.flow.commands.terminal import render_report
+from nnhw.flow.implementation.bitstream import Request, Trial
+from nnhw.flow.implementation.timing import usable_clocks
+from nnhw.flow.models.lowering import lower_graph, run_parts
+from nnhw.flow.models.samples import differing_rows, evaluate
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, build_file
-from nnhw.flow.progress import Progress, make_progress
-from nnhw.flow.samples import differing_rows, evaluate
-from nnhw.flow.simulate import simulate_uart_pins
-from nnhw.flow.terminal import render_report
-from nnhw.flow.timing import usable_clocks
+from nnhw.flow.tools.cache import Cache
+from nnhw.flow.tools.progress import Progress, make_progress
+from nnhw.flow.verification.simulate import simulate_uart_pins
+from nnhw.flow.virtual.device import make_uart_device
 from nnhw.frontend import Source, load_source
 from nnhw.passes import Parts
 

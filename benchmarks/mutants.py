@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nnhw.errors import NnhwError
-from nnhw.flow.progress import Progress, make_progress
+from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.reading import parse_toml
 
 ROOT = Path(__file__).parents[1]

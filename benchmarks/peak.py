@@ -16,9 +16,9 @@ from amaranth.lib.wiring import In, Out
 from nnhw.boards import Board, load_board
 from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.errors import InputError
-from nnhw.flow.cache import Cache
-from nnhw.flow.place import Placement, describe_path, place_seeds
-from nnhw.flow.synthesis import synthesize
+from nnhw.flow.implementation.place import Placement, describe_path, place_seeds
+from nnhw.flow.implementation.synthesis import synthesize
+from nnhw.flow.tools.cache import Cache
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.pll import PllSettings, reachable_clocks
 from nnhw.hdl.top import make_top

@@ -25,7 +25,8 @@ from nnhw.accelerator import Accelerator
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.timing import Schedule
 from nnhw.errors import NnhwError
-from nnhw.flow import budget, lowering
+from nnhw.flow import budget
+from nnhw.flow.models import lowering
 from nnhw.frontend import linear, quantizers
 from nnhw.frontend.capture import HANDLERS
 from nnhw.hdl.pool import MaxPool

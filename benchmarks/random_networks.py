@@ -35,8 +35,8 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator, StreamBoundary
 from nnhw.boards import load_board
 from nnhw.errors import ExactnessError, MappingError, NnhwError, StuckError
-from nnhw.flow.lowering import lower_graph
-from nnhw.flow.progress import Progress, SilentProgress, make_progress
+from nnhw.flow.models.lowering import lower_graph
+from nnhw.flow.tools.progress import Progress, SilentProgress, make_progress
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.mapping.budget import Budget

@@ -17,7 +17,7 @@ from nnhw.engines.timing import as_number
 from nnhw.errors import NnhwError
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import run_build
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
 from nnhw.frontend import Source
 
 RESULTS = Path(__file__).parent / "results"

@@ -15,11 +15,11 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator, Boundary
 from nnhw.engines.shared.counters import COUNTER_BITS, COUNTER_WORDS
 from nnhw.engines.timing import Schedule, as_number
-from nnhw.flow.boundaries import Comparison, compare, expected_beats
-from nnhw.flow.compiled import library_cache
-from nnhw.flow.counters import Counted
-from nnhw.flow.simulate import cycle_limit, rest_cycles
-from nnhw.flow.virtual import CompiledHardware, StreamPlan, StreamRun, compile_component
+from nnhw.flow.verification.boundaries import Comparison, compare, expected_beats
+from nnhw.flow.verification.counters import Counted
+from nnhw.flow.verification.simulate import cycle_limit, rest_cycles
+from nnhw.flow.virtual.compiled import library_cache
+from nnhw.flow.virtual.virtual_board import CompiledHardware, StreamPlan, StreamRun, compile_component
 from nnhw.hdl.engine import Engine
 
 PATTERNS = (("none", "none"), ("random", "random"), ("bursts", "rare"))

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 import nnhw
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
 from nnhw.searching.records import Search, Tried
 
 FILE = Path(__file__).resolve().parents[1] / "examples" / "search_mnist.py"

@@ -14,7 +14,7 @@ import nnhw
 from benchmarks.networks import NETWORKS
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
-from nnhw.flow.progress import Progress, make_progress
+from nnhw.flow.tools.progress import Progress, make_progress
 
 FIRST, SECOND = "resnet8_w8a8", ("cnn_small", "ecg_autoencoder", "mlp784_w8a8")
 FRAMES = 3

@@ -19,7 +19,7 @@ import nnhw
 from benchmarks.mnist import EXAMPLES
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
 
 ROOT = EXAMPLES.parent
 MODEL = EXAMPLES / "mnist_mlp.py"

@@ -20,12 +20,12 @@ from nnhw.boards import load_board
 from nnhw.engines.shared import SharedConfig
 from nnhw.errors import NnhwError
 from nnhw.flow.arrays import peak, works, works_of
-from nnhw.flow.counters import program_rows
+from nnhw.flow.commands.terminal import render_report
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
-from nnhw.flow.progress import Progress, make_progress
-from nnhw.flow.simulate import sample_codes
-from nnhw.flow.terminal import render_report
+from nnhw.flow.tools.progress import Progress, make_progress
+from nnhw.flow.verification.counters import program_rows
+from nnhw.flow.verification.simulate import sample_codes
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import nnhw
 from nnhw.flow.pipeline import Build
-from nnhw.flow.progress import make_progress
+from nnhw.flow.tools.progress import make_progress
 from nnhw.frontend import load_source
 
 HERE = Path(__file__).resolve().parent

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from nnhw.errors import NnhwError
 
 if TYPE_CHECKING:
-    from nnhw.flow.exporting_c import export_c
+    from nnhw.flow.commands.exporting_c import export_c
     from nnhw.flow.pipeline import build
-    from nnhw.flow.running import open
+    from nnhw.flow.running.finished import open
     from nnhw.frontend.reference import reference
     from nnhw.nn.post_training import quantize
     from nnhw.nn.swapping import swap
@@ -41,8 +41,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Rewrite": "nnhw.rewrites",
     "build": "nnhw.flow.pipeline",
-    "export_c": "nnhw.flow.exporting_c",
-    "open": "nnhw.flow.running",
+    "export_c": "nnhw.flow.commands.exporting_c",
+    "open": "nnhw.flow.running.finished",
     "quantize": "nnhw.nn.post_training",
     "reference": "nnhw.frontend.reference",
     "search": "nnhw.searching.search",

@@ -12,11 +12,11 @@ from typer.core import TyperGroup
 
 import nnhw
 from nnhw.errors import NnhwError, heading
-from nnhw.flow.stopping import Stopped, stop_on_signals
-from nnhw.flow.storage import system_errors
+from nnhw.flow.tools.stopping import Stopped, stop_on_signals
+from nnhw.flow.tools.storage import system_errors
 
 if TYPE_CHECKING:
-    from nnhw.flow.progress import Progress
+    from nnhw.flow.tools.progress import Progress
 
 OUT = Console()
 ERR = Console(stderr=True)
@@ -76,7 +76,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def _progress() -> Progress:
-    from nnhw.flow.progress import make_progress
+    from nnhw.flow.tools.progress import make_progress
 
     return make_progress(ERR)
 
@@ -95,7 +95,7 @@ def options(
     ] = False,
 ) -> None:
     """Quantized PyTorch networks to verified FPGA accelerators."""
-    from nnhw.flow.extensions import load_extensions
+    from nnhw.flow.models.extensions import load_extensions
 
     load_extensions(extension or ())
 
@@ -103,8 +103,8 @@ def options(
 @app.command()
 def doctor() -> None:
     """Say which tools are there, which version, and what a missing one costs."""
-    from nnhw.flow.doctor import diagnose
-    from nnhw.flow.terminal import render_doctor
+    from nnhw.flow.commands.doctor import diagnose
+    from nnhw.flow.commands.terminal import render_doctor
 
     checks = diagnose()
     OUT.print(render_doctor(checks))
@@ -116,7 +116,7 @@ def doctor() -> None:
 def boards() -> None:
     """List the boards with their resources."""
     from nnhw.boards import list_boards
-    from nnhw.flow.terminal import render_boards
+    from nnhw.flow.commands.terminal import render_boards
 
     OUT.print(render_boards(list_boards()))
 
@@ -162,10 +162,10 @@ def build(
     act_bits: Bits = 8,
 ) -> None:
     """Make an accelerator: capture, lower, map, elaborate, simulate, build, netlist."""
-    from nnhw.flow.calibrate import make_calibration
+    from nnhw.flow.commands.terminal import render_report
+    from nnhw.flow.models.calibrate import make_calibration
     from nnhw.flow.options import make_options
     from nnhw.flow.pipeline import build_file
-    from nnhw.flow.terminal import render_report
 
     chosen = make_options(
         clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board, base
@@ -194,8 +194,8 @@ def check(
     act_bits: Bits = 8,
 ) -> None:
     """List everything in a model that stands in the way of a build; if nothing does, what will run where."""
-    from nnhw.flow.calibrate import make_calibration
-    from nnhw.flow.inspection import check_file
+    from nnhw.flow.commands.inspection import check_file
+    from nnhw.flow.models.calibrate import make_calibration
 
     division = check_file(file, board, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
     OUT.print(f"{file}: no problems", highlight=False, soft_wrap=True)
@@ -226,8 +226,8 @@ def ir(
     ] = None,
 ) -> None:
     """Print the graph of a model behind a stage, or write it as a file that is a model again, or as a picture."""
-    from nnhw.flow.calibrate import make_calibration
-    from nnhw.flow.inspection import ir_behind, write_ir
+    from nnhw.flow.commands.inspection import ir_behind, write_ir
+    from nnhw.flow.models.calibrate import make_calibration
 
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
     staged = ir_behind(file, stage, board, calibration, _progress())
@@ -243,8 +243,8 @@ def report(build: BuildPath, json: Annotated[bool, typer.Option("--json", help="
     """Show what is known of a build."""
     from json import dumps
 
+    from nnhw.flow.commands.terminal import render_report
     from nnhw.flow.pipeline import Build
-    from nnhw.flow.terminal import render_report
 
     content = Build.load(build).report
     if json:
@@ -260,8 +260,8 @@ def sim(
     stalls: Annotated[str, typer.Option(help="Pattern of both sides: none, alternating, random, bursts.")] = "random",
 ) -> None:
     """Compare the RTL of a build with the IR, by cocotb, at every layer boundary."""
-    from nnhw.flow.running import simulate_build
-    from nnhw.flow.terminal import render_simulation
+    from nnhw.flow.commands.terminal import render_simulation
+    from nnhw.flow.running.finished import simulate_build
 
     result = simulate_build(build, frames, stalls, _progress())
     OUT.print(render_simulation(result, stalls))
@@ -284,8 +284,8 @@ def run(
     ] = False,
 ) -> None:
     """Run images through a board, or a virtual one."""
-    from nnhw.flow.running import run_file
-    from nnhw.flow.terminal import render_run
+    from nnhw.flow.commands.terminal import render_run
+    from nnhw.flow.running.finished import run_file
 
     done = run_file(build, file, link, out, _progress(), measure, labels, trust)
     OUT.print(render_run(done, link, out))
@@ -294,7 +294,7 @@ def run(
 @app.command()
 def trust(build: BuildPath) -> None:
     """Take somebody else's build for your own: its Verilog may run any code when it is compiled."""
-    from nnhw.flow.running import trust_build
+    from nnhw.flow.running.finished import trust_build
 
     stages = trust_build(build)
     said = f"trusted from now on: {', '.join(stages)}" if stages else "this user's nnhw made it: nothing to do"
@@ -304,7 +304,7 @@ def trust(build: BuildPath) -> None:
 @app.command()
 def program(build: BuildPath) -> None:
     """Load a build into the board that is plugged in."""
-    from nnhw.flow.running import program as load
+    from nnhw.flow.running.finished import program as load
 
     load(build, _progress())
 
@@ -384,8 +384,8 @@ def export_onnx(
     act_bits: Bits = 8,
 ) -> None:
     """Write the integers of a model in standard ONNX operators; ONNX Runtime must give the same numbers."""
-    from nnhw.flow.calibrate import make_calibration
-    from nnhw.flow.exporting_onnx import export_onnx as write
+    from nnhw.flow.commands.exporting_onnx import export_onnx as write
+    from nnhw.flow.models.calibrate import make_calibration
 
     made = write(file, out, whole, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
     OUT.print(
@@ -409,9 +409,9 @@ def export_c(
     act_bits: Bits = 8,
 ) -> None:
     """Write one C99 file and a header that compute the same integers."""
-    from nnhw.flow.calibrate import make_calibration
-    from nnhw.flow.exporting_c import export_c_file
-    from nnhw.flow.terminal import render_c_export
+    from nnhw.flow.commands.exporting_c import export_c_file
+    from nnhw.flow.commands.terminal import render_c_export
+    from nnhw.flow.models.calibrate import make_calibration
 
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
     made = export_c_file(

@@ -13,7 +13,7 @@ import pytest
 
 from nnhw.boards import BOARD_NAMES, FAMILIES, PLL_KINDS, SPEEDS, Board, Flash, Uart, board_of, list_boards, load_board
 from nnhw.errors import BoardError
-from nnhw.flow.family import FLOW_FAMILIES
+from nnhw.flow.implementation.family import FLOW_FAMILIES
 from nnhw.mapping.family import FAMILIES as COST_FAMILIES
 
 FOLDER = Path(__file__).parents[1] / "boards"

@@ -41,17 +41,30 @@ KNOWS: dict[str, set[str]] = {
     "__init__": {"flow", "frontend", "nn", "rewrites", "searching"},
 }
 
+# Room of flow --> the other rooms that it may import; "": the files on top, the path of a build.
+FLOW_ROOMS: dict[str, set[str]] = {
+    "tools": set(),
+    "folder": {"tools"},
+    "models": {"tools"},
+    "implementation": {"folder", "tools"},
+    "virtual": {"tools"},
+    "verification": {"implementation", "models", "tools", "virtual"},
+    "": {"folder", "implementation", "models", "tools", "verification", "virtual"},
+    "running": {"", "folder", "models", "tools", "verification", "virtual"},
+    "commands": {"", "folder", "models", "running", "tools", "verification", "virtual"},
+}
+
 # Third-party package --> where it may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
     "torch": (
-        *("nn/", "dynamo/", "frontend/", "flow/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
-        *("flow/exporting_c.py", "searching/"),
+        *("nn/", "dynamo/", "frontend/", "flow/models/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
+        *("flow/commands/exporting_c.py", "searching/"),
     ),
     "amaranth": ("hdl/", "flow/"),
     "amaranth_boards": ("hdl/", "flow/"),
     "brevitas": ("frontend/brevitas/",),
     "cocotb": ("../sim/",),
-    "cocotb_tools": ("../sim/", "flow/simulate.py"),
+    "cocotb_tools": ("../sim/", "flow/verification/simulate.py"),
     "onnx": ("frontend/onnx/", "export/onnx"),
     "onnxruntime": ("frontend/onnx/", "export/onnx_runtime.py"),
     "optuna": ("searching/",),
@@ -75,6 +88,15 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
+def loaded(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports when it is loaded: not those for annotations, not those in functions."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
 def part_of(path: Path) -> str:
     """Return the first name below nnhw."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -95,6 +117,19 @@ def strangers(path: Path) -> set[str]:
     return (parts & KNOWS.keys()) - KNOWS[part] - {part, "errors", "reading"}
 
 
+def room_of(module: str) -> str:
+    """Return the room of a module `nnhw.flow...`: the first name below flow that is a folder, else ""."""
+    name = module.split(".")[2]
+    return name if (PACKAGE / "flow" / name).is_dir() else ""
+
+
+def other_rooms(path: Path) -> set[str]:
+    """Return the rooms that a file of flow imports when it is loaded, but its own room may not know."""
+    room = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    modules = [name for name in loaded(path) if name.startswith("nnhw.flow.")]
+    return {room_of(name) for name in modules} - FLOW_ROOMS[room] - {room}
+
+
 def astray(path: Path) -> set[str]:
     """Return the heavy packages that a file imports away from their homes."""
     here = path.relative_to(PACKAGE).as_posix()
@@ -105,6 +140,12 @@ def astray(path: Path) -> set[str]:
 def test_layering_parts_know_only_their_own() -> None:
     assert SOURCES
     assert {path.relative_to(PACKAGE).as_posix(): found for path in SOURCES if (found := strangers(path))} == {}
+
+
+def test_layering_rooms_of_flow_know_only_lower_ones() -> None:
+    files = sorted((PACKAGE / "flow").rglob("*.py"))
+    assert {room_of(".".join(path.relative_to(ROOT).with_suffix("").parts)) for path in files} == FLOW_ROOMS.keys()
+    assert {path.relative_to(PACKAGE).as_posix(): found for path in files if (found := other_rooms(path))} == {}
 
 
 def test_layering_heavy_packages_stay_at_home() -> None:

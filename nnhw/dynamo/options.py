@@ -11,7 +11,7 @@ from typing import Any
 from nnhw.boards import load_board
 from nnhw.errors import InputError
 from nnhw.flow.options import Options
-from nnhw.flow.progress import Progress
+from nnhw.flow.tools.progress import Progress
 
 from .placement import Partition
 

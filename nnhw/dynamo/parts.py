@@ -23,12 +23,12 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.driver import Device
 from nnhw.errors import BuildError, InputError, LinkError, NnhwError
-from nnhw.flow.build_folder import BuildFolder
-from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.pipeline import run_build
-from nnhw.flow.progress import Progress, SilentProgress
-from nnhw.flow.running import open as open_build
-from nnhw.flow.sources import code_hash
+from nnhw.flow.running.finished import open as open_build
+from nnhw.flow.tools.cache import Cache, cache_key
+from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.flow.tools.sources import code_hash
 
 from .extraction import NAME, Extracted
 from .notes import note

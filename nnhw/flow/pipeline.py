@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BuildError, InputError, ToolError
-from nnhw.flow.build_folder import BuildFolder, read_json, write_json
-from nnhw.flow.cache import Cache
-from nnhw.flow.calibrate import Calibration, quantize_source
+from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.models.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options
-from nnhw.flow.progress import Progress, SilentProgress
 from nnhw.flow.report import make_report
 from nnhw.flow.stages import (
     STAGE_NAMES,
@@ -27,13 +25,15 @@ from nnhw.flow.stages import (
     load_facts,
     stage_key,
 )
+from nnhw.flow.tools.cache import Cache
+from nnhw.flow.tools.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.export import ExportedProgram
 
-    from nnhw.flow.patching import Base
+    from nnhw.flow.implementation.patching import Base
     from nnhw.frontend import Source
     from nnhw.rewrites import Rewrite
 
@@ -184,7 +184,7 @@ def run_build(
 
 def _base(options: Options, folder: BuildFolder, selected: list[Stage]) -> Base | None:
     """Return the finished build that may be patched: before a stage runs, as what is made anew takes its place."""
-    from nnhw.flow.patching import load_base
+    from nnhw.flow.implementation.patching import load_base
 
     return load_base(options.base, folder) if any(stage.name == "build" for stage in selected) else None
 
@@ -215,7 +215,7 @@ def _selected(start_from: str, stop_at: str, options: Options, progress: Progres
 
 
 def _can_simulate(options: Options, progress: Progress) -> bool:
-    from nnhw.flow.benches import find_simulator
+    from nnhw.flow.verification.benches import find_simulator
 
     if not options.frames:
         return False
@@ -278,7 +278,7 @@ def _check_shown(report: Mapping[str, Any], path: Path) -> None:
 
     from rich.console import Console
 
-    from nnhw.flow.terminal import render_report
+    from nnhw.flow.commands.terminal import render_report
 
     try:
         Console(file=io.StringIO()).print(render_report(report))

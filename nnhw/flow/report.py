@@ -11,7 +11,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.engines.timing import as_number
 from nnhw.flow.arrays import peak, works
-from nnhw.flow.counters import program_rows
+from nnhw.flow.verification.counters import program_rows
 from nnhw.protocol import BITS_PER_UART_BYTE, PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
 
 SCHEMA_VERSION = 1

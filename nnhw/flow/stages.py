@@ -15,16 +15,16 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.driver.image import PROGRAM_FILE
 from nnhw.errors import BuildError, InputError
-from nnhw.flow.build_folder import BuildFolder, read_json, write_json
-from nnhw.flow.manifest import read_fact
+from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.folder.manifest import read_fact
 from nnhw.flow.options import Options
-from nnhw.flow.progress import Progress
-from nnhw.flow.sources import code_hash
+from nnhw.flow.tools.progress import Progress
+from nnhw.flow.tools.sources import code_hash
 
 if TYPE_CHECKING:
-    from nnhw.flow.bitstream import MakeDevice, Request
-    from nnhw.flow.patching import Base
-    from nnhw.flow.simulate import SimulationResult
+    from nnhw.flow.implementation.bitstream import MakeDevice, Request
+    from nnhw.flow.implementation.patching import Base
+    from nnhw.flow.verification.simulate import SimulationResult
     from nnhw.frontend import Source
     from nnhw.hdl.link.device import UartDevice
 
@@ -98,7 +98,7 @@ def dependents(name: str) -> list[str]:
 def capture(job: Job, out: Path) -> None:
     """Model --> float-level graph, and samples with PyTorch's own answers, which are compared with the graph."""
     from nnhw import ir
-    from nnhw.flow.samples import example_of, make_samples
+    from nnhw.flow.models.samples import example_of, make_samples
     from nnhw.ir.files import pack_arrays
     from nnhw.nn.post_training import accuracy_of
     from nnhw.rewrites import apply_rewrites
@@ -129,8 +129,8 @@ def capture(job: Job, out: Path) -> None:
 def lower(job: Job, out: Path) -> None:
     """Float-level graph --> float head, integer body, float tail; equality is checked around every pass."""
     from nnhw import ir
-    from nnhw.flow.lowering import lower_graph
-    from nnhw.flow.samples import load_samples
+    from nnhw.flow.models.lowering import lower_graph
+    from nnhw.flow.models.samples import load_samples
 
     precision = read_fact(job.path("capture.json"), str, "precision")
     samples = load_samples(job.path("samples.npz"))
@@ -158,9 +158,9 @@ def elaborate(job: Job, out: Path) -> None:
 
     Both have a module `top` with byte streams `i` and `o`.
     """
-    from nnhw.flow.device import make_device
-    from nnhw.flow.simulate import engine_verilog
-    from nnhw.flow.toolchain import find_tool, run_yosys
+    from nnhw.flow.tools.toolchain import find_tool, run_yosys
+    from nnhw.flow.verification.simulate import engine_verilog
+    from nnhw.flow.virtual.device import make_device
     from nnhw.hdl.verilog import to_verilog
 
     accelerator = Accelerator.load(job.folder.path)
@@ -177,7 +177,7 @@ def simulate(job: Job, out: Path) -> None:
     ------
     BuildError: they differ, or a frame does not end in the cycle predicted.
     """
-    from nnhw.flow.simulate import simulate as run_simulation
+    from nnhw.flow.verification.simulate import simulate as run_simulation
 
     result = run_simulation(job.folder.path, frames=job.options.frames, progress=job.progress)
     check_simulation(result)
@@ -186,9 +186,9 @@ def simulate(job: Job, out: Path) -> None:
 
 def build(job: Job, out: Path) -> None:
     """Engines --> bitstream that holds its clock; patched from a finished one's layout where that is possible."""
-    from nnhw.flow.bitstream import Request, build_bitstream
-    from nnhw.flow.cache import Cache
-    from nnhw.flow.device import make_uart_device
+    from nnhw.flow.implementation.bitstream import Request, build_bitstream
+    from nnhw.flow.tools.cache import Cache
+    from nnhw.flow.virtual.device import make_uart_device
 
     accelerator, options = Accelerator.load(job.folder.path), job.options
     planned = {name: read_fact(job.path("map.json"), int, "resources", name) for name in ("ebr", "spram", "dsp")}
@@ -212,7 +212,7 @@ def build(job: Job, out: Path) -> None:
 
 def _patch(job: Job, make: MakeDevice, request: Request, out: Path) -> dict[str, Any] | None:
     """Return the facts of a bitstream that is patched from a finished one's layout, or None where it cannot be."""
-    from nnhw.flow.patching import DiffersError, patch_bitstream
+    from nnhw.flow.implementation.patching import DiffersError, patch_bitstream
 
     if job.base is None:
         return None
@@ -232,7 +232,7 @@ def netlist(job: Job, out: Path) -> None:
     ------
     BuildError: they differ.
     """
-    from nnhw.flow.netlist import run_netlist
+    from nnhw.flow.verification.netlist import run_netlist
 
     job.folder.text_to_compile("build", "design.json")
     clock_hz = read_fact(job.path("build.json"), int, "clock_hz")

@@ -8,7 +8,7 @@ Both families have one bit of an adder a logic cell. What else fits into the cel
   functions of two inputs each.
 
 On ECP5 adders of three bits and more are chains, too, where yosys takes LUTs for those of up to four bits: a chain
-takes a logic cell for each bit and one for the carry that comes in (see `nnhw.flow.carries`).
+takes a logic cell for each bit and one for the carry that comes in (see `nnhw.flow.implementation.carries`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
     """Return a memory that synthesis must put into block RAM.
 
     No engine reads a word in the cycle in which it is written; synthesis leaves out the logic that would order the two
-    (`nnhw.flow.synthesis.synthesis_commands`).
+    (`nnhw.flow.implementation.synthesis.synthesis_commands`).
 
     Source: yosys `memory_libmap`, attribute `ram_style`.
     """
@@ -45,7 +45,7 @@ def lookup_table(m: Module, name: str, content: int, index: Value, family: str |
     """Add a table of 16 bits, read in the same cycle; return the bit.
 
     On an iCE40 it is one LUT4, which synthesis leaves as it is: what is in it can be put in last
-    (`nnhw.flow.contents`).
+    (`nnhw.flow.implementation.contents`).
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ def to_verilog(component: wiring.Component, run_yosys: RunYosys, name: str = "to
 
     Parameters
     ----------
-    run_yosys: of the toolchain; see `nnhw.flow.toolchain`.
+    run_yosys: of the toolchain; see `nnhw.flow.tools.toolchain`.
     name: of the top module.
 
     Source: Amaranth 0.5 `back.verilog`, which does the same with a yosys that it looks for itself.

@@ -198,7 +198,8 @@ ECP5 = Family(
     mux_lc=0.3,
     carry_bits=2,
     carry_lc=2,
-    # See `nnhw.flow.carries`. What is not a tree's adder is LUTs up to 4 bits. Measured with single adders, yosys 0.70.
+    # See `nnhw.flow.implementation.carries`. What is not a tree's adder is LUTs up to 4 bits. Measured with single
+    # adders, yosys 0.70.
     chain_bits=1,
     small_adders=(1, 2, 6, 11),
     flip_flop_packs=False,

@@ -11,7 +11,7 @@ from typing import Any
 from nnhw.boards import load_board
 from nnhw.errors import InputError, NnhwError, ToolError, heading
 from nnhw.flow.options import Options
-from nnhw.flow.progress import PlainProgress, Progress, SilentProgress
+from nnhw.flow.tools.progress import PlainProgress, Progress, SilentProgress
 
 from .goals import ACCURACY, Goals
 from .plotting import PLOTS, write_plot
@@ -237,7 +237,7 @@ def _work(request: Request, left: Any, timeout_s: float | None) -> None:
     """Run trials in this process until none is left."""
     import sys
 
-    from nnhw.flow.stopping import stop_on_signals
+    from nnhw.flow.tools.stopping import stop_on_signals
 
     stop_on_signals()
     deadline, progress = _deadline(timeout_s), PlainProgress()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutants import ROOT, Fault, MutantError, plant_each, read_faults
-from nnhw.flow.progress import SilentProgress
+from nnhw.flow.tools.progress import SilentProgress
 
 FAULTS = read_faults()
 FAULT = Fault("a sum is a difference", "sums", "sums.py", "a + b", "a - b", ("test_sums.py",))

@@ -14,7 +14,7 @@ import torch
 import nnhw
 from benchmarks.networks import NETWORKS, Network
 from benchmarks.networks import data as network_data
-from nnhw.flow.lowering import lower_graph
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 
 GOLDEN_IMAGES = 1000

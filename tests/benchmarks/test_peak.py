@@ -13,7 +13,7 @@ from amaranth.sim import Simulator
 from benchmarks import peak
 from nnhw.boards import load_board
 from nnhw.errors import InputError
-from nnhw.flow.synthesis import synthesize
+from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl import matmul
 from nnhw.hdl.pll import reachable_clocks
 from nnhw.hdl.top import make_top

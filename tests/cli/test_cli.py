@@ -64,10 +64,10 @@ def test_cli_doctor_names_tools_and_versions() -> None:
 
 
 def test_cli_doctor_says_what_a_missing_tool_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnhw.flow.doctor import Check
+    from nnhw.flow.commands.doctor import Check
 
     missing = Check("yosys", None, "to make a netlist", "the virtual board", "pip install pyosys", required=True)
-    monkeypatch.setattr("nnhw.flow.doctor.diagnose", lambda: (missing,))
+    monkeypatch.setattr("nnhw.flow.commands.doctor.diagnose", lambda: (missing,))
     result = nnhw_command("doctor")
     assert result.exit_code == 1
     assert "yosys is missing: pip install pyosys. Without it works: the virtual board." in result.output

@@ -21,10 +21,10 @@ from nnhw.errors import ExportError
 from nnhw.export.c import CProgram, make_c
 from nnhw.export.c.arena import Lifetime, place
 from nnhw.export.c.text import c_type, comment, identifier
-from nnhw.flow.compiled import find_cc
-from nnhw.flow.inspection import captured, lowered
-from nnhw.flow.native import STRICT_FLAGS, measure_cortex_m4, stack_depth, write_files
-from nnhw.flow.progress import SilentProgress
+from nnhw.flow.commands.inspection import captured, lowered
+from nnhw.flow.tools.progress import SilentProgress
+from nnhw.flow.virtual.compiled import find_cc
+from nnhw.flow.virtual.native import STRICT_FLAGS, measure_cortex_m4, stack_depth, write_files
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir.ops import ArgMax, Concat, Conv2d, FixedSoftmax, MaxPool2d, Permute, Rescale, Softmax
 from nnhw.ir.types import BIPOLAR, FLOAT, IntType, TensorType

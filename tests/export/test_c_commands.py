@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import nnhw
 from nnhw.cli import app
 from nnhw.errors import ToolError
-from nnhw.flow import compiled, native
-from nnhw.flow.compiled import find_cc
+from nnhw.flow.virtual import compiled, native
+from nnhw.flow.virtual.compiled import find_cc
 from nnhw.frontend import load_source
 
 ROOT = Path(__file__).resolve().parents[2]

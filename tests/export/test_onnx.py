@@ -19,7 +19,7 @@ from nnhw.errors import ExactnessError, InputError, LoweringError, NnhwError, Pr
 from nnhw.export import onnx_runtime
 from nnhw.export.onnx import OPSET, to_bytes, to_onnx
 from nnhw.export.onnx_operators import OPERATORS, REFUSED
-from nnhw.flow.exporting_onnx import export_onnx
+from nnhw.flow.commands.exporting_onnx import export_onnx
 from nnhw.frontend import capture, load_source
 from nnhw.ir import OPS, Builder, Graph, Value, dumps, graph_hash, loads, run
 from nnhw.ir.ops.rounding import ROUNDINGS

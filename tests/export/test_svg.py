@@ -17,7 +17,7 @@ from nnhw.export.layout import Box, Layout, lay_out
 from nnhw.export.svg import graph_picture, to_svg
 from nnhw.flow.arrays import works
 from nnhw.flow.budget import map_on_board
-from nnhw.flow.drawing import graph_svg
+from nnhw.flow.commands.drawing import graph_svg
 from nnhw.flow.options import Options
 from nnhw.frontend import load_source
 from nnhw.ir import Builder, Graph

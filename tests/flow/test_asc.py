@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnhw.flow.asc import ORDERS, Layout, canonical, find_tables, is_distinct, reorder
-from nnhw.flow.filling import table_marks
+from nnhw.flow.implementation.asc import ORDERS, Layout, canonical, find_tables, is_distinct, reorder
+from nnhw.flow.implementation.filling import table_marks
 
 TILE = "".join("0" * 54 + "\n" for _ in range(16))
 RAM = "".join(f"{row:064x}\n" for row in range(16))

@@ -9,10 +9,10 @@ import pytest
 
 from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, TimingError
-from nnhw.flow import bitstream
-from nnhw.flow.bitstream import Request, build_bitstream, names
-from nnhw.flow.cache import Cache
-from nnhw.flow.family import ICE40, family_of
+from nnhw.flow.implementation import bitstream
+from nnhw.flow.implementation.bitstream import Request, build_bitstream, names
+from nnhw.flow.implementation.family import ICE40, family_of
+from nnhw.flow.tools.cache import Cache
 from tests.flow.designs import RomDevice
 
 BOARDS = [load_board(name) for name in ("icebreaker", "hx8k", "ulx3s_25f")]

@@ -9,7 +9,7 @@ import pytest
 
 import nnhw
 from nnhw.errors import BuildError
-from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json, write_json
+from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder, read_json, write_json
 
 
 def commit(folder: BuildFolder, stage: str, key: str = "k", **files: str) -> None:
@@ -65,7 +65,7 @@ def test_build_folder_interrupted_commit_is_no_finished_stage(
             done.append(target)
         Path(source).rename(target)
 
-    monkeypatch.setattr("nnhw.flow.build_folder.os.replace", replace)
+    monkeypatch.setattr("nnhw.flow.folder.build_folder.os.replace", replace)
     with pytest.raises(KeyboardInterrupt):
         commit(folder, "lower", "new", a="new", b="new")
     again = BuildFolder.open(tmp_path / "b")

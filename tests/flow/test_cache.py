@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnhw.errors import InputError
-from nnhw.flow.cache import Cache, cache_key
+from nnhw.flow.tools.cache import Cache, cache_key
 
 
 def store(cache: Cache, folder: Path, key: str, **files: str) -> None:
@@ -155,7 +155,7 @@ def refuse(*arguments: object, **options: object) -> NoReturn:
 
 
 def test_cache_rejects_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("nnhw.flow.cache.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("nnhw.flow.tools.cache.tempfile.TemporaryFile", refuse)
     monkeypatch.setenv("NNHW_CACHE", str(tmp_path))
     with pytest.raises(
         InputError, match=rf"^NNHW_CACHE is '{tmp_path}', .*: Permission denied \('{tmp_path}'\); name "

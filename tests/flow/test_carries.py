@@ -16,11 +16,11 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import load_board
 from nnhw.errors import BuildError
-from nnhw.flow.carries import shorten_chains
-from nnhw.flow.cells import Bit, Cell
-from nnhw.flow.processes import ToolFailure
-from nnhw.flow.rewriting import rewrite
-from nnhw.flow.toolchain import run_yosys
+from nnhw.flow.implementation.carries import shorten_chains
+from nnhw.flow.implementation.cells import Bit, Cell
+from nnhw.flow.implementation.rewriting import rewrite
+from nnhw.flow.tools.processes import ToolFailure
+from nnhw.flow.tools.toolchain import run_yosys
 
 BITS = 6
 
@@ -235,7 +235,7 @@ def test_net_that_loses_what_drives_it_is_an_error(tmp_path: Path, monkeypatch: 
     path.write_text(json.dumps({"modules": {"top": module}}), encoding="utf-8")
     rewrite(path, load_board("ulx3s_25f"))
     before = path.read_text(encoding="utf-8")
-    monkeypatch.setattr("nnhw.flow.rewriting.shorten_chains", lose)
+    monkeypatch.setattr("nnhw.flow.implementation.rewriting.shorten_chains", lose)
     with pytest.raises(BuildError, match=r"^the netlist has lost what drives [34] nets, one at '.*' of cell '.*'; "):
         rewrite(path, load_board("ulx3s_25f"))
     assert path.read_text(encoding="utf-8") == before

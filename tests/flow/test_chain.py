@@ -19,11 +19,11 @@ from nnhw.driver.session import Session
 from nnhw.engines.shared import ArrayConfig, Emit
 from nnhw.engines.shared.cycles import program_cycles
 from nnhw.errors import InputError, LinkError
-from nnhw.flow.counters import program_rows
-from nnhw.flow.device import make_device
-from nnhw.flow.measuring import count_parts, measure_parts
 from nnhw.flow.options import load_array
-from nnhw.flow.virtual import CompiledHardware, compile_component
+from nnhw.flow.running.measuring import count_parts, measure_parts
+from nnhw.flow.verification.counters import program_rows
+from nnhw.flow.virtual.device import make_device
+from nnhw.flow.virtual.virtual_board import CompiledHardware, compile_component
 from nnhw.ir import Graph
 from nnhw.mapping.shared.accelerator import assemble
 from nnhw.mapping.shared.compile import Compiled, compile_network, network_of

@@ -6,7 +6,7 @@ import itertools
 import random
 from typing import Any
 
-from nnhw.flow.chain_groups import LENGTH_COST, LONGEST_TILES, TILE_BITS, Ends, divide, in_rows
+from nnhw.flow.implementation.chain_groups import LENGTH_COST, LONGEST_TILES, TILE_BITS, Ends, divide, in_rows
 
 ONE = dict.fromkeys(range(100), 1)
 """Each net is read once."""

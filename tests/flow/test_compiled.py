@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nnhw.errors import BuildError, InputError
-from nnhw.flow import compiled
-from nnhw.flow.compiled import LIBRARY, Compiler, Product, compile_library, library_cache, runtime_objects
-from nnhw.flow.virtual import CompiledHardware
+from nnhw.flow.virtual import compiled
+from nnhw.flow.virtual.compiled import LIBRARY, Compiler, Product, compile_library, library_cache, runtime_objects
+from nnhw.flow.virtual.virtual_board import CompiledHardware
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnhw.boards import load_board
-from nnhw.flow.contents import TABLE, Parted, marker, part
+from nnhw.flow.implementation.contents import TABLE, Parted, marker, part
 from nnhw.hdl.memory import block_ram, logic_rom, lookup_table
 from tests.flow.designs import top_of
 

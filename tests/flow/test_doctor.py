@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nnhw.flow import doctor, toolchain
-from nnhw.flow.doctor import Check, diagnose
-from nnhw.flow.terminal import render_doctor
-from nnhw.flow.toolchain import TOOLS, LibraryMissingError, find_tool
+from nnhw.flow.commands import doctor
+from nnhw.flow.commands.doctor import Check, diagnose
+from nnhw.flow.commands.terminal import render_doctor
+from nnhw.flow.tools import toolchain
+from nnhw.flow.tools.toolchain import TOOLS, LibraryMissingError, find_tool
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ import pytest
 import nnhw
 from nnhw.boards import load_board
 from nnhw.errors import TimingError
-from nnhw.flow.bitstream import names
-from nnhw.flow.family import family_of
+from nnhw.flow.implementation.bitstream import names
+from nnhw.flow.implementation.family import family_of
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
 from nnhw.frontend import load_source

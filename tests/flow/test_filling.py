@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.errors import BuildError
-from nnhw.flow.asc import ORDERS, Layout, reorder
-from nnhw.flow.block_rams import BITS, Piece, find_pieces, read_init, write_init
-from nnhw.flow.contents import Parted, marker
-from nnhw.flow.filling import Slots, block_ram_mark, locate, mark, table_marks
+from nnhw.flow.implementation.asc import ORDERS, Layout, reorder
+from nnhw.flow.implementation.block_rams import BITS, Piece, find_pieces, read_init, write_init
+from nnhw.flow.implementation.contents import Parted, marker
+from nnhw.flow.implementation.filling import Slots, block_ram_mark, locate, mark, table_marks
 from tests.flow.test_asc import RAM, TILE
 
 

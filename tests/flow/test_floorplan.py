@@ -13,12 +13,12 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 
 from nnhw.boards import load_board
-from nnhw.flow.family import ECP5
-from nnhw.flow.floorplan import SITE, Floorplan, arrange_block_rams
-from nnhw.flow.processes import run
-from nnhw.flow.rewriting import rewrite
-from nnhw.flow.toolchain import find_tool, prepare
-from nnhw.flow.unneeded import declared_memories
+from nnhw.flow.implementation.family import ECP5
+from nnhw.flow.implementation.floorplan import SITE, Floorplan, arrange_block_rams
+from nnhw.flow.implementation.rewriting import rewrite
+from nnhw.flow.implementation.unneeded import declared_memories
+from nnhw.flow.tools.processes import run
+from nnhw.flow.tools.toolchain import find_tool, prepare
 from nnhw.hdl.array import SystolicArray
 from nnhw.hdl.names import BLOCK, WeightBlock, parse_weight_block, weights_name
 from sim.cases import INT8, matmul
@@ -108,8 +108,8 @@ def test_nothing_is_arranged_that_needs_no_order_or_has_no_room(names: list[str]
 def test_rewrite_says_that_nothing_is_arranged_in_a_large_netlist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nnhw.flow.rewriting.LARGE_LC", -1)
-    monkeypatch.setattr("nnhw.flow.rewriting.absorb_registers", lambda module: 0)
+    monkeypatch.setattr("nnhw.flow.implementation.rewriting.LARGE_LC", -1)
+    monkeypatch.setattr("nnhw.flow.implementation.rewriting.absorb_registers", lambda module: 0)
     netlist = tmp_path / "design.json"
 
     def notes(*names: str, board: str = "ulx3s_85f") -> list[str]:

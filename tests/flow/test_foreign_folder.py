@@ -21,12 +21,12 @@ import nnhw
 from nnhw.cli import app
 from nnhw.driver import open as open_driver
 from nnhw.errors import BuildError, NnhwError
-from nnhw.flow.build_folder import MANIFEST, BuildFolder
+from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
-from nnhw.flow.progress import SilentProgress
-from nnhw.flow.running import program, run_file, trust_build
+from nnhw.flow.running.finished import program, run_file, trust_build
 from nnhw.flow.stages import STAGE_NAMES
+from nnhw.flow.tools.progress import SilentProgress
 from nnhw.frontend import Source, load_source
 from nnhw.nn import Int, QuantLinear, UInt
 from tests.conftest import SMALL_NET
@@ -154,7 +154,7 @@ def test_foreign_verilog_is_not_compiled(build: Path, tmp_path: Path, monkeypatc
     def compile_library(*_: object) -> Path:
         raise AssertionError("it was compiled")
 
-    monkeypatch.setattr("nnhw.flow.compiled.compile_library", compile_library)
+    monkeypatch.setattr("nnhw.flow.virtual.compiled.compile_library", compile_library)
     add_code(build, tmp_path / "ran")
     with pytest.raises(BuildError) as error:
         nnhw.open(build, link="sim")
@@ -223,7 +223,7 @@ def test_without_a_place_for_the_key_a_process_trusts_itself(
     monkeypatch.setenv("NNHW_KEY", str(tmp_path / "file" / "key"))
     out = run_build(source, "small", "icebreaker", Options(), out=tmp_path / "b", stop_at="capture").path
     assert not BuildFolder.open(out).is_foreign("capture")
-    monkeypatch.setattr("nnhw.flow.trust._key_of_process", lambda: b"another")
+    monkeypatch.setattr("nnhw.flow.folder.trust._key_of_process", lambda: b"another")
     with pytest.raises(BuildError, match=r"nnhw signs with a key in '.*key', which cannot be kept there: File exists"):
         BuildFolder.open(out).text_to_compile("capture", "capture.ir")
     with pytest.raises(BuildError, match=r"cannot be made or read \(File exists\), so trust ends with this process"):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import nnhw
 from nnhw.errors import CaptureError, ExactnessError, LoweringError
-from nnhw.flow import lowering
-from nnhw.flow.lowering import lower_graph
+from nnhw.flow.models import lowering
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.ir import Graph
 from nnhw.nn import Int, QuantConv2d, QuantLinear, QuantReLU, UInt

@@ -11,14 +11,14 @@ import pytest
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BuildError, LinkError
-from nnhw.flow import netlist
-from nnhw.flow.device import make_uart_device
-from nnhw.flow.netlist import FAMILIES, Pins, find_pins, netlist_verilog, run_netlist, with_divisor
+from nnhw.flow.implementation.synthesis import synthesize
+from nnhw.flow.implementation.timing import usable_clocks
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
-from nnhw.flow.progress import SilentProgress
-from nnhw.flow.synthesis import synthesize
-from nnhw.flow.timing import usable_clocks
+from nnhw.flow.tools.progress import SilentProgress
+from nnhw.flow.verification import netlist
+from nnhw.flow.verification.netlist import FAMILIES, Pins, find_pins, netlist_verilog, run_netlist, with_divisor
+from nnhw.flow.virtual.device import make_uart_device
 from nnhw.hdl.top import make_top
 
 CONV_NET = """

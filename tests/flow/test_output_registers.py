@@ -13,8 +13,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import load_board
-from nnhw.flow.output_registers import absorb_registers
-from nnhw.flow.synthesis import synthesize
+from nnhw.flow.implementation.output_registers import absorb_registers
+from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.memory import block_ram
 from tests.flow.designs import top_of
 

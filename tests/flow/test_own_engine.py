@@ -17,7 +17,7 @@ import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.engines.own import ENGINES, OwnEngine, register
 from nnhw.errors import BuildError, ExactnessError, InputError, IrError, MappingError
-from nnhw.flow.extensions import VARIABLE, load_extensions
+from nnhw.flow.models.extensions import VARIABLE, load_extensions
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
 from nnhw.frontend import load_source

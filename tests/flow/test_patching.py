@@ -17,18 +17,18 @@ from examples.new_weights import changed
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BuildError
-from nnhw.flow import bitstream, patching
-from nnhw.flow.asc import Layout
-from nnhw.flow.bitstream import Request, names
-from nnhw.flow.build_folder import MANIFEST, file_hash
-from nnhw.flow.contents import part
-from nnhw.flow.device import make_uart_device
-from nnhw.flow.family import ICE40
-from nnhw.flow.filling import CONTENTS, Slots
+from nnhw.flow.folder.build_folder import MANIFEST, file_hash
+from nnhw.flow.implementation import bitstream, patching
+from nnhw.flow.implementation.asc import Layout
+from nnhw.flow.implementation.bitstream import Request, names
+from nnhw.flow.implementation.contents import part
+from nnhw.flow.implementation.family import ICE40
+from nnhw.flow.implementation.filling import CONTENTS, Slots
+from nnhw.flow.implementation.patching import Base, DiffersError, describe, patch_bitstream
 from nnhw.flow.options import Options
-from nnhw.flow.patching import Base, DiffersError, describe, patch_bitstream
 from nnhw.flow.pipeline import Build, run_build
-from nnhw.flow.progress import SilentProgress
+from nnhw.flow.tools.progress import SilentProgress
+from nnhw.flow.virtual.device import make_uart_device
 from nnhw.frontend import Source, load_source
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import make_top

@@ -15,11 +15,11 @@ import pytest
 
 from nnhw.errors import BuildError, InputError, MappingError
 from nnhw.flow import pipeline
-from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json
+from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder, read_json
 from nnhw.flow.options import Options, load_overrides
 from nnhw.flow.pipeline import Build, build_file, model_name
-from nnhw.flow.progress import SilentProgress
 from nnhw.flow.stages import STAGE_NAMES, STAGES, Job, dependents
+from nnhw.flow.tools.progress import SilentProgress
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))

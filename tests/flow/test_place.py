@@ -12,10 +12,9 @@ import pytest
 
 from nnhw.boards import Resources, load_board
 from nnhw.errors import BuildError
-from nnhw.flow import place
-from nnhw.flow.cache import Cache
-from nnhw.flow.family import ECP5, ICE40
-from nnhw.flow.place import (
+from nnhw.flow.implementation import place
+from nnhw.flow.implementation.family import ECP5, ICE40
+from nnhw.flow.implementation.place import (
     CIRCLING_LINES,
     Hop,
     crawls,
@@ -30,8 +29,9 @@ from nnhw.flow.place import (
     place_seeds,
     read_placement,
 )
-from nnhw.flow.synthesis import Netlist, synthesize
-from nnhw.flow.toolchain import Tool
+from nnhw.flow.implementation.synthesis import Netlist, synthesize
+from nnhw.flow.tools.cache import Cache
+from nnhw.flow.tools.toolchain import Tool
 from tests.flow.designs import RomDevice, ShiftDevice, top_of
 
 BOARD = load_board("icebreaker")

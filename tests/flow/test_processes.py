@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from nnhw.errors import ToolError
-from nnhw.flow import processes
-from nnhw.flow.processes import Command, ToolFailure, error_lines, run, run_each
+from nnhw.flow.tools import processes
+from nnhw.flow.tools.processes import Command, ToolFailure, error_lines, run, run_each
 
 
 def python(code: str, folder: Path, log: str = "tool.log") -> Command:
@@ -107,7 +107,7 @@ def test_run_ends_the_tool_on_ctrl_c(tmp_path: Path) -> None:
     code = (
         # A suite that runs in the background of a shell is started with interrupts ignored.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "import sys, pathlib; from nnhw.flow.processes import Command, run; "
+        "import sys, pathlib; from nnhw.flow.tools.processes import Command, run; "
         f"run(Command('t', (sys.executable, '-c', {SLEEP!r}), pathlib.Path({str(tmp_path)!r}), 'tool.log'))"
     )
     root = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from nnhw.flow.progress import PlainProgress, Progress, RichProgress, SilentProgress, make_progress
+from nnhw.flow.tools.progress import PlainProgress, Progress, RichProgress, SilentProgress, make_progress
 
 
 def work(progress: Progress) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from benchmarks import random_networks
 from benchmarks.random_models import random_model
 from benchmarks.random_networks import check_network, show, survey
-from nnhw.flow import lowering
+from nnhw.flow.models import lowering
 from nnhw.frontend import agreement
 from nnhw.frontend.evaluation import Evaluation, Evaluator
 from nnhw.nn import QuantLinear

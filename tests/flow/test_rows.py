@@ -15,7 +15,7 @@ from torch.nn import functional
 import nnhw
 from benchmarks.random_networks import check_network
 from nnhw.errors import MappingError
-from nnhw.flow.lowering import lower_graph
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import compile_body

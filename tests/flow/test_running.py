@@ -19,14 +19,14 @@ from nnhw.cli import app
 from nnhw.driver import BatchError, Device
 from nnhw.driver.image import ProgramImage
 from nnhw.errors import BuildError, ClosedError, InputError, LinkError
-from nnhw.flow.accuracy import Score, score
-from nnhw.flow.build_folder import MANIFEST, BuildFolder, read_json, write_json
+from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder, read_json, write_json
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, build_file
-from nnhw.flow.progress import SilentProgress
-from nnhw.flow.running import load_images, run_file, simulate_build
-from nnhw.flow.toolchain import find_tool
-from nnhw.flow.virtual import CompiledHardware
+from nnhw.flow.running.accuracy import Score, score
+from nnhw.flow.running.finished import load_images, run_file, simulate_build
+from nnhw.flow.tools.progress import SilentProgress
+from nnhw.flow.tools.toolchain import find_tool
+from nnhw.flow.virtual.virtual_board import CompiledHardware
 from nnhw.frontend import Source, load_source
 from nnhw.ir import IntType
 from nnhw.nn import Int, QuantConv2d, Quantizer, QuantLinear, UInt
@@ -275,7 +275,7 @@ def test_running_simulation_compares_every_boundary(small_build: Build) -> None:
 
 
 def test_running_simulation_stops_at_a_difference(small_build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnhw.flow import simulate as module
+    from nnhw.flow.verification import simulate as module
 
     honest = module.boundary_values
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import nnhw
-from nnhw.flow.lowering import lower_graph
-from nnhw.flow.terminal import render_report
+from nnhw.flow.commands.terminal import render_report
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.mapping.reader import read_layers
 from nnhw.nn import Int, QuantConv2d, QuantLinear, QuantReLU, UInt

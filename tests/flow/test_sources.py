@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.flow.sources import PACKAGE, code_hash, package_files, sources_hash, sources_of
+from nnhw.flow.tools.sources import PACKAGE, code_hash, package_files, sources_hash, sources_of
 
 ROOT = PACKAGE.parent
-KEYED = ("nnhw.flow.synthesis", "nnhw.flow.place", "nnhw.flow.compiled")
+KEYED = ("nnhw.flow.implementation.synthesis", "nnhw.flow.implementation.place", "nnhw.flow.virtual.compiled")
 """Modules whose results are kept in the cache."""
 REWRITING = ("rewriting", "carries", "chain_groups", "output_registers", "floorplan", "cells", "unneeded", "family")
 
@@ -45,8 +45,9 @@ def test_sources_hold_all_that_a_module_loads(module: str) -> None:
 
 
 def test_sources_of_synthesis_hold_all_that_changes_a_netlist() -> None:
-    assert {f"nnhw.flow.{name}" for name in REWRITING} < sources_of("nnhw.flow.synthesis").keys()
-    assert {"nnhw.hdl.names", "nnhw.flow.toolchain", "nnhw.flow.cache"} < sources_of("nnhw.flow.synthesis").keys()
+    taking_part = sources_of("nnhw.flow.implementation.synthesis").keys()
+    assert {f"nnhw.flow.implementation.{name}" for name in REWRITING} < taking_part
+    assert {"nnhw.hdl.names", "nnhw.flow.tools.toolchain", "nnhw.flow.tools.cache"} < taking_part
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_sources_follow_every_way_to_import(tmp_path: Path) -> None:
 
 
 FILES = (
-    *("flow/netlist.v", "flow/compiled.cpp", "flow/models_ecp5.v", "ir/types.py"),
+    *("flow/verification/netlist.v", "flow/virtual/compiled.cpp", "flow/verification/models_ecp5.v", "ir/types.py"),
     *("../sim/stalls.py", "../boards/icebreaker.toml"),
 )
 

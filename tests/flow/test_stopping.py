@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.flow.stopping import Stopped, not_interrupted, stop_on_signals
+from nnhw.flow.tools.stopping import Stopped, not_interrupted, stop_on_signals
 from tests.flow.test_processes import SLEEP, is_running, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="sends signals")
 COMMAND = """
 import pathlib, signal, sys
 from nnhw import cli
-from nnhw.flow.build_folder import BuildFolder
-from nnhw.flow.processes import Command, run
+from nnhw.flow.folder.build_folder import BuildFolder
+from nnhw.flow.tools.processes import Command, run
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN if "nohup" in sys.argv else signal.SIG_DFL)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nnhw.errors import BuildError
-from nnhw.flow.storage import LOCK, locked, make_folder, reported, reported_in, system_errors
+from nnhw.flow.tools.storage import LOCK, locked, make_folder, reported, reported_in, system_errors
 
 
 def refusal(number: int, path: Path | None = None) -> OSError:

@@ -10,8 +10,8 @@ import pytest
 
 from nnhw.boards import Resources, Uart, load_board
 from nnhw.errors import InputError, TimingError
-from nnhw.flow.place import Hop, Placement
-from nnhw.flow.timing import Attempt, close_timing, first_clock, usable_clocks
+from nnhw.flow.implementation.place import Hop, Placement
+from nnhw.flow.implementation.timing import Attempt, close_timing, first_clock, usable_clocks
 from nnhw.hdl.link.uart import clocks_per_bit
 from nnhw.hdl.pll import PllSettings
 

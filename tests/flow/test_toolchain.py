@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nnhw.errors import ToolError
-from nnhw.flow import toolchain
-from nnhw.flow.processes import ToolFailure
-from nnhw.flow.toolchain import TOOLS, LibraryMissingError, Tool, find_tool, is_compiled, prepare, run_yosys
+from nnhw.flow.tools import toolchain
+from nnhw.flow.tools.processes import ToolFailure
+from nnhw.flow.tools.toolchain import TOOLS, LibraryMissingError, Tool, find_tool, is_compiled, prepare, run_yosys
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the programs here are scripts")
 

@@ -12,10 +12,10 @@ from cobs import cobs
 from benchmarks.rtl import check_equality
 from nnhw import ir
 from nnhw.errors import ToolError
-from nnhw.flow import compiled
-from nnhw.flow.compiled import Compiler, compile_library
-from nnhw.flow.device import make_device
-from nnhw.flow.virtual import PATTERNS, CompiledHardware, SimulatedHardware, StreamPlan, compile_component
+from nnhw.flow.virtual import compiled
+from nnhw.flow.virtual.compiled import Compiler, compile_library
+from nnhw.flow.virtual.device import make_device
+from nnhw.flow.virtual.virtual_board import PATTERNS, CompiledHardware, SimulatedHardware, StreamPlan, compile_component
 from nnhw.hdl.engine import Engine
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget

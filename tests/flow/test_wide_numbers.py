@@ -9,7 +9,7 @@ from torch import nn
 
 from benchmarks.random_networks import LC, extreme_codes, golden_difference, rtl_difference
 from nnhw.errors import MappingError
-from nnhw.flow.lowering import lower_graph
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from benchmarks.random_networks import LC, golden_difference, rtl_difference
 from nnhw.errors import CaptureError
-from nnhw.flow.lowering import lower_graph, run_parts
+from nnhw.flow.models.lowering import lower_graph, run_parts
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture, capture_quantizers
 from nnhw.ir.ops.rounding import ROUNDINGS

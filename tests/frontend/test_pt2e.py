@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 import nnhw
 from nnhw.cli import app
 from nnhw.errors import CaptureError, ExactnessError, InputError, NnhwError
-from nnhw.flow.inspection import check_file
-from nnhw.flow.lowering import lower_graph
+from nnhw.flow.commands.inspection import check_file
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture, load_source, pt2e, pt2e_evaluating
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.archive import load_archive

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nnhw.errors import NnhwError
-from nnhw.flow.lowering import lower_graph
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir.ops import Quantize

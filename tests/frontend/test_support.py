@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.random_networks import LC, extreme_codes, golden_difference, rtl_difference
 from nnhw.errors import NnhwError
-from nnhw.flow.lowering import lower_graph
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.frontend.capture import HANDLERS
 from nnhw.frontend.support import support_matrix

@@ -14,8 +14,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.errors import MappingError
-from nnhw.flow.processes import ToolFailure
-from nnhw.flow.toolchain import run_yosys
+from nnhw.flow.tools.processes import ToolFailure
+from nnhw.flow.tools.toolchain import run_yosys
 from nnhw.hdl.carry import accumulate, add, add_ands, add_gated, add_inverted, family_of
 from nnhw.hdl.dsp import DspProducts
 

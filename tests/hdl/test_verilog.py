@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amaranth.lib import data
 
-from nnhw.flow.toolchain import run_yosys
+from nnhw.flow.tools.toolchain import run_yosys
 from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.verilog import to_rtlil, to_verilog

@@ -25,8 +25,8 @@ from nnhw.engines.pool import PoolConfig
 from nnhw.engines.requantize import DoubleScaler, Thresholds
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
-from nnhw.flow.cells import NETLIST
-from nnhw.flow.synthesis import synthesize
+from nnhw.flow.implementation.cells import NETLIST
+from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.requantize import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 import nnhw
 from nnhw.errors import InputError
-from nnhw.flow.lowering import lower_graph
+from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.ir import run
 from nnhw.nn import Bipolar, Int, QuantConv2d, Quantizer, QuantLinear
@@ -432,7 +432,7 @@ def test_build_calibrates_a_float_model(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from nnhw.cli import app
-    from nnhw.flow.build_folder import read_json
+    from nnhw.flow.folder.build_folder import read_json
 
     net, data, labels = tmp_path / "net.py", tmp_path / "x.npy", tmp_path / "y.npy"
     net.write_text(FLOAT_NET, encoding="utf-8")
@@ -471,7 +471,7 @@ def test_build_calibrates_a_float_model(tmp_path: Path) -> None:
 
 
 def test_calibration_file_that_cannot_be_read_is_refused_by_what_is_wrong_with_it(tmp_path: Path) -> None:
-    from nnhw.flow.calibrate import _load
+    from nnhw.flow.models.calibrate import _load
 
     (tmp_path / "text.npy").write_text("1, 2", encoding="utf-8")
     np.save(tmp_path / "objects.npy", np.array([[1], [2, 3]], dtype=object))

@@ -228,7 +228,7 @@ def test_rewrites_of_a_file_are_applied(tmp_path: Path) -> None:
         "rewrites = [Rewrite(before, after)]\n",
         encoding="utf-8",
     )
-    from nnhw.flow.inspection import ir_text
+    from nnhw.flow.commands.inspection import ir_text
 
     assert " (div)" not in ir_text(str(path), "capture", "icebreaker")
     path.write_text(path.read_text(encoding="utf-8").replace("[Rewrite(before, after)]", "before"), encoding="utf-8")

@@ -10,9 +10,9 @@ from amaranth.hdl import Module, Value
 from amaranth.lib import wiring
 
 from nnhw.errors import ToolError
-from nnhw.flow.benches import find_simulator, run_bench
-from nnhw.flow.processes import ToolFailure
-from nnhw.flow.toolchain import run_yosys
+from nnhw.flow.tools.processes import ToolFailure
+from nnhw.flow.tools.toolchain import run_yosys
+from nnhw.flow.verification.benches import find_simulator, run_bench
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.verilog import to_verilog
 from sim.cases import CASES

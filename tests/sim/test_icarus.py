@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.flow.benches import Simulator
-from nnhw.flow.progress import SilentProgress
-from nnhw.flow.simulate import boundary_values, simulate_accelerator
+from nnhw.flow.tools.progress import SilentProgress
+from nnhw.flow.verification.benches import Simulator
+from nnhw.flow.verification.simulate import boundary_values, simulate_accelerator
 from tests.sim.networks import SMALL, accelerator_of, mixed, random_codes
 
 pytestmark = pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed")

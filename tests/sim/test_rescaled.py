@@ -10,8 +10,8 @@ import pytest
 from nnhw.boards import load_board
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options
-from nnhw.flow.progress import SilentProgress
-from nnhw.flow.simulate import boundary_values, simulate_accelerator
+from nnhw.flow.tools.progress import SilentProgress
+from nnhw.flow.verification.simulate import boundary_values, simulate_accelerator
 from nnhw.ir import Graph, IntType, run
 from nnhw.ir.ops import Pad, Rescale, SumPool2d, WeightedSum
 from nnhw.passes import lower

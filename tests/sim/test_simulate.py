@@ -13,12 +13,13 @@ from nnhw.boards import load_board
 from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.engines.timing import Schedule
 from nnhw.errors import BuildError, InputError
-from nnhw.flow.boundaries import Comparison, compare
 from nnhw.flow.budget import map_on_board
-from nnhw.flow.counters import program_rows
 from nnhw.flow.options import Options
-from nnhw.flow.progress import SilentProgress
-from nnhw.flow.simulate import (
+from nnhw.flow.stages import check_simulation
+from nnhw.flow.tools.progress import SilentProgress
+from nnhw.flow.verification.boundaries import Comparison, compare
+from nnhw.flow.verification.counters import program_rows
+from nnhw.flow.verification.simulate import (
     SimulationResult,
     boundary_values,
     enough_frames,
@@ -26,7 +27,6 @@ from nnhw.flow.simulate import (
     simulate_accelerator,
     simulate_uart_pins,
 )
-from nnhw.flow.stages import check_simulation
 from nnhw.ir import IntType
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS

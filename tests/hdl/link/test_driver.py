@@ -17,7 +17,7 @@ from nnhw.driver.links.model import ModelBoard
 from nnhw.driver.links.model_program import ProgramMemory
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.timing import Schedule
-from nnhw.flow.virtual import SimulatedHardware
+from nnhw.flow.virtual.virtual_board import SimulatedHardware
 from nnhw.hdl.link.device import Device
 from nnhw.ir import IntType
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus

@@ -17,7 +17,7 @@ from nnhw.driver.links.hardware import HardwareLink
 from nnhw.engines.shared import Emit, Fill, SharedConfig
 from nnhw.engines.shared.golden import run_program
 from nnhw.engines.timing import Schedule
-from nnhw.flow.virtual import SimulatedHardware
+from nnhw.flow.virtual.virtual_board import SimulatedHardware
 from nnhw.hdl.link.device import Device
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.shared import SharedEngine

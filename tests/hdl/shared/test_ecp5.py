@@ -9,8 +9,8 @@ import numpy as np
 from nnhw.accelerator import stream_order
 from nnhw.boards import load_board
 from nnhw.flow.budget import LINK_COST
-from nnhw.flow.device import make_uart_device
-from nnhw.flow.synthesis import synthesize
+from nnhw.flow.implementation.synthesis import synthesize
+from nnhw.flow.virtual.device import make_uart_device
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import ECP5
 from nnhw.mapping.shared import choose_array, network_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.flow.toolchain import run_yosys
+from nnhw.flow.tools.toolchain import run_yosys
 from nnhw.hdl.shared.multiply_add import DELAY, MultiplyAdd
 from tests.hdl.test_cells import ICE40, write
 

@@ -1,0 +1,1 @@
+"""What single commands of the command line show and write."""

@@ -1,0 +1,239 @@
+"""Looking at a model without building it: what stands in the way, and its graph behind any stage."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnhw.accelerator import Accelerator
+from nnhw.boards import Board, load_board
+from nnhw.errors import InputError
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.folder.build_folder import BuildFolder
+from nnhw.flow.models.calibrate import Calibration, quantize_source
+from nnhw.flow.options import Options
+from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.flow.tools.storage import write_whole
+from nnhw.ir import Graph, dumps, load
+from nnhw.ir.files import pack_arrays
+
+if TYPE_CHECKING:
+    from nnhw.frontend import Source
+    from nnhw.passes import Parts
+
+PARTS = ("head", "lower", "tail")
+
+
+@dataclass(frozen=True)
+class Division:
+    """What of a model runs where: operators of the integer graph and of the float parts around it.
+
+    Parameters
+    ----------
+    before, device, behind: on the host in front of the device, on the device, on the host behind it; each operator with
+        the layer that it is from.
+    """
+
+    before: tuple[str, ...]
+    device: tuple[str, ...]
+    behind: tuple[str, ...]
+
+    @classmethod
+    def of(cls, parts: Parts) -> Division:
+        """Return what runs where, once lowered."""
+        return cls(*(_operators(graph) for graph in (parts.head, parts.body, parts.tail)))
+
+
+def check_file(
+    file: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None
+) -> Division:
+    """Capture, lower and map a model; return what of it runs where.
+
+    Parameters
+    ----------
+    calibration: data to quantize a float model with.
+
+    Raises
+    ------
+    NnhwError: what stands in the way; everything that one stage finds, at once.
+    """
+    found, progress = load_board(board), progress or SilentProgress()
+    parts = lowered(captured(file, calibration, progress), progress)
+    _mapped(parts.body, found, progress)
+    return Division.of(parts)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A model's graph behind a stage.
+
+    Parameters
+    ----------
+    accelerator: behind `map`: the engines of the graph, which is the integer one.
+    """
+
+    graph: Graph
+    accelerator: Accelerator | None = None
+
+    def text(self, data: bool = False) -> str:
+        """Return the graph as text; the engines, behind `map`, as JSON without their weights.
+
+        Parameters
+        ----------
+        data: with the numbers of all constants.
+        """
+        if self.accelerator is None:
+            return dumps(self.graph, data=data)
+        with tempfile.TemporaryDirectory() as folder:
+            self.accelerator.save(Path(folder))
+            return (Path(folder) / "accelerator.json").read_text(encoding="utf-8")
+
+    def svg(self) -> str:
+        """Return the graph as a picture."""
+        from nnhw.flow.commands.drawing import graph_svg
+
+        return graph_svg(self.graph, self.accelerator)
+
+
+def ir_behind(
+    file: str, stage: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None
+) -> Staged:
+    """Return a model's graph behind a stage.
+
+    Parameters
+    ----------
+    file: the model, or the folder of a build, which has the stages `capture`, `head`, `lower`, `tail` and `map`.
+    stage: `capture`; the name of a pass; `head`, `lower` or `tail` for the parts behind all passes; `map` for the
+        engines on a board.
+    calibration: data to quantize a float model with.
+
+    Raises
+    ------
+    InputError: there is no such stage; and what the stages raise.
+    """
+    from nnhw.passes import PIPELINE, lower, split
+
+    stages = ("capture", *PIPELINE, *PARTS, "map")
+    if stage not in stages:
+        raise InputError(f"there is no graph behind a stage '{stage}'; there is one behind {', '.join(stages)}")
+    if Path(file).is_dir():
+        return _of_build(Path(file), stage, calibration)
+    found, progress = load_board(board), progress or SilentProgress()
+    graph = captured(file, calibration, progress)
+    if stage == "map":
+        body = lowered(graph, progress).body
+        return Staged(body, _mapped(body, found, progress))
+    if stage == "capture":
+        return Staged(graph)
+    with progress.stage("lower"):
+        if stage in PIPELINE:
+            return Staged(lower(graph, stop_after=stage))
+        parts = split(lower(graph))
+    return Staged({"head": parts.head, "lower": parts.body, "tail": parts.tail}[stage])
+
+
+def ir_text(
+    file: str, stage: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None
+) -> str:
+    """Return the text of a model's graph behind a stage; see `ir_behind`."""
+    return ir_behind(file, stage, board, calibration, progress).text()
+
+
+def write_ir(staged: Staged, out: Path | None, svg: Path | None, data: bool = False) -> list[Path]:
+    """Write a graph as .ir with its constants, and as a picture; return the files.
+
+    Parameters
+    ----------
+    out, svg: where; None: not at all.
+    data: put the constants into the text instead of a file beside it.
+
+    Raises
+    ------
+    InputError: a name without the suffix .ir or .svg; --out for engines, which are no graph.
+    """
+    for path, suffix in ((out, ".ir"), (svg, ".svg")):
+        if path is not None and path.suffix != suffix:
+            raise InputError(f"'{path}' must end in {suffix}, as what is written is recognized by it")
+    written: list[Path] = []
+    if out is not None:
+        if staged.accelerator is not None:
+            raise InputError("--out writes graphs, and behind map there are engines; leave --stage map or --out out")
+        arrays = out.with_suffix(".npz")
+        if not data:
+            write_whole(arrays, pack_arrays(staged.graph.constants))
+            written.append(arrays)
+        elif arrays.exists():
+            raise InputError(f"'{arrays}' would be read with '{out}', which has all numbers; delete it or rename --out")
+        write_whole(out, staged.text(data).encode())
+        written.append(out)
+    if svg is not None:
+        write_whole(svg, staged.svg().encode())
+        written.append(svg)
+    return written
+
+
+def _of_build(path: Path, stage: str, calibration: Calibration | None) -> Staged:
+    """Return a graph of a build folder."""
+    kept = ("capture", *PARTS, "map")
+    if stage not in kept:
+        raise InputError(f"a build keeps the graphs behind {', '.join(kept)}, not behind '{stage}'; give the model")
+    if calibration is not None:
+        raise InputError(f"'{path}' is a build, which is quantized; leave --calibrate out")
+    folder = BuildFolder.open(path)
+    owner = "lower" if stage in PARTS else stage
+    folder.require(owner)
+    if stage != "map":
+        return Staged(load(folder.path / f"{stage}.ir"))
+    return Staged(load(folder.path / "lower.ir"), Accelerator.load(folder.path))
+
+
+def load_model(file: str, calibration: Calibration | None, progress: Progress) -> Source:
+    """Return the model of a file, quantized where there is data for it."""
+    with progress.stage("load"):
+        from nnhw.frontend import load_source
+
+        source = load_source(file)
+    if calibration is None:
+        return source
+    with progress.stage("quantize"):
+        return quantize_source(source, calibration, progress)
+
+
+def captured_graph(source: Source, progress: Progress) -> Graph:
+    """Return the captured graph of a model, its rewrites applied."""
+    with progress.stage("capture"):
+        from nnhw.flow.models.samples import example_of, make_samples
+        from nnhw.rewrites import apply_rewrites
+
+        graph = source.capture()
+        samples = make_samples(example_of(source.example_input, graph)) if source.rewrites else np.empty(0)
+        return apply_rewrites(graph, source.rewrites, samples)[0]
+
+
+def captured(file: str, calibration: Calibration | None, progress: Progress) -> Graph:
+    """Return the captured graph of a model's file, quantized first where there is data for it."""
+    return captured_graph(load_model(file, calibration, progress), progress)
+
+
+def lowered(graph: Graph, progress: Progress) -> Parts:
+    """Return the parts of a captured graph."""
+    from nnhw.passes import lower, split
+
+    with progress.stage("lower"):
+        return split(lower(graph))
+
+
+def _operators(graph: Graph) -> tuple[str, ...]:
+    """Return the operators of a part that compute something, each with the layer that it is from."""
+    nodes = (node for node in graph.nodes if node.inputs and node.name not in graph.constants)
+    return tuple(f"{node.op.name} '{node.location.module or node.name}'" for node in nodes)
+
+
+def _mapped(body: Graph, board: Board, progress: Progress) -> Accelerator:
+    """Return the accelerator of an integer graph."""
+    with progress.stage("map"):
+        return map_on_board(body, board, Options())[0].accelerator

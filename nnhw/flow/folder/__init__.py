@@ -1,0 +1,1 @@
+"""The build folder: its artefacts, its manifest, and who made them."""

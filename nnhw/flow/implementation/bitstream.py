@@ -1,0 +1,249 @@
+"""From a device to a bitstream: elaboration, synthesis, place and route, timing gate, packing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnhw.boards import Board
+from nnhw.flow.folder.build_folder import write_json
+from nnhw.flow.implementation.asc import Layout
+from nnhw.flow.implementation.cells import NETLIST
+from nnhw.flow.implementation.contents import Parted, part
+from nnhw.flow.implementation.family import FlowFamily, family_of
+from nnhw.flow.implementation.filling import CONTENTS, Plan, locate, mark
+from nnhw.flow.implementation.patching import fingerprint
+from nnhw.flow.implementation.place import Placement, hops_of, pack, place_seeds
+from nnhw.flow.implementation.synthesis import Netlist, synthesize
+from nnhw.flow.implementation.timing import Closure, close_timing, first_clock, usable_clocks
+from nnhw.flow.tools.cache import Cache
+from nnhw.flow.tools.toolchain import Note, find_tool, silent
+
+if TYPE_CHECKING:
+    from amaranth.lib.wiring import Component
+
+    from nnhw.hdl.pll import PllSettings
+
+MakeDevice = Callable[[int], "Component"]
+"""Returns a new device with ports `rx` and `tx` for a clock in hertz."""
+
+
+def names(family: FlowFamily) -> tuple[str, ...]:
+    """Return what a build leaves: the same bytes for the same input.
+
+    Netlists before and after synthesis, constraints, layout, bitstream, nextpnr's report, and where contents can be
+    exchanged, where they are. Logs, which have times and folders in them, are apart.
+    """
+    made = (f"design.{family.constraints[0]}", f"design.{family.layout[0]}", family.bitstream)
+    return ("design.il", NETLIST, *made, "nextpnr.json", *((CONTENTS,) if family.table else ()))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a bitstream.
+
+    Parameters
+    ----------
+    clock_hz: that must hold; None: begin with the board's target, and take the next lower ones when it does not hold.
+    seeds: placements for each clock.
+    jobs: processes at a time.
+    planned_ebr, planned_spram: block RAMs and large RAMs that the design must take; None: not checked.
+    dsp: multiplications go into DSP blocks.
+    """
+
+    clock_hz: float | None = None
+    seeds: int = 5
+    jobs: int = 2
+    planned_ebr: int | None = None
+    planned_spram: int | None = None
+    dsp: bool = False
+
+
+@dataclass(frozen=True)
+class Bitstream:
+    """A finished design.
+
+    Parameters
+    ----------
+    closure: clock and placement.
+    netlist: what was placed.
+    tools: versions by name.
+    """
+
+    closure: Closure
+    netlist: Netlist
+    tools: dict[str, str]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a report says of it."""
+        placement = self.closure.placement
+        taken = placement.resources
+        return {
+            "clock_hz": self.closure.settings.output_hz,
+            "fmax_hz": round(placement.fmax_hz),
+            "seed": placement.seed,
+            "resources": dataclasses.asdict(taken),
+            "attempts": [
+                {"clock_hz": attempt.clock_hz, "seed": attempt.seed, "fmax_hz": round(attempt.fmax_hz)}
+                for attempt in self.closure.attempts
+            ],
+            "slowest_path": hops_of(placement),
+            "memories": [
+                {"name": memory.name, "depth": memory.depth, "bits": memory.bits, "ebr": memory.ebr}
+                for memory in self.netlist.memories
+            ],
+            "tools": self.tools,
+        }
+
+
+def build_bitstream(
+    make_device: MakeDevice,
+    board: Board,
+    out: Path,
+    request: Request,
+    *,
+    logs: Path | None = None,
+    cache: Cache | None = None,
+    note: Note = silent,
+) -> Bitstream:
+    """Build the bitstream of a device; the files of `names` appear in `out`, all of them or none.
+
+    Parameters
+    ----------
+    out: takes the files.
+    logs: folder that takes what the tools print, for each clock and seed, whether they succeed or not.
+
+    Raises
+    ------
+    ToolError: a tool is missing, or failed.
+    BuildError: the design does not fit, or a memory is not where it was planned.
+    TimingError: the clock does not hold.
+    """
+    family = family_of(board)
+    tools = {name: find_tool(name).title for name in family.tools}
+    clocks = usable_clocks(board)
+    first = first_clock(clocks, request.clock_hz, board.target_clock_hz)
+    with tempfile.TemporaryDirectory(prefix="nnhw-") as scratch:
+        trial = Trial(make_device, board, Path(scratch), request, cache, note)
+        try:
+            closure = close_timing(trial.place, clocks, first, requested=request.clock_hz is not None, note=note)
+            trial.fill(closure)
+            packed = pack(closure.placement, family, note)
+        finally:
+            _keep_logs(Path(scratch), logs)
+        folder, placement = packed.parent, closure.placement
+        kept = names(family)
+        made = (*kept[:3], placement.file(family.layout[0]).name, packed.name, placement.file("json").name, *kept[6:])
+        _move({name: folder / source for name, source in zip(kept, made, strict=True)}, out)
+        return Bitstream(closure, trial.netlists[closure.settings.output_hz], tools)
+
+
+class Trial:
+    """Builds a device for one clock after the other; see `nnhw.flow.implementation.timing`."""
+
+    def __init__(
+        self, make_device: MakeDevice, board: Board, folder: Path, request: Request, cache: Cache | None, note: Note
+    ) -> None:
+        self.make_device = make_device
+        self.board = board
+        self.folder = folder
+        self.request = request
+        self.cache = cache
+        self.note = note
+        self.netlists: dict[int, Netlist] = {}
+        self._fillings: dict[int, _Filling] = {}
+
+    def place(self, settings: PllSettings) -> Iterator[Placement]:
+        """Yield the placements for a clock, seed after seed."""
+        from nnhw.hdl.top import make_top
+
+        request, clock_hz = self.request, settings.output_hz
+        folder = self.folder / str(clock_hz)
+        folder.mkdir()
+        design = make_top(self.make_device, self.board, settings)
+        self.note(f"synthesis for {clock_hz / 1e6:g} MHz")
+        netlist = self._synthesize(design.rtlil, folder, clock_hz)
+        (folder / "design.il").write_text(design.rtlil, encoding="utf-8")
+        self.netlists[clock_hz] = netlist
+        seeds = range(1, request.seeds + 1)
+        options: dict[str, Any] = {"jobs": request.jobs, "cache": self.cache, "note": self.note}
+        self.note(f"place and route for {clock_hz / 1e6:g} MHz, up to {request.seeds} seeds, {request.jobs} at a time")
+        for placement in place_seeds(netlist, design.constraints, self.board, clock_hz, seeds, **options):
+            self.note(f"seed {placement.seed} holds {placement.fmax_hz / 1e6:.2f} MHz")
+            yield placement
+
+    def _synthesize(self, rtlil: str, folder: Path, clock_hz: int) -> Netlist:
+        """Synthesize a design; where its contents can be put in last, without them."""
+        family, kept = family_of(self.board), list[str]()
+        while family.table is not None:
+            parted = part(rtlil, kept, family.table)
+            netlist = self._run_synthesis(parted.skeleton, folder)
+            plan, unknown = mark(folder / NETLIST, parted)
+            if not unknown:
+                self._fillings[clock_hz] = _Filling(parted, plan, tuple(kept))
+                return netlist
+            self.note(f"memories whose contents cannot be exchanged later: {', '.join(unknown)}")
+            kept += unknown
+        return self._run_synthesis(rtlil, folder)
+
+    def _run_synthesis(self, rtlil: str, folder: Path) -> Netlist:
+        request = self.request
+        return synthesize(
+            rtlil,
+            self.board,
+            folder,
+            planned_ebr=request.planned_ebr,
+            planned_spram=request.planned_spram,
+            dsp=request.dsp,
+            cache=self.cache,
+            note=self.note,
+        )
+
+    def fill(self, closure: Closure) -> None:
+        """Put the contents into a layout and its netlist; write where they are."""
+        placement = closure.placement
+        filling = self._fillings.get(closure.settings.output_hz)
+        if filling is None:
+            return
+        file, netlist = placement.file(family_of(self.board).layout[0]), placement.folder / NETLIST
+        layout, design = Layout(file.read_text(encoding="ascii")), json.loads(netlist.read_text(encoding="utf-8"))
+        slots = locate(layout, filling.plan, filling.kept)
+        slots.fill(layout, design["modules"]["top"], filling.parted)
+        file.write_text(layout.text, encoding="ascii")
+        netlist.write_text(json.dumps(design), encoding="utf-8")
+        write_json(placement.folder / CONTENTS, slots.document(fingerprint(self.board, self.request)))
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """A design with its contents apart, the marks in its netlist, and the memories that keep theirs."""
+
+    parted: Parted
+    plan: Plan
+    kept: tuple[str, ...]
+
+
+def _move(files: dict[str, Path], out: Path) -> None:
+    """Bring files to a folder, by their final names; they are copied beside their place first, then renamed."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=out) as staging:
+        for name, source in files.items():
+            (Path(staging) / name).write_bytes(source.read_bytes())
+        for name in files:
+            os.replace(Path(staging) / name, out / name)
+
+
+def _keep_logs(scratch: Path, logs: Path | None) -> None:
+    """Copy the logs of all clocks to a folder."""
+    if logs is None:
+        return
+    for log in sorted(scratch.glob("*/*.log")):
+        (logs / log.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(log, logs / log.parent.name / log.name)

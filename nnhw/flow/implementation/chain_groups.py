@@ -1,0 +1,149 @@
+"""Which carry chains of an ECP5 share tiles.
+
+nextpnr starts every chain at the first of the four carry cells of a tile, and no other chain gets those that are left
+over behind its end: chains of five cells take eight. Chains that follow one another in one leave nothing between them.
+They are worth most where their cells are near each other anyway, so a chain goes together with those that the same sum
+reads. A carry that comes from one chain to the next is stopped there, but counts in nextpnr's timing: so no row of
+them is long. It would also close loops in that timing where one chain of a row computes what another one reads in the
+same cycle: so only chains whose sums go to registers alone are in rows of several.
+
+Source: nextpnr `ecp5/pack.cc`, where a chain has a place in its tile, and flip-flops of a pair one enable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nnhw.flow.implementation.cells import REGISTER, Bit, Cell, Module
+
+TILE_BITS = 8
+"""Bits of chains in a tile."""
+LONGEST_TILES = 6
+"""Tiles of chains in a row; all carries of one take 1.7 ns (speed grade 6)."""
+LENGTH_COST = 0.02
+"""What a row of n tiles costs beside them, times n * n: of divisions into as many tiles, the one into short rows."""
+
+_CONTROLS = ("CLKMUX", "CEMUX", "LSRMUX", "SRMODE", "GSR")
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What a chain is connected to.
+
+    Parameters
+    ----------
+    bits: of the chain.
+    inputs, sums: nets.
+    """
+
+    bits: int
+    inputs: tuple[Bit, ...]
+    sums: tuple[Bit, ...]
+
+
+@dataclass
+class _Registers:
+    """Registers by the net that they take, and what controls them."""
+
+    outputs: dict[Bit, Bit] = field(default_factory=dict)
+    controls: dict[Bit, Hashable] = field(default_factory=dict)
+
+
+def in_rows(chains: Sequence[Ends], module: Module, uses: Mapping[Bit, int]) -> list[list[int]]:
+    """Return the chains, by index, that follow one another in one; each is in one row.
+
+    Chains share a row only if all their sums go to registers of one clock, enable and reset, as pairs of them have.
+
+    Parameters
+    ----------
+    uses: how many read each net.
+    """
+    registers = _registers_of(module["cells"])
+    together: dict[Hashable, list[int]] = {}
+    rows: list[list[int]] = []
+    for index in _by_reader(chains, registers.outputs):
+        sums = [net for net in chains[index].sums if isinstance(net, int)]
+        controls = {registers.controls.get(net) if uses[net] == 1 else None for net in sums}
+        if len(controls) == 1 and None not in controls:
+            together.setdefault(controls.pop(), []).append(index)
+        else:
+            rows.append([index])
+    for members in together.values():
+        cuts = divide([chains[index].bits for index in members])
+        rows += [members[first:last] for first, last in cuts]
+    return rows
+
+
+def divide(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the division of chains in a line into rows that takes the fewest tiles, as (first, behind the last).
+
+    Parameters
+    ----------
+    lengths: bits of each chain.
+    """
+    best: list[tuple[float, int]] = [(0.0, 0)]
+    for last in range(1, len(lengths) + 1):
+        choices = []
+        bits = 0
+        for first in reversed(range(last)):
+            bits += lengths[first]
+            tiles = -(-bits // TILE_BITS)
+            if tiles > LONGEST_TILES and first < last - 1:
+                break
+            choices.append((best[first][0] + tiles + LENGTH_COST * tiles * tiles, first))
+        best.append(min(choices))
+    cuts = []
+    last = len(lengths)
+    while last:
+        first = best[last][1]
+        cuts.append((first, last))
+        last = first
+    return cuts[::-1]
+
+
+def _registers_of(cells: Mapping[str, Cell]) -> _Registers:
+    found = _Registers()
+    for cell in cells.values():
+        if cell["type"] == REGISTER:
+            wires = cell["connections"]
+            taken = wires["DI"][0]
+            found.outputs[taken] = wires["Q"][0]
+            nets = tuple(wires.get(port, ["x"])[0] for port in ("CLK", "CE", "LSR"))
+            found.controls[taken] = (nets, tuple(cell["parameters"].get(name) for name in _CONTROLS))
+    return found
+
+
+def _by_reader(chains: Sequence[Ends], registered: Mapping[Bit, Bit]) -> Iterator[int]:
+    """Yield all chains, those first that another one reads, and those that the same one reads behind one another.
+
+    Parameters
+    ----------
+    registered: the output of a register by its input.
+    """
+    readers_of: dict[Bit, list[int]] = {}
+    for index, chain in enumerate(chains):
+        for net in chain.inputs:
+            if isinstance(net, int):
+                readers_of.setdefault(net, []).append(index)
+    read: dict[int, list[int]] = {}
+    roots = []
+    for index, chain in enumerate(chains):
+        nets = [net for total in chain.sums for net in (total, registered.get(total)) if net is not None]
+        readers = Counter(reader for net in nets for reader in readers_of.get(net, ()) if reader != index)
+        if readers:
+            read.setdefault(readers.most_common(1)[0][0], []).append(index)
+        else:
+            roots.append(index)
+    seen: set[int] = set()
+    for root in (*roots, *range(len(chains))):  # those of a loop have no root
+        stack = [(root, False)]
+        while stack:
+            index, expanded = stack.pop()
+            if expanded:
+                yield index
+            elif index not in seen:
+                seen.add(index)
+                stack.append((index, True))
+                stack += [(child, False) for child in read.get(index, ())]

@@ -1,0 +1,336 @@
+"""Place and route: netlist -> placements for several seeds, and the bitstream of one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnhw.boards import Board, Resources
+from nnhw.errors import BuildError
+from nnhw.flow.implementation.cells import NETLIST
+from nnhw.flow.implementation.family import FlowFamily, family_of
+from nnhw.flow.tools.cache import Cache, cache_key
+from nnhw.flow.tools.processes import Command, ToolFailure, error_lines, run, run_each
+from nnhw.flow.tools.sources import sources_hash
+from nnhw.flow.tools.toolchain import Note, find_tool, prepare, silent
+
+if TYPE_CHECKING:  # a netlist made by other code is another netlist, and as that in the key
+    from nnhw.flow.implementation.synthesis import Netlist
+
+CIRCLING_LINES = 60
+"""Lines of the router without any progress, a thousand wires or a round each, after which it is ended."""
+CRAWLING_S = 60
+"""Seconds of a core that the router takes for a thousand wires, after which it is ended: each further thousand takes
+longer. By the clock on the wall `ai8x_mnist` on an ECP5-25F, built on a busy machine, went to the second router, and
+had 77 MHz instead of 101."""
+OTHER_ROUTER = ("--router", "router2")
+"""Options that take the place of a router that comes to no end.
+
+nextpnr's first router gives higher clocks: `mlp784_w8a8` on an ECP5-25F, seed 1, is placed for 108.0 MHz, of which
+101.7 are left, with the second router 95.3; one placement of a `peak` there gives 164.6 MHz or 77.0. But of
+`resnet8_w4a4` on an 85F it had 1,046 of 121,243 wires to go after 12 minutes, and 674 after 28; the second one routed
+all in 3.6, with 81.7 MHz left of 87.3.
+"""
+CROWDED = 0.9
+"""Share of a device's logic cells, or blocks of a kind, beyond which they are crowded."""
+CROWDED_OPTIONS = ("--placer-heap-beta", "1")
+"""nextpnr spreads cells until no region is fuller than this share, 0.9 if nothing is said. Blocks of which more are
+taken never get there: they stay on one side of the device, and take places from each other for thousands of rounds.
+Measured with a UP5K of which a shared engine takes all 30 block RAMs, all large RAMs and 80 % of the logic: not placed
+in 5 minutes, with this in 20 seconds. With one kind of blocks crowded nextpnr found places."""
+# nextpnr has periods in picoseconds: 48 MHz becomes 48.003 MHz. That of the oscillator in an iCE40's PLL is cut off,
+# which is one part in 938 at its fastest: 33 MHz, 946 ps times 32, becomes 33.034 MHz.
+_ROUNDING = 1.2e-3
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A step of a path: 'clk-to-q', 'logic', 'routing' or 'setup', and the cells at its ends."""
+
+    kind: str
+    delay_ns: float
+    source: str
+    sink: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A placed and routed design.
+
+    Parameters
+    ----------
+    folder: has the layout (`seed<n>.asc`, `.config`), nextpnr's report (`.json`) and `.log`.
+    seed: of the placement.
+    clock_hz: the clock that it was made for.
+    fmax_hz: the clock that its slowest path allows.
+    resources: what it takes.
+    path: its slowest path between registers.
+    """
+
+    folder: Path
+    seed: int
+    clock_hz: float
+    fmax_hz: float
+    resources: Resources
+    path: tuple[Hop, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the clock that it was made for is met."""
+        return self.fmax_hz >= self.clock_hz
+
+    def file(self, kind: str) -> Path:
+        """Return the path of a file: 'asc' or 'config' (the layout), 'json' or 'log'."""
+        return self.folder / f"seed{self.seed}.{kind}"
+
+
+def place_seeds(
+    netlist: Netlist,
+    constraints: str,
+    board: Board,
+    clock_hz: int,
+    seeds: Sequence[int],
+    *,
+    jobs: int = 2,
+    cache: Cache | None = None,
+    note: Note = silent,
+) -> Iterator[Placement]:
+    """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
+
+    Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`.
+    Where the router comes to no end, nextpnr's other one follows; what is too slow is told by the seconds of a core
+    that it takes, so that a slow machine may give other wires, and a busy one does not. A seed at which cells find no
+    place, or neither router comes to an end, has no placement.
+
+    Parameters
+    ----------
+    constraints: of pins and of the input clock.
+    clock_hz: that the PLL makes.
+
+    Raises
+    ------
+    ToolError: nextpnr is missing, or failed.
+    BuildError: the design does not fit, at none of the seeds, or its clock is not the one that was asked for.
+    """
+    cache = cache or Cache(None)
+    family, folder = family_of(board), netlist.folder
+    tool = find_tool(family.place_tool)
+    prepare(tool, note)
+    (folder / f"design.{family.constraints[0]}").write_text(constraints, encoding="utf-8")
+    content = (folder / NETLIST).read_bytes()
+    keys, commands = {}, {}
+    for seed in seeds:
+        options = nextpnr_options(board, clock_hz, seed, is_crowded(netlist.resources, board.resources))
+        keys[seed] = cache_key(
+            stage="place",
+            netlist=content,
+            constraints=constraints,
+            options=options,
+            tool=tool.title,
+            code=sources_hash(__name__),
+        )
+        if not cache.fetch(keys[seed], folder):
+            commands[seed] = replace(tool.command(options, folder, f"seed{seed}.log"), is_stuck=is_lost)
+
+    def keep(seed: int) -> None:
+        if _is_placed(folder, seed):
+            cache.store(keys[seed], folder, [f"seed{seed}.{kind}" for kind in (family.layout[0], "json", "log")])
+
+    finished = _succeed(commands, jobs, board)
+    ended, full = set[int](), []
+    for seed in seeds:
+        while seed in commands and seed not in ended:
+            ended.add(other := next(finished))
+            keep(other)
+        again = seed in commands and not set(OTHER_ROUTER) <= set(commands[seed].argv)
+        if again and not _is_placed(folder, seed) and not finds_no_place(_read_log(folder, seed)):
+            note(f"seed {seed}: the router comes to no end; nextpnr's other router takes over")
+            run(replace(commands[seed], argv=(*commands[seed].argv, *OTHER_ROUTER)))
+            keep(seed)
+        if _is_placed(folder, seed):
+            yield read_placement(folder, seed, clock_hz, family)
+        else:
+            log = _read_log(folder, seed)
+            full += [line for line in error_lines(log) if finds_no_place(line)][:1]
+            note(f"seed {seed} is given up: {'cells find no place' if finds_no_place(log) else 'it is not routed'}")
+    if len(full) == len(seeds):
+        raise BuildError(_too_large(board, full[0]))
+
+
+def is_lost(log: str, share: float) -> bool:
+    """Return whether nothing comes of a seed, while others may do.
+
+    Parameters
+    ----------
+    share: of a core that nextpnr has had; its log gives seconds by the clock on the wall.
+    """
+    return finds_no_place(log) or goes_in_circles(log) or crawls(log, share)
+
+
+def finds_no_place(log: str) -> bool:
+    """Return whether nextpnr's placer has ended without a place for each cell, as it does in full devices.
+
+    It spreads the cells before it seeks free places, and gives up after a number of attempts: another seed spreads them
+    otherwise.
+    """
+    return "nable to find legal placement" in log
+
+
+def goes_in_circles(log: str) -> bool:
+    """Return whether nextpnr's router takes out as many wires as it puts in, and has done so for long.
+
+    nextpnr has two. The lines of the first are: iterations | wires taken out, put in | the same since the last line |
+    remaining | seconds. Those of the second say how many wires still carry more than one signal.
+    """
+    overused = [int(number) for number in re.findall(r"^Info: +iter=\d+ .*overused=(\d+)", log, re.MULTILINE)]
+    if len(overused) > CIRCLING_LINES and min(overused[-CIRCLING_LINES:]) >= min(overused[:-CIRCLING_LINES]):
+        return True
+    lines = [(put_in, remaining) for put_in, remaining, _ in _router_lines(log)[-CIRCLING_LINES:]]
+    return len(lines) == CIRCLING_LINES and set(lines) == {("0", lines[-1][1])}
+
+
+def crawls(log: str, share: float) -> bool:
+    """Return whether nextpnr's first router took very long for its last thousand wires; see `is_lost`."""
+    return any(float(seconds) * share > CRAWLING_S for _, _, seconds in _router_lines(log)[-1:])
+
+
+def _router_lines(log: str) -> list[tuple[str, str, str]]:
+    """Return what the first router's lines say: wires put in since the last line, remaining ones, seconds for them."""
+    line = r"^Info: +\d+ \|[^|]+\| +\d+ +(\d+) \| +(\d+)\| +([\d.]+) +[\d.]+\|$"
+    return re.findall(line, log, re.MULTILINE)
+
+
+def is_crowded(taken: Resources, given: Resources) -> bool:
+    """Return whether little is left of a device's logic cells or flip-flops, or of two kinds of its blocks."""
+    if taken.lc > CROWDED * given.lc or taken.ff > CROWDED * given.ff:
+        return True
+    blocks = ((taken.ebr, given.ebr), (taken.dsp, given.dsp), (taken.spram, given.spram))
+    return sum(some > CROWDED * number for some, number in blocks) >= 2
+
+
+def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = False) -> list[str]:
+    """Return nextpnr's options. A missed clock is no failure of the run: `Placement.holds` says it.
+
+    Parameters
+    ----------
+    crowded: the placer may fill every place of a region.
+    """
+    family = family_of(board)
+    (constraints, constraints_option), (layout, layout_option) = family.constraints, family.layout
+    return [
+        *family.device_options(board),
+        *("--freq", f"{clock_hz / 1e6:g}", "--json", NETLIST, constraints_option, f"design.{constraints}"),
+        *(layout_option, f"seed{seed}.{layout}", "--report", f"seed{seed}.json"),
+        *("--seed", str(seed), "--timing-allow-fail", *family.place_options, *(CROWDED_OPTIONS if crowded else ())),
+    ]
+
+
+def read_placement(folder: Path, seed: int, clock_hz: int, family: FlowFamily) -> Placement:
+    """Return what nextpnr left for a seed.
+
+    Raises
+    ------
+    BuildError: no clock of the design is the one that was asked for.
+    """
+    report = json.loads((folder / f"seed{seed}.json").read_text(encoding="utf-8"))
+    clocks = {name: (entry["achieved"] * 1e6, entry["constraint"] * 1e6) for name, entry in report["fmax"].items()}
+    made = [hz for _, hz in clocks.values()]
+    if not any(abs(hz / clock_hz - 1) <= _ROUNDING for hz in made):
+        listed = ", ".join(f"{hz / 1e6:.2f}" for hz in made) or "none"
+        raise BuildError(
+            f"the design should run at {clock_hz / 1e6:g} MHz, but place and route found clocks of {listed} MHz; "
+            "this is a mistake in nnhw: please report it"
+        )
+    # The clock with the least room decides; nearly always there is one.
+    room = min(achieved / constraint for achieved, constraint in clocks.values())
+    fmax_hz = next(achieved for achieved, constraint in clocks.values() if achieved / constraint == room)
+    resources = _resources(report["utilization"], family)
+    return Placement(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report))
+
+
+def pack(placement: Placement, family: FlowFamily, note: Note = silent) -> Path:
+    """Return the bitstream file of a placement, in its folder.
+
+    Raises
+    ------
+    ToolError: the packer is missing, or failed.
+    """
+    return pack_layout(placement.folder, placement.file(family.layout[0]).name, family, note)
+
+
+def pack_layout(folder: Path, layout: str, family: FlowFamily, note: Note = silent) -> Path:
+    """Return the bitstream file of a layout, by its name, in its folder. Raises ToolError: see `pack`."""
+    tool = find_tool(family.pack_tool)
+    prepare(tool, note)
+    run(tool.command([*family.pack_options, layout, family.bitstream], folder, f"{family.pack_tool}.log"))
+    return folder / family.bitstream
+
+
+def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterator[int]:
+    """Run nextpnr; yield the seeds as they finish."""
+    seed_of = {command: seed for seed, command in commands.items()}
+    try:
+        for command in run_each(commands.values(), jobs):
+            yield seed_of[command]
+    except ToolFailure as failure:
+        # nextpnr packs before it places: so this is how it says that the logic cells do not suffice.
+        if any("no BELs remaining" in line for line in failure.lines):
+            raise BuildError(_too_large(board, failure.lines[0])) from failure
+        raise
+
+
+def _is_placed(folder: Path, seed: int) -> bool:
+    return (folder / f"seed{seed}.json").exists()
+
+
+def _read_log(folder: Path, seed: int) -> str:
+    return (folder / f"seed{seed}.log").read_text(encoding="utf-8", errors="replace")
+
+
+def _too_large(board: Board, line: str) -> str:
+    """Say that a design does not fit, in nextpnr's words, and what to do."""
+    said = line.removeprefix("ERROR: ").partition(", check constraints")[0]
+    return (
+        f"the design does not fit '{board.name}': {said}; "
+        "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
+    )
+
+
+def _resources(utilization: Mapping[str, Mapping[str, int]], family: FlowFamily) -> Resources:
+    taken = {kind: entry["used"] for kind, entry in utilization.items()}
+    ebr, spram, dsp = (taken.get(kind, 0) for kind in family.placed)
+    return Resources(lc=family.placed_lc(taken), ebr=ebr, spram=spram, dsp=dsp, ff=family.placed_ff(taken))
+
+
+def _slowest_path(report: Mapping[str, Any]) -> tuple[Hop, ...]:
+    """Return the slowest path between registers of one clock."""
+    inner = [
+        path["path"]
+        for path in report["critical_paths"]
+        if path["from"] == path["to"] and not path["from"].startswith("<async>")
+    ]
+    slowest = max(inner, key=lambda path: sum(hop["delay"] for hop in path), default=())
+    return tuple(Hop(hop["type"], hop["delay"], hop["from"]["cell"], hop["to"]["cell"]) for hop in slowest)
+
+
+def describe_path(path: Sequence[Hop]) -> str:
+    """Return a path in a line: length, ends, and what it is made of."""
+    if not path:
+        return "no path between registers"
+    total = sum(hop.delay_ns for hop in path)
+    levels = sum(hop.kind == "logic" for hop in path)
+    routing = sum(hop.delay_ns for hop in path if hop.kind == "routing")
+    start, end = path[0].source, path[-1].sink
+    return f"{total:.2f} ns from '{start}' to '{end}' ({levels} cells, {routing:.2f} ns of it in wires)"
+
+
+def hops_of(placement: Placement) -> list[dict[str, str | float]]:
+    """Return the slowest path for a report."""
+    return [
+        {"kind": hop.kind, "delay_ns": round(hop.delay_ns, 3), "source": hop.source, "sink": hop.sink}
+        for hop in placement.path
+    ]

@@ -1,0 +1,60 @@
+"""What changes in a netlist between synthesis and place and route: fewer, faster or nearer cells do the same."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from nnhw.boards import Board
+from nnhw.errors import BuildError
+from nnhw.flow.implementation.carries import shorten_chains
+from nnhw.flow.implementation.cells import Module, undriven
+from nnhw.flow.implementation.family import LARGE_LC, family_of
+from nnhw.flow.implementation.floorplan import arrange_block_rams
+from nnhw.flow.implementation.output_registers import absorb_registers
+
+
+def rewrite(netlist: Path, board: Board) -> list[str]:
+    """Change a netlist in yosys's JSON; one in which there is nothing to change stays as it is.
+
+    Returns
+    -------
+    What a person should know of it, a line each.
+
+    Raises
+    ------
+    BuildError: a net has lost what drives it, which place and route would not say.
+    """
+    design = json.loads(netlist.read_text(encoding="utf-8"))
+    notes: list[str] = []
+    changed = [_rewrite(module, board, notes) for module in design["modules"].values()]
+    if any(changed):
+        netlist.write_text(json.dumps(design), encoding="utf-8")
+    return notes
+
+
+def _rewrite(module: Module, board: Board, notes: list[str]) -> bool:
+    """Change a module; return whether there was something to change, and add to the notes what to know of it."""
+    before = undriven(module)
+    changed = [step(module) for step in (shorten_chains, absorb_registers)]
+    columns = family_of(board).block_ram_columns(board)
+    if columns and _is_large(module, board):
+        plan = arrange_block_rams(module, columns)
+        changed.append(plan.block_rams)
+        if plan.reason:
+            notes.append(f"the netlist is large, but its block RAMs get no places of their own: {plan.reason}")
+    lost = undriven(module).keys() - before.keys()
+    if lost:
+        cell, port = undriven(module)[min(lost, key=str)]
+        raise BuildError(
+            f"the netlist has lost what drives {len(lost)} nets, one at '{port}' of cell '{cell}'; this is a mistake "
+            "of nnhw, please report the model"
+        )
+    return any(changed)
+
+
+def _is_large(module: Module, board: Board) -> bool:
+    """Return whether a module has so many cells that place and route needs help."""
+    kinds = Counter(cell["type"] for cell in module.get("cells", {}).values())
+    return family_of(board).cells_lc(kinds) > LARGE_LC

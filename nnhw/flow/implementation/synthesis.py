@@ -1,0 +1,319 @@
+"""Synthesis: RTLIL -> netlist, with a check that every memory is where it was planned."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from nnhw.boards import Board, Resources
+from nnhw.errors import BuildError
+from nnhw.flow.implementation.cells import NETLIST
+from nnhw.flow.implementation.contents import TABLE
+from nnhw.flow.implementation.family import ICE40, FlowFamily, family_of
+from nnhw.flow.implementation.rewriting import rewrite
+from nnhw.flow.implementation.unneeded import declared_memories, unneeded_block_rams
+from nnhw.flow.tools.cache import Cache, cache_key
+from nnhw.flow.tools.processes import ToolFailure
+from nnhw.flow.tools.sources import sources_hash
+from nnhw.flow.tools.toolchain import Note, find_tool, run_yosys, silent
+from nnhw.hdl.names import BLOCK, CLOCK_ATTRIBUTE, KEPT_APART, RAM_STYLE
+from nnhw.mapping.family import FAMILIES
+
+LOG = "yosys.log"
+_MEMORIES, _NOTES = "memories.txt", "notes.txt"
+INDEXED_NAMES = r"w:*\[*\]"
+"""yosys's pattern for wires with a name like `payload[2]`, as Amaranth calls an element of an array."""
+_MEMORY_REMEDY = "its read port must be registered, without a reset or an initial value of the register"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory of a design.
+
+    Parameters
+    ----------
+    name: its path.
+    depth, bits: words, and their width after unused bits were removed.
+    planned: it was described as block RAM.
+    ebr: block RAMs that it is.
+    mapped: it became block RAM. Where `ebr` is 0, synthesis found later that nothing depends on it; else it is logic.
+    """
+
+    name: str
+    depth: int
+    bits: int
+    planned: bool
+    ebr: int
+    mapped: bool = False
+
+
+@dataclass(frozen=True)
+class Netlist:
+    """A synthesized design.
+
+    Parameters
+    ----------
+    folder: has the netlist `design.json` and the log `yosys.log`.
+    cells: how many of each kind.
+    memories: in the order of their names.
+    family: of the device.
+    unclocked: cells with registers that have lost their clock.
+    """
+
+    folder: Path
+    cells: Mapping[str, int]
+    memories: tuple[Memory, ...]
+    family: FlowFamily = ICE40
+    unclocked: tuple[str, ...] = ()
+
+    @property
+    def resources(self) -> Resources:
+        """What it takes; logic cells at the least, as place and route packs LUTs and flip-flops together."""
+        family, cells = self.family, self.cells
+        return Resources(
+            lc=family.cells_lc(cells),
+            ebr=family.count(cells, family.block_rams),
+            spram=family.count(cells, family.large_rams),
+            dsp=family.count(cells, family.dsps),
+            ff=family.cells_ff(cells),
+        )
+
+
+def synthesize(
+    rtlil: str,
+    board: Board,
+    folder: Path,
+    *,
+    planned_ebr: int | None = None,
+    planned_spram: int | None = None,
+    dsp: bool = False,
+    cache: Cache | None = None,
+    note: Note = silent,
+) -> Netlist:
+    """Synthesize a design.
+
+    Parameters
+    ----------
+    rtlil: its top module is `top`.
+    folder: takes `design.json` and `yosys.log`.
+    planned_ebr, planned_spram: block RAMs and large RAMs that it must take.
+    dsp: multiplications go into DSP blocks.
+    cache: where a result of the same input and the same code is looked for.
+
+    Raises
+    ------
+    ToolError: yosys is missing, or failed.
+    BuildError: a memory is not where it was planned, or the design is larger than the device.
+    """
+    commands = synthesis_commands(board, dsp)
+    cache = cache or Cache(None)
+    tool = find_tool("yosys").title
+    key = cache_key(
+        stage="synthesis",
+        rtlil=rtlil,
+        commands=commands,
+        device=board.device,
+        tool=tool,
+        code=sources_hash(__name__),
+    )
+    if not cache.fetch(key, folder):
+        (folder / "design.il").write_text(rtlil, encoding="utf-8")
+        _run(commands, folder, note)
+        notes = rewrite(folder / NETLIST, board)
+        (folder / _NOTES).write_text("\n".join(notes), encoding="utf-8")
+        cache.store(key, folder, (NETLIST, LOG, _MEMORIES, _NOTES))
+    for line in (folder / _NOTES).read_text(encoding="utf-8").splitlines():
+        note(line)
+    netlist = read_netlist(folder, family_of(board))
+    unneeded: dict[str, int] = {}
+    if planned_ebr is not None and netlist.resources.ebr < planned_ebr:
+        used = {memory.name: memory.ebr for memory in netlist.memories}
+        unneeded = unneeded_block_rams(declared_memories(rtlil), used, FAMILIES[board.family])
+    check_memories(netlist, planned_ebr, planned_spram, unneeded)
+    if unneeded:
+        names = ", ".join(f"'{name}' {count}" for name, count in unneeded.items())
+        note(f"block RAMs that synthesis left out, because what they hold changes nothing: {names}")
+    check_clocks(netlist)
+    check_size(netlist, board)
+    return netlist
+
+
+def _run(commands: list[str], folder: Path, note: Note) -> None:
+    """Run yosys; see `synthesize`."""
+    try:
+        run_yosys(commands, folder, note, LOG)
+    except ToolFailure as failure:
+        if any("no valid mapping found for memory" in line for line in failure.lines):
+            line = failure.lines[0].removeprefix("ERROR: ")
+            raise BuildError(f"a memory cannot be block RAM as planned: {line}; {_MEMORY_REMEDY}") from failure
+        raise
+
+
+def synthesis_commands(board: Board, dsp: bool) -> list[str]:
+    """Return the commands for yosys: `design.il` -> `design.json`, which names no folder of this machine."""
+    family = family_of(board)
+    synth = family.synth(board, dsp)
+    hide, show = hiding_commands(family)
+    return [
+        "read_rtlil design.il",
+        *hide,
+        f"setattr -set keep 1 a:{KEPT_APART}=1 %ci1 t:$dff %i",
+        # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its
+        # ports promise the old word, which costs an iCE40 block RAM a second register and a comparator for each bit.
+        "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:COLLISION_X_MASK=1'0 %i",
+        f"{synth} -run begin:map_ram",
+        *show,
+        f"tee -q -o {_MEMORIES} dump t:$mem_v2",
+        # abc9 finds a bit by the name "wire[bit]" (`abc_ops_reintegrate`, yosys 0.70). It takes a wire of that name for
+        # the bit, and either stops at an assertion or, without a word, joins two signals.
+        f"rename -hide {INDEXED_NAMES}",
+        f"{synth} -run map_ram:map_ffs",
+        *family.flip_flops(board),
+        f"{synth} -run map_ffs:",
+        *((f"chtype -set {family.table} t:{TABLE}",) if family.table else ()),
+        "select top",
+        "setattr -unset src",
+        "setattr -mod -unset src",
+        f"write_json -selected {NETLIST}",
+    ]
+
+
+def hiding_commands(family: FlowFamily) -> tuple[list[str], list[str]]:
+    """Return the commands that give cells of the design another type, and those that give theirs back."""
+    if family.hidden is None:
+        return [], []
+    kind, library = family.hidden
+    other = f"NNHW_{kind}"
+    return [f"read_verilog -lib {library}", f"rename {kind} {other}", f"chtype -set {other} t:{kind}"], [
+        f"chtype -set {kind} t:{other}"
+    ]
+
+
+def read_netlist(folder: Path, family: FlowFamily) -> Netlist:
+    """Return what synthesis left in a folder."""
+    design = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
+    # Block RAMs are called like their memory, with row and column behind it.
+    blocks = Counter(
+        name.rsplit(".", 2)[0] for name, cell in design["cells"].items() if cell["type"].startswith(family.block_rams)
+    )
+    cells = Counter(cell["type"] for cell in design["cells"].values())
+    log = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+    memories = parse_memories((folder / _MEMORIES).read_text(encoding="utf-8"), blocks, mapped_memories(log))
+    return Netlist(folder, cells, memories, family, unclocked_cells(design["cells"]))
+
+
+def unclocked_cells(cells: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells with registers whose clock synthesis has cut: such a design would never work.
+
+    Parameters
+    ----------
+    cells: of a netlist. `nnhw.hdl.dsp` gives each such cell an attribute that names its clock.
+    """
+    found = []
+    for name, cell in cells.items():
+        port = cell["attributes"].get(CLOCK_ATTRIBUTE)
+        if port is not None and not isinstance(cell["connections"][port][0], int):
+            found.append(name)
+    return tuple(found)
+
+
+def mapped_memories(log: str) -> frozenset[str]:
+    """Return the memories that yosys says it has made block RAM of."""
+    return frozenset(re.findall(r"^mapping memory top\.(\S+) via \S+$", log, re.MULTILINE))
+
+
+def parse_memories(dump: str, blocks: Mapping[str, int], mapped: Collection[str] = frozenset()) -> tuple[Memory, ...]:
+    """Return the memories in a dump of memory cells.
+
+    Parameters
+    ----------
+    blocks: block RAMs by the name of the memory.
+    mapped: memories that became block RAM.
+    """
+    found = []
+    planned = False
+    for text in re.split(r"^ *end$", dump, flags=re.MULTILINE):
+        name = re.search(r"^ *cell \$mem_v2 \\(\S+)", text, re.MULTILINE)
+        if name is None:
+            continue
+        depth, bits = (re.search(rf"parameter \\{field} (\d+)$", text, re.MULTILINE) for field in ("SIZE", "WIDTH"))
+        assert depth is not None
+        assert bits is not None
+        planned = f'attribute \\{RAM_STYLE} "{BLOCK}"' in text
+        ebr = blocks.get(name[1], 0)
+        found.append(Memory(name[1], int(depth[1]), int(bits[1]), planned, ebr, name[1] in mapped))
+    return tuple(sorted(found, key=lambda memory: memory.name))
+
+
+def check_memories(
+    netlist: Netlist,
+    planned_ebr: int | None,
+    planned_spram: int | None = None,
+    unneeded: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Compare the memories with the plan.
+
+    Parameters
+    ----------
+    unneeded: block RAMs that synthesis may have left out of the plan; see `unneeded_block_rams`.
+
+    Raises
+    ------
+    BuildError: one that was planned as block RAM is logic, or the total is another; names them.
+    """
+    in_logic = [memory for memory in netlist.memories if memory.planned and not (memory.ebr or memory.mapped)]
+    if in_logic:
+        names = ", ".join(f"'{memory.name}' ({memory.depth} x {memory.bits} bits)" for memory in in_logic)
+        raise BuildError(f"synthesis put memory into logic that was planned as block RAM: {names}; {_MEMORY_REMEDY}")
+    used = netlist.resources.ebr
+    if planned_ebr is not None and not planned_ebr - sum(unneeded.values()) <= used <= planned_ebr:
+        listed = ", ".join(f"'{memory.name}' {memory.ebr}" for memory in netlist.memories if memory.ebr)
+        raise BuildError(
+            f"the mapping planned {planned_ebr} block RAMs, but synthesis used {used} ({listed or 'none'}); "
+            "this is a mistake in nnhw's cost model: please report it with the model"
+        )
+    large = netlist.resources.spram
+    if planned_spram is not None and large != planned_spram:
+        raise BuildError(
+            f"the mapping planned {planned_spram} large RAMs, but synthesis used {large}; "
+            "this is a mistake in nnhw's cost model: please report it with the model"
+        )
+
+
+def check_clocks(netlist: Netlist) -> None:
+    """Raise BuildError if synthesis has cut the clock of a cell that has registers."""
+    if netlist.unclocked:
+        raise BuildError(
+            f"synthesis cut the clock of {len(netlist.unclocked)} DSP blocks, such as '{netlist.unclocked[0]}', so the "
+            "bitstream would give wrong answers; this is a mistake in nnhw: please report it with the version of yosys"
+        )
+
+
+def check_size(netlist: Netlist, board: Board) -> None:
+    """Compare a design with its device, as far as it is known before place and route.
+
+    Raises
+    ------
+    BuildError: it cannot fit; says by how much.
+    """
+    taken, given = netlist.resources, board.resources
+    names = (
+        *(("lc", "logic cells"), ("ff", "flip-flops")),
+        *(("ebr", "block RAMs"), ("spram", "large RAMs"), ("dsp", "DSP blocks")),
+    )
+    over = [
+        f"{getattr(taken, field)} {name} of {getattr(given, field)}"
+        for field, name in names
+        if getattr(taken, field) > getattr(given, field)
+    ]
+    if over:
+        raise BuildError(
+            f"the design needs {', '.join(over)} that '{board.name}' has; "
+            "use a smaller network, a slower --target-fps, smaller foldings in --overrides, or a larger board"
+        )

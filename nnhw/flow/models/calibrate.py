@@ -1,0 +1,106 @@
+"""Float models on the command line: quantized with data of the user before they are built."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnhw.errors import InputError
+from nnhw.flow.tools.progress import Progress
+from nnhw.reading import load_npy
+
+if TYPE_CHECKING:
+    from nnhw.frontend import Source
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a user says about quantization after training.
+
+    Parameters
+    ----------
+    data: .npy file of images [N, ..] as the model takes them.
+    evaluate: .npy file of the images that the accuracy before and after is of; None: those of the calibration.
+    labels: .npy file of their labels [N]; None: no accuracy.
+    weight_bits, act_bits: 1 to 8.
+    """
+
+    data: Path
+    evaluate: Path | None = None
+    labels: Path | None = None
+    weight_bits: int = 8
+    act_bits: int = 8
+
+
+def make_calibration(
+    data: Path | None, evaluate: Path | None, labels: Path | None, weight_bits: int, act_bits: int
+) -> Calibration | None:
+    """Return the calibration of a command line. Raises: InputError for options that mean nothing without others."""
+    if data is None:
+        if evaluate or labels or (weight_bits, act_bits) != (Calibration.weight_bits, Calibration.act_bits):
+            raise InputError(
+                "--evaluate, --labels, --weight-bits and --act-bits need --calibrate DATA.npy, images for a float model"
+            )
+        return None
+    if evaluate is not None and labels is None:
+        raise InputError(f"--evaluate '{evaluate}' needs --labels LABELS.npy, the labels [N] of these images")
+    return Calibration(data, evaluate, labels, weight_bits, act_bits)
+
+
+def quantize_source(source: Source, calibration: Calibration, progress: Progress) -> Source:
+    """Return a source whose model is quantized; accuracy, where labels are given, is noted.
+
+    Raises
+    ------
+    InputError: files that cannot be read; what `nnhw.quantize` raises.
+    """
+    from nnhw.frontend.graphs import GraphModel
+    from nnhw.nn.post_training import quantize
+
+    if isinstance(source.model, GraphModel):
+        raise InputError(f"'{source.name}' is a graph, whose quantizers are in it; leave --calibrate out")
+    images = _load(calibration.data, "calibration data")
+    evaluate = None
+    if calibration.labels is not None:
+        own = None if calibration.evaluate is None else _load(calibration.evaluate, "evaluation data")
+        evaluate = (images if own is None else own, _load(calibration.labels, "labels"))
+    model = quantize(
+        source.model,
+        images,
+        calibration.weight_bits,
+        calibration.act_bits,
+        evaluate=evaluate,
+        example_input=source.example_input,
+    )
+    if model.accuracy is not None:
+        progress.note(str(model.accuracy))
+    return dataclasses.replace(source, model=model)
+
+
+def load_labels(file: Path, count: int) -> np.ndarray:
+    """Return the labels of so many images. Raises: InputError."""
+    labels = _load(file, "labels")
+    if labels.dtype.kind not in "iu" or labels.shape != (count,):
+        raise InputError(
+            f"labels '{file}' need the shape [{count}], whole numbers, one per image, got {labels.dtype} "
+            f"{list(labels.shape)}"
+        )
+    return labels
+
+
+def _load(file: Path, what: str) -> np.ndarray:
+    try:
+        return load_npy(file)
+    except OSError as error:
+        raise InputError(f"{what} '{file}' cannot be read: {error.strerror or error}; check the path") from None
+    except ValueError as error:
+        if "Object arrays" in str(error):
+            raise InputError(
+                f"{what} '{file}' holds Python objects, not numbers; save an array of numbers, such as "
+                f"np.stack(images).astype(np.float32), with numpy.save"
+            ) from None
+        raise InputError(f"{what} '{file}' cannot be read as .npy: {error}; save it with numpy.save") from None

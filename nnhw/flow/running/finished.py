@@ -1,0 +1,305 @@
+"""Using a finished build: open its device, run files through it, simulate it, load it into a board."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnhw.accelerator import Accelerator
+from nnhw.boards import Board, board_of
+from nnhw.driver import BatchError, Device
+from nnhw.driver import open as open_link
+from nnhw.driver.links.base import ByteLink
+from nnhw.driver.opening import make_model_link
+from nnhw.errors import InputError, ToolError
+from nnhw.flow.folder.build_folder import BuildFolder
+from nnhw.flow.folder.manifest import read_fact
+from nnhw.flow.models.calibrate import load_labels
+from nnhw.flow.pipeline import Build
+from nnhw.flow.running.accuracy import Score, score
+from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.reading import load_npy
+
+if TYPE_CHECKING:
+    from nnhw.flow.running.measuring import ProgramCount
+    from nnhw.flow.verification.simulate import SimulationResult
+    from nnhw.flow.virtual.virtual_board import Hardware
+
+
+def open(
+    build: Build | Path | str,
+    link: str | ByteLink = "sim",
+    *,
+    baud: int | None = None,
+    max_retries: int = 3,
+    notice: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] = lambda finished, total: None,
+    trust: bool = False,
+) -> Device:
+    """Open the device that runs a build; use it in a `with` statement and call it with images.
+
+    Parameters
+    ----------
+    build: what `nnhw.build` returned, or the path of its folder.
+    link: `sim` (the compiled hardware answers), `model` (the interpreter answers), `c` (the same integers by compiled
+        C, the fastest without a board), `auto` (the only board that is plugged in), the name of a serial port, or a
+        link that is open already.
+    baud: of a serial port; what the board was built for otherwise.
+    max_retries: attempts in a row without progress, after the first.
+    notice: told what is slow and why, and when the device had refused the program that it started with.
+    progress: called with bytes of the build's program taken and bytes in all, where the device has to be given it.
+    trust: with `sim`, compile the folder's Verilog whoever made it; it may then run any code. See `trust_build`.
+
+    Raises
+    ------
+    BuildError: no build folder, an incomplete one, or one of another version; with `sim`, somebody else's.
+    InputError: its program is damaged.
+    LinkError: no such port, no answer, or a device with another model; the program was refused.
+    """
+    folder = _mapped(build)
+    board = _board(folder)
+    clock_hz = board.target_clock_hz
+    if link == "sim":
+        from nnhw.driver.links.hardware import HardwareLink
+
+        link = HardwareLink(_virtual_board(folder, clock_hz, notice, trust), clock_hz)
+    elif link == "c":
+        link = _c_link(folder, clock_hz)
+    return open_link(folder.path, link, baud or board.uart.baud, clock_hz, max_retries, progress, notice)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a batch gave.
+
+    Parameters
+    ----------
+    results: [N, *shape].
+    seconds: from the first byte to the last result.
+    cycles: of the device's clock per image, counted by the device; None where it has none.
+    program: what the parts of the first shared engine's program took; None: there is none, or it was not counted.
+    accuracy: how many results are right; None: no labels were given.
+    """
+
+    results: np.ndarray
+    seconds: float
+    cycles: float | None
+    program: ProgramCount | None = None
+    accuracy: Score | None = None
+
+
+def run_file(
+    build: Path,
+    file: Path,
+    link: str = "sim",
+    out: Path | None = None,
+    progress: Progress | None = None,
+    measure: bool = False,
+    labels: Path | None = None,
+    trust: bool = False,
+) -> Run:
+    """Run the images of a .npy file through a device.
+
+    Parameters
+    ----------
+    out: where results go, as .npy; when the link fails, those of the images that were finished.
+    measure: let the device measure the cycles of each layer; see `measure_parts`.
+    labels: .npy file of the images' labels [N], 0 for the first output: for the accuracy.
+    trust: see `open`.
+
+    Raises
+    ------
+    InputError: a file cannot be read, or does not fit the model. LinkError: see `open`; `BatchError` in the middle.
+    """
+    progress = progress or SilentProgress()
+    images = load_images(file)
+    known = None if labels is None else load_labels(labels, len(images))
+    with progress.stage(f"open link '{link}'"):
+        device = open(build, link, notice=progress.note, progress=progress.advance, trust=trust)
+    with device:
+        measured = _measured(device, progress) if measure else None
+        with progress.stage(f"{len(images)} images"):
+            run = _run_images(device, images, out, progress, measured)
+    if out is not None:
+        _save(out, run.results)
+    return run if known is None else replace(run, accuracy=score(run.results, known))
+
+
+def _measured(device: Device, progress: Progress) -> tuple[int, ...]:
+    """Return the cycles of each part of the device's program, measured."""
+    from nnhw.flow.running.measuring import measure_parts
+
+    with progress.stage("measure the layers"):
+        return measure_parts(device)
+
+
+def _run_images(
+    device: Device, images: np.ndarray, out: Path | None, progress: Progress, measured: Sequence[int] | None
+) -> Run:
+    """Run images, and count what the device does meanwhile."""
+    programs = device.accelerator.programs
+    before = device.idle_status() if programs else None
+    start = time.monotonic()
+    try:
+        results = np.asarray(device(images, progress.advance))
+    except BatchError as error:
+        if out is not None:
+            _save(out, np.asarray(error.results))
+            progress.note(f"{error.finished} of {len(images)} images were finished; their results are in {out}")
+        raise
+    seconds = time.monotonic() - start
+    status = device.idle_status() if programs else device.status()
+    work = status.since(before) if before else None
+    cycles = status.cycles / len(images) if status.cycles else None
+    if not programs or work is None or not cycles:
+        return Run(results, seconds, cycles)
+    from nnhw.flow.running.measuring import count_parts
+
+    return Run(results, seconds, cycles, count_parts(programs[0], len(images), work, measured))
+
+
+def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) -> SimulationResult:
+    """Compare the RTL of a build with the IR at every layer boundary; see `simulate`.
+
+    Raises
+    ------
+    BuildError: they differ, or the folder is not complete.
+    """
+    from nnhw.flow.stages import check_simulation
+    from nnhw.flow.verification.simulate import simulate
+
+    folder = _mapped(build)
+    with progress.stage("simulate"), folder.reading("capture", "lower", "map"):
+        result = simulate(folder.path, frames=frames, stalls=stalls, progress=progress)
+    check_simulation(result)
+    return result
+
+
+def program(build: Path, progress: Progress) -> None:
+    """Write the bitstream of a build, and its program, if it has one, to the board that is plugged in.
+
+    Raises
+    ------
+    BuildError: there is no bitstream. InputError: the program is damaged.
+    ToolError: openFPGALoader is missing or failed.
+    """
+    from nnhw.driver.program import program as load
+    from nnhw.flow.tools.toolchain import find_tool
+
+    folder = _mapped(build)
+    folder.require("build")
+    board = _board(folder)
+    offset = board.flash.offset if board.flash else None
+    with progress.stage("program"):
+        load(
+            folder.path,
+            board.openfpgaloader,
+            find=lambda: list(find_tool("openFPGALoader").argv),
+            flash_offset=offset,
+        )
+
+
+def trust_build(build: Build | Path | str) -> list[str]:
+    """Sign a build that somebody else made, so that its virtual board is compiled like one of this user.
+
+    Its Verilog may run any code when it is compiled: whoever can change it can do what this user can.
+
+    Returns
+    -------
+    The stages that were not signed by this user before.
+
+    Raises
+    ------
+    BuildError: no build folder, one of another version, or one whose files have changed since its stages ran.
+    """
+    return BuildFolder.open(build.path if isinstance(build, Build) else Path(build)).trust()
+
+
+def load_images(file: Path) -> np.ndarray:
+    """Return the array of a .npy file.
+
+    Raises
+    ------
+    InputError: missing, not a .npy file, not numbers, or empty.
+    """
+    try:
+        array = load_npy(file)
+    except (OSError, ValueError) as error:
+        raise InputError(f"images file '{file}' cannot be read as .npy: {error}; save them with numpy.save") from None
+    if array.dtype.kind not in "biuf" or array.ndim < 2 or not len(array):
+        raise InputError(
+            f"images file '{file}' needs numbers of shape [images, ...], at least one image, "
+            f"given {array.dtype} of shape {list(array.shape)}"
+        )
+    return array
+
+
+def _save(out: Path, array: np.ndarray) -> None:
+    """Write a .npy file whole or not at all; what is there and no file, such as a device, stays."""
+    if out.exists() and not out.is_file():
+        raise InputError(f"results cannot be written to '{out}', which is there and no file; give another --out")
+    partial = out.with_name(f".partial-{out.name}")
+    try:
+        with partial.open("wb") as stream:
+            np.save(stream, array, allow_pickle=False)
+        partial.replace(out)
+    except OSError as error:
+        raise InputError(f"results cannot be written to '{out}': {error.strerror}; give another --out") from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def _mapped(build: Build | Path | str) -> BuildFolder:
+    """Return a build folder that is complete enough to run."""
+    folder = BuildFolder.open(build.path if isinstance(build, Build) else Path(build))
+    for stage in ("lower", "map"):
+        folder.require(stage)
+    return folder
+
+
+def _board(folder: BuildFolder) -> Board:
+    """Return the board that a build is for, checked like a board file."""
+    path = folder.path / "map.json"
+    return board_of(read_fact(path, dict, "board"), f"build file '{path}'")
+
+
+def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
+    """Return a link to a device that exported C answers for.
+
+    The C is made here of the build's graph, which is data: nothing of the folder is compiled, whoever made it.
+    """
+    from nnhw import ir
+    from nnhw.export.c import make_c
+    from nnhw.flow.virtual.compiled import library_cache
+    from nnhw.flow.virtual.native import NativeNetwork, compile_c
+
+    body = ir.load(folder.path / "lower.ir")
+    program = make_c(body)
+    with tempfile.TemporaryDirectory() as scratch:
+        network = NativeNetwork(program, body, compile_c(program, library_cache(Path(scratch))))
+    return make_model_link(Accelerator.load(folder.path), body, clock_hz, network)
+
+
+def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None], trust: bool) -> Hardware:
+    """Return the compiled device of a build, or Amaranth's simulator where no compiler is."""
+    from nnhw.flow.virtual.compiled import Compiler, compile_library, library_cache
+    from nnhw.flow.virtual.virtual_board import CompiledHardware, SimulatedHardware
+
+    verilog = folder.text_to_compile("elaborate", "device.v", trust)
+    try:
+        compiler = Compiler.find()
+    except ToolError as error:
+        from nnhw.flow.virtual.device import make_device
+
+        notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
+        return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
+    with tempfile.TemporaryDirectory() as scratch:
+        return CompiledHardware(compile_library(verilog, (), library_cache(Path(scratch)), compiler))

@@ -1,0 +1,177 @@
+"""Running tools as processes: without a shell, with a log, several at a time, and none left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from nnhw.errors import ToolError
+from nnhw.flow.tools.stopping import not_interrupted
+
+_POLL_S = 0.02
+_GRACE_S = 2.0
+_SHOWN_LINES = 8
+_LOG_END_BYTES = 8192
+
+
+@dataclass(frozen=True)
+class Command:
+    """A run of a tool.
+
+    Parameters
+    ----------
+    title: of the tool, for messages.
+    argv: program and arguments. Files in `folder` are named relative to it: YoWASP's tools have a `/tmp` of their own.
+    folder: where it runs.
+    log: name of the file in `folder` that takes what it prints.
+    environment: variables beside those of this process.
+    is_stuck: told now and then the end of the log, and the share of a core that the tool has had; once it says True,
+        the tool is ended, as if it had succeeded. It is asked again when the tool has failed.
+    """
+
+    title: str
+    argv: tuple[str, ...]
+    folder: Path
+    log: str
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    is_stuck: Callable[[str, float], bool] | None = None
+
+
+class ToolFailure(ToolError):
+    """A tool that ran and failed.
+
+    Parameters
+    ----------
+    command: what ran.
+    lines: the tool's own lines about it.
+    """
+
+    def __init__(self, command: Command, status: int) -> None:
+        self.command = command
+        self.lines = error_lines((command.folder / command.log).read_text(encoding="utf-8", errors="replace"))
+        super().__init__("\n  ".join([f"{command.title} failed with exit status {status}:", *self.lines]))
+
+
+def run(command: Command) -> None:
+    """Run a tool to its end.
+
+    Raises
+    ------
+    ToolError: it cannot be started.
+    ToolFailure: it failed.
+    """
+    for _ in run_each([command], 1):
+        pass
+
+
+def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
+    """Run tools, `at_once` at a time; yield each when it has succeeded.
+
+    Leaving the loop early, an error or Ctrl-C ends the ones that are still running, and so does SIGTERM in the commands
+    (`nnhw.flow.tools.stopping`). There are no threads, so that Ctrl-C always arrives here.
+
+    Raises
+    ------
+    ToolError: one cannot be started.
+    ToolFailure: one failed.
+    """
+    waiting, running = deque(commands), dict[subprocess.Popen[bytes], Command]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                command = waiting.popleft()
+                with not_interrupted():
+                    running[_start(command)] = command
+            stuck = {
+                process
+                for process, command in running.items()
+                if process.poll() is None and _is_stuck(command, process)
+            }
+            _stop(stuck)
+            ended = [process for process in running if process.poll() is not None]
+            for process in ended:
+                command = running.pop(process)
+                if process.returncode and process not in stuck and not _is_stuck(command, process):
+                    raise ToolFailure(command, process.returncode)
+                yield command
+            if not ended:
+                time.sleep(_POLL_S)
+    finally:
+        _stop(running)
+
+
+def _is_stuck(command: Command, process: subprocess.Popen[bytes]) -> bool:
+    """Ask a command's own rule whether it goes in circles."""
+    if command.is_stuck is None:
+        return False
+    with (command.folder / command.log).open("rb") as log:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - _LOG_END_BYTES))
+        return command.is_stuck(log.read().decode("utf-8", "replace"), _core_share(process))
+
+
+def _core_share(process: subprocess.Popen[bytes]) -> float:
+    """Return the share of a core that a process has had since it started; 1 if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        started = psutil.Process(process.pid)
+        times = started.cpu_times()
+        return min(1.0, (times.user + times.system) / max(_POLL_S, time.time() - started.create_time()))
+    return 1.0
+
+
+def error_lines(log: str) -> tuple[str, ...]:
+    """Return the lines of a log that say what went wrong: those with ERROR, or the last ones."""
+    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    marked = [line for line in lines if "ERROR" in line]
+    return tuple(marked[:_SHOWN_LINES] or lines[-_SHOWN_LINES:] or ["(it printed nothing)"])
+
+
+def _start(command: Command) -> subprocess.Popen[bytes]:
+    """Start a tool in a process group of its own: Ctrl-C reaches us alone, and we end the group."""
+    with (command.folder / command.log).open("wb") as log:
+        try:
+            return subprocess.Popen(
+                command.argv,
+                cwd=command.folder,
+                env=os.environ | dict(command.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=os.name != "nt",
+            )
+        except OSError as error:
+            raise ToolError(
+                f"{command.title} cannot be started: '{command.argv[0]}': {error.strerror}; run 'nnhw doctor'"
+            ) from None
+
+
+def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    """End processes that we started, and what they started; those that do not go by themselves are killed."""
+    for process in processes:
+        _signal(process, signal.SIGTERM)
+    end = time.monotonic() + _GRACE_S
+    try:
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+    finally:
+        for process in processes:
+            _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+            process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if os.name == "nt":
+            process.terminate()
+        elif process.poll() is None:
+            os.killpg(process.pid, number)

@@ -1,0 +1,1 @@
+"""Hardware against the integer graph: the simulation at every layer boundary, and the netlist that is placed."""

