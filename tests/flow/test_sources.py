@@ -104,7 +104,7 @@ def test_code_hash_is_that_of_a_checkout_when_installed(copy: Path) -> None:
         (copy.parent / beside).rename(copy / inside)
     code_hash.cache_clear()
     assert package_files(copy).keys() == names
-    assert {"_sim/run.py", "_boards/icebreaker.toml", "flow/compiled.cpp"} < names
+    assert {"_sim/run.py", "_boards/icebreaker.toml", "flow/virtual/compiled.cpp"} < names
     assert code_hash(copy) == before
 
 
