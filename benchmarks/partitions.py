@@ -16,8 +16,8 @@ from nnhw.frontend import capture
 from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import network_of
-from nnhw.mapping.shared.chain import choose_chain
-from nnhw.mapping.shared.search import Choice, choose_array
+from nnhw.mapping.shared.search.arrays import Choice, choose_array
+from nnhw.mapping.shared.search.chain import choose_chain
 from nnhw.passes import lower, split
 
 Row = Mapping[str, Any]

@@ -19,7 +19,7 @@ from nnhw.mapping.cost import cost, packing_cost
 from nnhw.mapping.family import FAMILIES, Family
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import Compiled
-from nnhw.mapping.shared.cost import array_cost
+from nnhw.mapping.shared.search.cost import array_cost
 
 LINK_COST = {"ice40": Cost(lc=719, ebr=2), "ecp5": Cost(lc=570, ebr=2, ff=446)}
 """UART, framing, CRC, identity, counters, reset, by family: measured, see `benchmarks/`."""

@@ -15,7 +15,7 @@ from nnhw.mapping.family import Family
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared.accelerator import map_program, map_shared
 from nnhw.mapping.shared.compile import Compiled
-from nnhw.mapping.shared.search import least_cycles
+from nnhw.mapping.shared.search.arrays import least_cycles
 
 PROGRAM_LC = 215
 """What a link that loads programs, from the host and from flash, takes more than another: measured on the UP5K."""

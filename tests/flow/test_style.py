@@ -23,7 +23,7 @@ from nnhw.flow.options import Options, load_array
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.shared import compile_body
 from nnhw.mapping.shared.accelerator import map_program
-from nnhw.mapping.shared.partition import partitions
+from nnhw.mapping.shared.search.partition import partitions
 from tests.flow.test_orders import ORDERS, Net
 from tests.flow.test_rows import lowered
 from tests.mapping.bodies import LayerSpec, codes_of, make_body

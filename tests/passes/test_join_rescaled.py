@@ -13,7 +13,7 @@ from nnhw.errors import LoweringError, ProblemList
 from nnhw.ir import Graph, GraphBuilder, IntType, Location, TensorType, run
 from nnhw.ir.ops import Concat, Rescale, Threshold, WeightedSum
 from nnhw.mapping.layers import StepFunction
-from nnhw.mapping.shared.lines import fit_lines
+from nnhw.mapping.shared.program.lines import fit_lines
 from nnhw.passes import lower
 
 INT8, WIDE = IntType(-128, 127), 1 << 30

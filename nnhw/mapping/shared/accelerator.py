@@ -15,16 +15,17 @@ from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
 from nnhw.mapping.schedule import Network
-from nnhw.mapping.shared.behind import Behind, map_behind
-from nnhw.mapping.shared.chain import choose_chain
 from nnhw.mapping.shared.compile import Compiled, network_of
-from nnhw.mapping.shared.fitting import compile_body
-from nnhw.mapping.shared.fronts import Fronts
-from nnhw.mapping.shared.network import Network as Tasks
-from nnhw.mapping.shared.pairs import ROOMY_LC, Pairing
-from nnhw.mapping.shared.partition import Partition, partitions
-from nnhw.mapping.shared.search import choose_array, least_estimate
-from nnhw.mapping.shared.tasks import STREAMING
+from nnhw.mapping.shared.program.network import Network as Tasks
+from nnhw.mapping.shared.program.tasks import STREAMING
+from nnhw.mapping.shared.search.arrays import choose_array, least_estimate
+from nnhw.mapping.shared.search.behind import Behind, map_behind
+from nnhw.mapping.shared.search.chain import choose_chain
+from nnhw.mapping.shared.search.fitting import compile_body
+from nnhw.mapping.shared.search.fronts import Fronts
+from nnhw.mapping.shared.search.pairs import Pairing
+from nnhw.mapping.shared.search.partition import Partition, partitions
+from nnhw.mapping.shared.settings import NEIGHBOURS
 
 MOST_IN_FRONT, MOST_IN_FRONT_ROOMY = 2, 8
 """Layers in front of the shared engine: those that read wider codes than the others; or those of few channels, which
@@ -32,15 +33,6 @@ leave most of a large array idle, where there is logic for them."""
 MOST_BEHIND, MOST_BEHIND_NEEDED = 2, 8
 """Layers behind the shared engine: those whose weights it would load for a few products each; or those that it does
 not run."""
-PAYS = 0.75
-"""Cycles of the shared engine without layers behind it, of those with them, at which engines for these are tried: as
-they take room from it, less saves nothing."""
-CHAIN_PAYS = 0.95
-"""Cycles of shared engines in a row, of those with one, at which they are worth the logic."""
-MOST_BEAT, MOST_BEAT_ROOMY = 4, 32
-"""Elements that come in a beat from layers in front."""
-LEAST_SHARED = 0.67
-"""Of the products, those that the shared engine makes at least where layers stand in front because they are small."""
 BYTE = IntType(0, 255)
 
 
@@ -110,7 +102,7 @@ class _Ways:
 
     @property
     def _is_roomy(self) -> bool:
-        return self.budget.lc > ROOMY_LC
+        return self.budget.lc > NEIGHBOURS.roomy_lc
 
     def _runnable(self, behind: int) -> Iterator[_Way]:
         """Yield ways with so many layers behind that an array runs and that may be faster than those with fewer."""
@@ -119,14 +111,14 @@ class _Ways:
                 loaded, sent = partition.front is None, partition.behind is None
                 network = replace(network_of(partition.shared), loaded=loaded, sent=sent)
                 self.products = max(self.products, network.products)
-                if self._is_roomy and network.products < LEAST_SHARED * self.products:
+                if self._is_roomy and network.products < NEIGHBOURS.least_shared * self.products:
                     return
             except MappingError as error:
                 self.refused.append(error)
                 continue
             cycles = self._estimate(partition, network)
             front, _ = partition.counts
-            if front not in self._least or cycles < PAYS * self._least[front]:
+            if front not in self._least or cycles < NEIGHBOURS.pays * self._least[front]:
                 self._least[front] = cycles
                 yield _Way(partition, network, cycles)
 
@@ -142,7 +134,10 @@ class _Ways:
         """Return the elements that come in a beat from layers in front."""
         if partition.front is None:
             return 1
-        return gcd(MOST_BEAT_ROOMY if self._is_roomy else MOST_BEAT, network.values[network.source].shape[0])
+        return gcd(
+            NEIGHBOURS.most_beat_roomy if self._is_roomy else NEIGHBOURS.most_beat,
+            network.values[network.source].shape[0],
+        )
 
     def _try(self, way: _Way) -> None:
         try:
@@ -185,7 +180,7 @@ class _Ways:
 
     def try_chain(self) -> None:
         """Map the network on several shared engines in a row, if that is faster than all that was found."""
-        most = int(CHAIN_PAYS * min(mapping.cycles for mapping in self.found)) if self.found else self.most
+        most = int(NEIGHBOURS.chain_pays * min(mapping.cycles for mapping in self.found)) if self.found else self.most
         try:
             chain = choose_chain(self.body, self.budget, self.family, most)
         except MappingError as error:

@@ -14,13 +14,13 @@ from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph
 from nnhw.mapping.layers import as_map
 from nnhw.mapping.reader import read_layers
-from nnhw.mapping.shared.bands import Bands, banded, most_tasks
-from nnhw.mapping.shared.fusion import Fusion, fused, fused_cycles, lay_out_fused
-from nnhw.mapping.shared.memory import Plan, memory_map, plan_memory, too_large
-from nnhw.mapping.shared.network import Network, read_network
-from nnhw.mapping.shared.tasks import STREAMING
-from nnhw.mapping.shared.tensors import Tensor
-from nnhw.mapping.shared.tiles import Tiler
+from nnhw.mapping.shared.program.bands import Bands, banded, most_tasks
+from nnhw.mapping.shared.program.fusion import Fusion, fused, fused_cycles, lay_out_fused
+from nnhw.mapping.shared.program.memory import Plan, memory_map, plan_memory, too_large
+from nnhw.mapping.shared.program.network import Network, read_network
+from nnhw.mapping.shared.program.tasks import STREAMING
+from nnhw.mapping.shared.program.tensors import Tensor
+from nnhw.mapping.shared.program.tiles import Tiler
 
 WHOLE = Bands()
 

@@ -15,7 +15,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import ECP5
 from nnhw.mapping.shared import choose_array, network_of
 from nnhw.mapping.shared.accelerator import map_program
-from nnhw.mapping.shared.cost import array_cost
+from nnhw.mapping.shared.search.cost import array_cost
 from tests.flow.designs import top_of
 from tests.hdl.shared.bench import check, run_engine
 from tests.mapping.bodies import codes_of

@@ -9,11 +9,12 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.shared import network_of
-from nnhw.mapping.shared.accelerator import LEAST_SHARED, map_shared
-from nnhw.mapping.shared.fronts import Fronts
-from nnhw.mapping.shared.pairs import Pair, Pairing
-from nnhw.mapping.shared.partition import partitions
-from nnhw.mapping.shared.search import by_speed, least_estimate
+from nnhw.mapping.shared.accelerator import map_shared
+from nnhw.mapping.shared.search.arrays import by_speed, least_estimate
+from nnhw.mapping.shared.search.fronts import Fronts
+from nnhw.mapping.shared.search.pairs import Pair, Pairing
+from nnhw.mapping.shared.search.partition import partitions
+from nnhw.mapping.shared.settings import NEIGHBOURS
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import check_program
 
@@ -28,7 +29,7 @@ def test_layers_stand_in_front_of_a_large_array_where_that_is_faster() -> None:
     array, whole = compiled.config.array, network_of(body)
     assert array.products >= 100
     assert len(accelerator.stages) > 1
-    assert compiled.network.products >= LEAST_SHARED * whole.products
+    assert compiled.network.products >= NEIGHBOURS.least_shared * whole.products
     assert accelerator.stages[-2].output.lanes == array.i_lanes
     assert accelerator.schedule.interval_cycles < least_estimate(whole, ROOMY, ECP5, 1)
 

@@ -6,8 +6,8 @@ import pytest
 
 from nnhw.engines.shared import Compute, Fill
 from nnhw.mapping.shared import compile_network, network_of
-from nnhw.mapping.shared.bands import Bands
 from nnhw.mapping.shared.compile import WHOLE
+from nnhw.mapping.shared.program.bands import Bands
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import array_of, check_program
 

@@ -15,11 +15,11 @@ from nnhw.mapping.family import ECP5, ICE40, Family
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared import choose_array, compile_network, network_of
-from nnhw.mapping.shared.chain import Chain, choose_chain
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.partition import is_cut
-from nnhw.mapping.shared.search import cost_fits
-from nnhw.mapping.shared.segments import frontier, segment_of
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.search.arrays import cost_fits
+from nnhw.mapping.shared.search.chain import Chain, choose_chain
+from nnhw.mapping.shared.search.partition import is_cut
+from nnhw.mapping.shared.search.segments import frontier, segment_of
 from tests.mapping.shared.networks import I2, I4, NETWORKS, U2, U4, Lined
 from tests.mapping.shared.programs import array_of, check_program
 

@@ -13,12 +13,12 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.shared import choose_array, compile_body, compile_network, network_of
 from nnhw.mapping.shared.compile import tilers_of
-from nnhw.mapping.shared.fitting import compile_fitting
-from nnhw.mapping.shared.fusion import Fusion, fusable, fused_cycles
-from nnhw.mapping.shared.memory import ProgramTooLarge
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.search import compiled_choice
-from nnhw.mapping.shared.tensors import lay_out
+from nnhw.mapping.shared.program.fusion import Fusion, fusable, fused_cycles
+from nnhw.mapping.shared.program.memory import ProgramTooLarge
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.tensors import lay_out
+from nnhw.mapping.shared.search.arrays import compiled_choice
+from nnhw.mapping.shared.search.fitting import compile_fitting
 from tests.mapping.shared.networks import I4, NETWORKS, U4, Lined
 from tests.mapping.shared.programs import array_of, check_program
 

@@ -14,7 +14,7 @@ from nnhw.ir.ops import Rescale
 from nnhw.mapping.layers import StepFunction
 from nnhw.mapping.reader import rescaled_steps
 from nnhw.mapping.requantize import Function
-from nnhw.mapping.shared.lines import Line, at_shift, fit_lines, identity
+from nnhw.mapping.shared.program.lines import Line, at_shift, fit_lines, identity
 
 RAW = IntType(-700, 900)
 SUMS = np.arange(RAW.low, RAW.high + 1)

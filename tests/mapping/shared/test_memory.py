@@ -9,7 +9,7 @@ from nnhw.errors import MappingError
 from nnhw.ir import Graph
 from nnhw.ir.ops import WeightedSum
 from nnhw.mapping.shared import Compiled, compile_body
-from nnhw.mapping.shared.walks import allows, distances
+from nnhw.mapping.shared.program.walks import allows, distances
 from tests.mapping.networks import I4
 from tests.mapping.shared.networks import U4, Lined, residual
 from tests.mapping.shared.programs import array_of, check_program

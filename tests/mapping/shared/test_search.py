@@ -14,10 +14,11 @@ from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared import choose_array, compile_network, network_of
-from nnhw.mapping.shared.cost import array_cost
-from nnhw.mapping.shared.lines import Line, at_shift
-from nnhw.mapping.shared.needs import activation_bits, choose_shifts, weight_bits, with_rows
-from nnhw.mapping.shared.search import SLOWER, with_blocks
+from nnhw.mapping.shared.program.lines import Line, at_shift
+from nnhw.mapping.shared.program.needs import activation_bits, choose_shifts, weight_bits, with_rows
+from nnhw.mapping.shared.search.arrays import with_blocks
+from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.settings import ARRAYS
 from tests.mapping.shared.networks import I4, NETWORKS, U4, Lined
 from tests.mapping.shared.programs import array_of, check_program
 
@@ -65,7 +66,7 @@ def test_chosen_array_is_faster_than_others_that_fit() -> None:
         other = replace(array, lanes=lanes, simd=simd, drains=1, dsp=False)
         taken = array_cost(other, ICE40, True)
         if taken.lc <= UP5K.lc and taken.ebr <= UP5K.ebr:
-            assert SLOWER * compile_network(network, replace(other, rows=1024)).cycles >= choice.compiled.cycles
+            assert ARRAYS.slower * compile_network(network, replace(other, rows=1024)).cycles >= choice.compiled.cycles
 
 
 def test_linear_layers_stream_their_weights_where_that_is_faster() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.mapping.layers import ConcatLayer
-from nnhw.mapping.shared.network import Network, Value
-from nnhw.mapping.shared.tasks import STREAMING
+from nnhw.mapping.shared.program.network import Network, Value
+from nnhw.mapping.shared.program.tasks import STREAMING
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from nnhw.mapping.family import Family
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.schedule import FIFO_MIN_DEPTH
+from nnhw.mapping.shared.settings import NEIGHBOURS
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,6 @@ class Behind:
         return sum((cost(stage.config, family) for stage in self.stages(0)), packed)
 
 
-SLOWER = (1, 2, 4)
-"""Multiples of the cycles that a shared engine takes at least, in which what stands behind it may run."""
-
-
 def map_behind(body: Graph, board: str, budget: Budget, family: Family, interval: int) -> Behind:
     """Map the layers behind a shared engine on the smallest engines that are about as fast as it.
 
@@ -75,7 +72,7 @@ def map_behind(body: Graph, board: str, budget: Budget, family: Family, interval
     MappingError: they do not fit.
     """
     refused: list[MappingError] = []
-    for multiple in SLOWER:
+    for multiple in NEIGHBOURS.slower_behind:
         try:
             return _at(body, board, replace(budget, spram=0), family, multiple * interval)
         except MappingError as error:

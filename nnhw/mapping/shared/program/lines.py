@@ -15,13 +15,7 @@ from nnhw.ir import IntType
 from nnhw.mapping.fit import MOST_SLOPE, Channel, occurring_steps
 from nnhw.mapping.layers import DoubleScaling, StepFunction
 from nnhw.mapping.requantize import Function
-
-MOST_SHIFT = 50
-"""Fraction bits that are tried; sums of 20 bits and codes of 8 need about 36."""
-MOST_ONE_SIDED = 8
-"""Of the steps of a function, one in so many lies on one side of what is taken for zero at least."""
-FURTHER = 2
-"""Fraction bits beyond the least that are tried too: there is more room for addends, which then end in zeros."""
+from nnhw.mapping.shared.settings import LINES
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +160,7 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
     """Return the lines with the least shift and with those that follow, for the way to treat ties that needs least."""
     rows, floor, ceiling = occurring_steps(function.steps, function.descending, raw)
     bounds = floor + function.code.low, ceiling + function.code.low
-    falls, chosen, least = function.descending, None, MOST_SHIFT + 1
+    falls, chosen, least = function.descending, None, LINES.most_shift + 1
     for parity in (None, 0, 1):
         ways: list[tuple[Channel, ...]] = [(channel,) for channel in _channels(rows, falls, raw, parity)]
         chosen, least = _better(ways, least) or (chosen, least)
@@ -189,7 +183,7 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
     if ties.any():
         kind = {"tie_bits": ties, "pivot": min(max(pivot, bounds[0]), bounds[1])}
     turn, found = np.where(falls, -1, 1), list[Line]()
-    for shift in range(least, least + FURTHER + 1):
+    for shift in range(least, least + LINES.further + 1):
         known = {channel: _line(channel, least, shift) for channel in set(chosen)}
         factor, low, high = np.array([known[channel] for channel in chosen], dtype=np.int64).T
         addend = low + (bounds[0] << shift)
@@ -219,7 +213,7 @@ def _ties_away(rows: np.ndarray, scaling: DoubleScaling | None, lowest: int) -> 
         sums = rows[0, place - reach : place][::-1] + rows[0, place : place + reach]
         if (sums == sums[0]).all():
             yield lowest + place, [bits] * len(rows)
-            if reach < count // MOST_ONE_SIDED:
+            if reach < count // LINES.most_one_sided:
                 return
 
 

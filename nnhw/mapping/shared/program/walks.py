@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from nnhw.mapping.shared.tasks import Window
-from nnhw.mapping.shared.tensors import Tensor
-from nnhw.mapping.shared.tiles import Tile, Tiler
+from nnhw.mapping.shared.program.tasks import Window
+from nnhw.mapping.shared.program.tensors import Tensor
+from nnhw.mapping.shared.program.tiles import Tile, Tiler
 
 
 def last_reads(tiler: Tiler, source: Tensor, size: int) -> np.ndarray:

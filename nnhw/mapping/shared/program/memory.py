@@ -10,15 +10,13 @@ import numpy as np
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
-from nnhw.mapping.shared.fusion import Fusion, band_reads, band_writes
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.tasks import STREAMING
-from nnhw.mapping.shared.tensors import Tensor
-from nnhw.mapping.shared.tiles import Tiler
-from nnhw.mapping.shared.walks import allows, distances, first_writes, last_reads
-
-BEAM = 200
-"""Partial plans that are kept while the plan with the smallest peak is sought."""
+from nnhw.mapping.shared.program.fusion import Fusion, band_reads, band_writes
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.tasks import STREAMING
+from nnhw.mapping.shared.program.tensors import Tensor
+from nnhw.mapping.shared.program.tiles import Tiler
+from nnhw.mapping.shared.program.walks import allows, distances, first_writes, last_reads
+from nnhw.mapping.shared.settings import MEMORY
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ class _Search:
                         key = self._key(more, life)
                         if key not in found or self._extent(more) < self._extent(found[key]):
                             found[key] = more
-            beam = sorted(found.values(), key=self._extent)[:BEAM]
+            beam = sorted(found.values(), key=self._extent)[: MEMORY.beam]
         return beam[0]
 
     def _extent(self, places: Mapping[str, int]) -> int:

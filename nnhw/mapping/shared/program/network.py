@@ -11,8 +11,8 @@ import numpy as np
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import IntType
 from nnhw.mapping.layers import ConcatLayer, Layer, Shape, StepFunction, SumLayer
-from nnhw.mapping.shared.lines import fit_lines, identity
-from nnhw.mapping.shared.tasks import STREAMING, Task, read_task
+from nnhw.mapping.shared.program.lines import fit_lines, identity
+from nnhw.mapping.shared.program.tasks import STREAMING, Task, read_task
 
 
 @dataclass(frozen=True)

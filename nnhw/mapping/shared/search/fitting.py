@@ -10,19 +10,11 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig
 from nnhw.ir import Graph
 from nnhw.mapping.shared.compile import Compiled, compile_network, network_of, program_words, tilers_of
-from nnhw.mapping.shared.fusion import Fusion, fusable, fused_cycles, kept_rows, lay_out_fused, leaves_by_pixel
-from nnhw.mapping.shared.memory import Plan, ProgramTooLarge, find_lives, plan_memory
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.tensors import Tensor, lay_out
-
-COUNTS = (2, 3, 4, 6, 8, 12, 16, 24)
-"""Bands of rows that are tried."""
-LONGEST = 8
-"""Tasks that take turns at most: each computes rows again for all behind it."""
-ROUNDS = 3
-"""Groups of tasks that take turns, at most."""
-PLANS = 60
-"""Memory plans that are made in a round: each takes a beam search."""
+from nnhw.mapping.shared.program.fusion import Fusion, fusable, fused_cycles, kept_rows, lay_out_fused, leaves_by_pixel
+from nnhw.mapping.shared.program.memory import Plan, ProgramTooLarge, find_lives, plan_memory
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.tensors import Tensor, lay_out
+from nnhw.mapping.shared.settings import MEMORY
 
 Fusions = tuple[Fusion, ...]
 
@@ -56,7 +48,7 @@ class _Search:
         self.network, self.array = network, array
         self.tensors = lay_out(network, array)
         self.tilers = tilers_of(network, self.tensors, array)
-        self.spans = [span for span in fusable(network, self.tilers) if span[1] - span[0] <= LONGEST]
+        self.spans = [span for span in fusable(network, self.tilers) if span[1] - span[0] <= MEMORY.longest]
         self._turns: dict[Fusion, tuple[int, int]] = {}
         self._planned: tuple[Fusions, Plan] | None = None
 
@@ -70,11 +62,11 @@ class _Search:
         source = self.tensors[self.network.source]
         if self._program(begun) + source.words(self.array) > self.array.words:
             return None
-        for _ in range(ROUNDS):
+        for _ in range(MEMORY.rounds):
             first, following = min(self._tight(begun), default=None), None
             if first is None:
                 return None
-            for fusions in islice(self._roomy(begun, first), PLANS):
+            for fusions in islice(self._roomy(begun, first), MEMORY.plans):
                 if self._program(fusions) + self._plan(fusions).words <= self.array.words:
                     return fusions
                 if following is None and not any(map(self._group(fusions, first).covers, self._tight(fusions))):
@@ -101,7 +93,7 @@ class _Search:
         for first, end in self.spans:
             if all(end <= other.first or other.end <= first for other in begun):
                 rows = self.tilers[end - 1].task.window.blocks[0]
-                for count in (count for count in COUNTS if count <= rows):
+                for count in (count for count in MEMORY.bands if count <= rows):
                     yield tuple(sorted((*begun, Fusion(first, end, count)), key=lambda fusion: fusion.first))
 
     def _cycles(self, fusions: Fusions) -> int:

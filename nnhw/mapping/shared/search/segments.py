@@ -16,17 +16,16 @@ from nnhw.mapping.family import Family
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import compile_network
-from nnhw.mapping.shared.cost import array_cost
-from nnhw.mapping.shared.memory import find_lives
-from nnhw.mapping.shared.needs import activation_bits, weight_bits, with_rows
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.search import SLOWER, all_widths, arrays_of, cost_fits, with_blocks, with_own
-from nnhw.mapping.shared.tasks import Task
-from nnhw.mapping.shared.tensors import Tensor, lay_out
-from nnhw.mapping.shared.tiles import Tiler
+from nnhw.mapping.shared.program.memory import find_lives
+from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.tasks import Task
+from nnhw.mapping.shared.program.tensors import Tensor, lay_out
+from nnhw.mapping.shared.program.tiles import Tiler
+from nnhw.mapping.shared.search.arrays import all_widths, arrays_of, cost_fits, with_blocks, with_own
+from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.settings import ARRAYS, CHAINS
 
-MOST_WORDS = 1 << 16
-"""Words of a memory in block RAM whose size is not known yet."""
 NARROW = {"rows": 1, "factor_bits": 2, "addend_bits": 2, "shifts": (0,)}
 """Limits of an array that is smaller than any that runs a network."""
 
@@ -182,12 +181,12 @@ class Segment:
 
     def settle(self, option: Option) -> None:
         """Make the program of an array, and put its cycles and cost right, and the memory of those with such words."""
-        plain = self._arrays.sized(option.array, MOST_WORDS)
+        plain = self._arrays.sized(option.array, CHAINS.most_words)
         bits = plain.word_bits
         self._frontiers.clear()
         self._costed[plain] = None
         try:
-            compiled = compile_network(self.network, replace(plain, words=MOST_WORDS))
+            compiled = compile_network(self.network, replace(plain, words=CHAINS.most_words))
         except MappingError:
             return
         if self._live.get(bits) != compiled.plan.words:
@@ -223,7 +222,7 @@ class Segment:
                     timed = self._estimate(shape, array)
                 except MappingError:
                     continue
-                if most is None or timed.cycles * SLOWER < most:
+                if most is None or timed.cycles * ARRAYS.slower < most:
                     most = timed.cycles
                     self._timed.append(timed)
 
@@ -246,9 +245,9 @@ class Segment:
             try:
                 need = timed.words + self._live_words(array)
             except MappingError:
-                need = MOST_WORDS + 1
+                need = CHAINS.most_words + 1
             sized = self._arrays.sized(array, need)
-            fits = need <= min(sized.words, MOST_WORDS)
+            fits = need <= min(sized.words, CHAINS.most_words)
             self._costed[array] = Option(sized, timed.cycles, self._arrays.cost(sized)) if fits else None
         return self._costed[array]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from nnhw.engines.shared import Compute, Fill
 from nnhw.engines.shared.records import Record
-from nnhw.mapping.shared.tasks import Window
-from nnhw.mapping.shared.tiles import Tiler
+from nnhw.mapping.shared.program.tasks import Window
+from nnhw.mapping.shared.program.tiles import Tiler
 
 
 @dataclass(frozen=True)

@@ -17,35 +17,16 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import Compiled, compile_network
-from nnhw.mapping.shared.cost import array_cost
-from nnhw.mapping.shared.fitting import compile_fitting
-from nnhw.mapping.shared.memory import ProgramTooLarge
-from nnhw.mapping.shared.needs import activation_bits, weight_bits, with_rows, with_widths
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.tensors import lay_out
-from nnhw.mapping.shared.tiles import Tiler
+from nnhw.mapping.shared.program.memory import ProgramTooLarge
+from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows, with_widths
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.tensors import lay_out
+from nnhw.mapping.shared.program.tiles import Tiler
+from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.fitting import compile_fitting
+from nnhw.mapping.shared.settings import ARRAYS
 
-LANES = (4, 8, 16, 32, 64)
-SIMD = (1, 2, 4, 8, 16, 32)
-DRAINS = (1, 2, 4, 8)
-LARGE_WORD_BITS = 64
-"""Large RAMs that stand side by side make words of so many bits at most."""
-WORD_BITS = (32, 64, 128, 256, 512)
-"""Words of a memory in block RAM."""
-MOST_LOGIC_BITS = 4
-"""Products whose narrower factor has more bits are made in DSP blocks, as many as there are."""
-MOST_NARROW_PRODUCTS = 512
-"""Products of 2-bit numbers that an array makes in a cycle at most: rows of weights are no wider."""
-LEAST_SHARE = 8
-"""Of the DSP blocks' products, one in so many is made by the smallest array that is tried."""
-MOST_ROWS = 2047
-MOST_STEP_SUM_BITS = 14
-"""Sums that are compared with steps have so many bits at most: beyond, the comparisons take more than a product."""
-EXACT = 6
-"""Arrays that fit, of those with the shortest estimate, between which exact cycles and logic decide."""
-SLOWER = 1.02
-"""Cycles, as a multiple of the fewest, that an array may take if it is smaller."""
-ROOMY = {"rows": MOST_ROWS, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
+ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
 """Limits that do not bind."""
 SPARE_BITS, SPARE_SHIFT, SPARE_TIE_BITS = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2, 2
 """What arrays that are made for other networks, too, have beyond what the first one needs."""
@@ -95,10 +76,10 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
             continue
         if choice is not None:
             found.append(choice)
-        if len(found) == EXACT:
+        if len(found) == ARRAYS.exact:
             break
     if found:
-        most = SLOWER * min(choice.compiled.cycles for choice in found)
+        most = ARRAYS.slower * min(choice.compiled.cycles for choice in found)
         fast = [choice for choice in found if choice.compiled.cycles <= most]
         return min(fast, key=lambda choice: (choice.cost.lc, choice.compiled.cycles))
     if refused:
@@ -185,7 +166,7 @@ def by_speed(
             except MappingError as error:
                 refusal = error
                 continue
-            if most is None or cycles * SLOWER < most:
+            if most is None or cycles * ARRAYS.slower < most:
                 most = cycles
                 chosen = [replace(array, weight_stream=weight_stream) for array in arrays]
                 found += [(cycles, with_rows(array, rows, family)) for array in chosen]
@@ -225,7 +206,7 @@ def with_own(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int = 1) -> Array
 def all_widths(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
     """Return arrays with the widths that a network needs, for each way to requantize that may be the smallest."""
     logic = with_widths(network, array, Requantizing.LOGIC)
-    if array.activation_bits <= MOST_STEP_BITS and logic.sum_bits <= MOST_STEP_SUM_BITS:
+    if array.activation_bits <= MOST_STEP_BITS and logic.sum_bits <= ARRAYS.most_step_sum_bits:
         return [replace(logic, requantizing=Requantizing.STEPS, tie_bits=None)]
     if family.name == "ice40" and budget.dsp and logic.fits_dsp:
         try:
@@ -255,16 +236,16 @@ def arrays_of(network: Network, budget: Budget, family: Family) -> Iterator[Arra
     """Yield arrays of all sizes that a board's logic or DSP blocks may hold, with room in all other limits."""
     activations, weights = activation_bits(network), weight_bits(network)
     bits = {"activation_bits": activations, "weight_bits": weights}
-    blocks = budget.dsp * family.dsp.products if min(activations, weights) > MOST_LOGIC_BITS else 0
+    blocks = budget.dsp * family.dsp.products if min(activations, weights) > ARRAYS.most_logic_bits else 0
     least = activations * weights // 2
     large = family.large_ram[0] if budget.spram and family.large_ram else 0
-    words = (min(LARGE_WORD_BITS, 16 * budget.spram),) if large else WORD_BITS
-    for lanes in LANES:
-        for simd in SIMD:
+    words = (min(ARRAYS.large_word_bits, 16 * budget.spram),) if large else ARRAYS.word_bits
+    for lanes in ARRAYS.lanes:
+        for simd in ARRAYS.simd:
             for word in words:
-                for drains in DRAINS:
+                for drains in ARRAYS.drains:
                     dsp = lanes * simd <= blocks
-                    if LEAST_SHARE * lanes * simd < blocks or (lanes * simd - blocks) * least > budget.lc:
+                    if ARRAYS.least_share * lanes * simd < blocks or (lanes * simd - blocks) * least > budget.lc:
                         continue
                     own = {"lanes": lanes, "simd": simd, "word_bits": word, "drains": drains, "dsp": dsp}
                     try:
@@ -304,4 +285,4 @@ def _too_small(reasons: list[tuple[Cost, ArrayConfig]], budget: Budget) -> str:
 
 def least_cycles(products: int, budget: Budget, family: Family) -> int:
     """Return the cycles that so many products take on any array, however narrow its numbers."""
-    return -(-products // max(MOST_NARROW_PRODUCTS, budget.dsp * family.dsp.products))
+    return -(-products // max(ARRAYS.most_narrow_products, budget.dsp * family.dsp.products))

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import starmap
 from math import prod
 
 from nnhw.accelerator import Accelerator, Stage
@@ -19,14 +20,11 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.family import Family
 from nnhw.mapping.resources import Cost
-from nnhw.mapping.shared.bands import Bands
 from nnhw.mapping.shared.compile import Compiled, compile_network
-from nnhw.mapping.shared.fronts import Fronts
-from nnhw.mapping.shared.memory import ProgramTooLarge
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.search import (
-    EXACT,
-    SLOWER,
+from nnhw.mapping.shared.program.bands import Bands
+from nnhw.mapping.shared.program.memory import ProgramTooLarge
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.search.arrays import (
     Choice,
     by_speed,
     compiled_choice,
@@ -34,25 +32,8 @@ from nnhw.mapping.shared.search import (
     least_cost,
     with_blocks,
 )
-
-ROOMY_LC = 30_000
-"""Logic cells of a device on which engines in front may be more and wider, and arrays are large."""
-BANDS = tuple(
-    Bands(*ways) for ways in ((1, 4), (1, 8), (2, 5), (2, 8), (4, 5), (6, 2), (6, 3), (6, 4), (8, 2), (8, 3), (4, 10))
-)
-"""Ways in which a program may begin, where it waits for layers in front."""
-WAITS = 1.01
-"""Cycles of an engine whose input makes it wait, as a multiple of its own, that are not worth a longer program."""
-MUCH_SLOWER = 1.1
-"""Cycles of an engine whose input makes it wait, as a multiple of its own, for which those in front are made faster."""
-FASTER = (1, 2, 4)
-"""How much faster than the array the engines in front may be, where it waits for their first rows."""
-FRAMES = 3
-"""Frames until a queue is as full in front of each as in front of the next."""
-QUEUE_LC = 60
-"""About the logic cells of a queue."""
-LEAST_QUEUE = 128
-"""Beats that a queue in front of the shared engine holds at least, to be worth its block RAM."""
+from nnhw.mapping.shared.search.fronts import Fronts
+from nnhw.mapping.shared.settings import ARRAYS, NEIGHBOURS
 
 
 @dataclass(frozen=True)
@@ -79,7 +60,7 @@ class Pair:
         queue = [stage.config.depth for stage in self.stages[-2:] if isinstance(stage.config, FifoConfig)]
         depth = sum(queue) or 1
         rate, level, cycles = min(1.0, beats / self.front.schedule.interval_cycles), 0.0, 0.0
-        for _ in range(FRAMES):
+        for _ in range(NEIGHBOURS.frames):
             cycles = 0.0
             for action in actions(self.compiled.config):
                 count = action.cycles
@@ -125,21 +106,21 @@ class Pairing:
         found = list[Pair]()
         for pair in self._pairs(most):
             found.append(pair)
-            if len(found) == EXACT or self.budget.lc > ROOMY_LC:
+            if len(found) == ARRAYS.exact or self.budget.lc > NEIGHBOURS.roomy_lc:
                 break
-        about = SLOWER * min((pair.interval for pair in found), default=0)
+        about = ARRAYS.slower * min((pair.interval for pair in found), default=0)
         fast = (pair for pair in found if pair.interval <= about)
         return min(fast, key=lambda pair: (pair.cost.lc, pair.interval), default=None)
 
     def _pairs(self, most: int | None) -> Iterator[Pair]:
         """Yield pairs, until no other can be faster."""
         arrays, best = by_speed(self.network, self.budget, self.family, self.i_lanes), most
-        if self.budget.lc > ROOMY_LC:
+        if self.budget.lc > NEIGHBOURS.roomy_lc:
             arrays = _small_first(arrays, self.budget, self.family)
         for cycles, array in arrays:
-            if best is not None and cycles > SLOWER * best:
+            if best is not None and cycles > ARRAYS.slower * best:
                 return
-            pair = self._fastest(array, cycles, None if best is None else SLOWER * best)
+            pair = self._fastest(array, cycles, None if best is None else ARRAYS.slower * best)
             if pair is not None:
                 best = pair.interval if best is None else min(best, pair.interval)
                 yield pair
@@ -153,14 +134,14 @@ class Pairing:
         most: cycles from which on engines in front are too slow.
         """
         best: Pair | None = None
-        for faster in FASTER if self.budget.spram else FASTER[:1]:
+        for faster in NEIGHBOURS.faster if self.budget.spram else NEIGHBOURS.faster[:1]:
             pair = self._beside(array, cycles // faster, most)
             if pair is None:
                 break
             if self.budget.spram:
                 pair = _banded(pair, self.network)
             best = min(best or pair, pair, key=lambda pair: pair.interval)
-            if best.interval <= MUCH_SLOWER * cycles:
+            if best.interval <= NEIGHBOURS.much_slower * cycles:
                 break
         return best
 
@@ -217,8 +198,8 @@ class Pairing:
 def _banded(pair: Pair, network: Network) -> Pair:
     """Return a shared engine with the best of some ways in which its program may begin."""
     least = max(pair.front.schedule.interval_cycles, pair.compiled.cycles)
-    for bands in BANDS:
-        if pair.interval <= WAITS * least:
+    for bands in starmap(Bands, NEIGHBOURS.bands):
+        if pair.interval <= NEIGHBOURS.waits * least:
             break
         own = pair.compiled
         try:
@@ -235,14 +216,14 @@ def _small_first(
     """Yield arrays by their cycles, but the smallest first of those that are about as fast as the fastest left."""
     left = list(arrays)
     while left:
-        count = sum(cycles <= SLOWER * left[0][0] for cycles, _ in left)
+        count = sum(cycles <= ARRAYS.slower * left[0][0] for cycles, _ in left)
         yield from sorted(left[:count], key=lambda pair: (least_cost(pair[1], budget, family).lc, pair[0]))
         left = left[count:]
 
 
 def _left(budget: Budget, cost: Cost, beat_bits: int) -> Budget | None:
     """Return what a shared engine leaves, and what brings beats together and keeps them; None: too little."""
-    joining = 3 * beat_bits + QUEUE_LC if beat_bits else 0
+    joining = 3 * beat_bits + NEIGHBOURS.queue_lc if beat_bits else 0
     taken = cost + Cost(joining, ff=joining)
     return replace(budget.without(taken), spram=0) if cost_fits(taken, budget) else None
 
@@ -279,6 +260,6 @@ def _queue(stages: tuple[Stage, ...], left: Budget, family: Family) -> FifoConfi
         left.ebr - sum(cost(stage.config, family).ebr for stage in stages),
     )
     depth = bisect_right(range(output.beats), spare, lo=1, key=lambda depth: family.block_rams(depth, bits))
-    if depth <= LEAST_QUEUE // output.lanes:
+    if depth <= NEIGHBOURS.least_queue // output.lanes:
         return None
     return FifoConfig(min(depth, output.beats), output.lanes, output.element.bits, output.beats)

@@ -13,10 +13,10 @@ from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.cycles import needed_gap, stream_cycles
 from nnhw.engines.shared.records import COUNT_BITS, describe_ties, descriptor_words
 from nnhw.errors import MappingError
-from nnhw.mapping.shared.lines import Line, at_shift, signed_bits, tie_range
-from nnhw.mapping.shared.rows import channelwise_rows, count_channelwise, dense_rows, split_factors
-from nnhw.mapping.shared.tasks import STREAMING, Task, weighted_range
-from nnhw.mapping.shared.tensors import Tensor
+from nnhw.mapping.shared.program.lines import Line, at_shift, signed_bits, tie_range
+from nnhw.mapping.shared.program.rows import channelwise_rows, count_channelwise, dense_rows, split_factors
+from nnhw.mapping.shared.program.tasks import STREAMING, Task, weighted_range
+from nnhw.mapping.shared.program.tensors import Tensor
 
 Stride = tuple[int, int, int]
 MOST_COUNT = 1 << COUNT_BITS

@@ -14,19 +14,10 @@ from nnhw.mapping.family import Family
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import compile_network, network_of
-from nnhw.mapping.shared.partition import is_cut
-from nnhw.mapping.shared.search import Choice, cost_fits, with_blocks
-from nnhw.mapping.shared.segments import Arrays, Option, Segment, frontier, segment_of
-
-MOST_ENGINES = 4
-GROWTHS = (1.1, 1.01)
-"""From an interval at which no engines fit to the next that is tried: first in large steps, then in small ones."""
-BEAM = 24
-"""Ways to run the layers up to a place that are kept: those that take the least part of what is there."""
-LONGEST = 4
-"""Cycles, for each product, beyond which nothing is sought."""
-ROUNDS = 30
-"""Times that estimates at an interval are put right."""
+from nnhw.mapping.shared.search.arrays import Choice, cost_fits, with_blocks
+from nnhw.mapping.shared.search.partition import is_cut
+from nnhw.mapping.shared.search.segments import Arrays, Option, Segment, frontier, segment_of
+from nnhw.mapping.shared.settings import CHAINS
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ class _Way:
 
 
 def choose_chain(
-    body: Graph, budget: Budget, family: Family, most: int | None = None, engines: int = MOST_ENGINES
+    body: Graph, budget: Budget, family: Family, most: int | None = None, engines: int = CHAINS.most_engines
 ) -> Chain | None:
     """Return the fastest chain of two shared engines or more that fits a budget, or None.
 
@@ -113,9 +104,9 @@ class _Search:
 
     def best(self, most: int | None) -> Chain | None:
         """Return the chain with the shortest interval, or None."""
-        low, limit = self._least(), most - 1 if most is not None else LONGEST * self.network.products
+        low, limit = self._least(), most - 1 if most is not None else CHAINS.most_cycles * self.network.products
         best: Chain | None = None
-        for growth in GROWTHS:
+        for growth in CHAINS.growths:
             while low < limit:
                 high = min(limit, int(low * growth) + 1)
                 chain = self._at(high)
@@ -134,7 +125,7 @@ class _Search:
 
     def _at(self, interval: int) -> Chain | None:
         """Return a chain that takes no more than so many cycles, or None."""
-        for _ in range(ROUNDS):
+        for _ in range(CHAINS.rounds):
             found = next(self._fitting(interval), None)
             if found is None:
                 return None
@@ -180,7 +171,7 @@ class _Search:
 
     def _kept(self, ways: list[_Way]) -> list[_Way]:
         least = [ways[index] for index in frontier([way.cost for way in ways])]
-        return sorted(least, key=self._part_taken)[:BEAM]
+        return sorted(least, key=self._part_taken)[: CHAINS.beam]
 
     def _part_taken(self, way: _Way) -> float:
         """Return the part of the scarcest resource that is taken where DSP blocks that are left have lanes."""

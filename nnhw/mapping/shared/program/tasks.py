@@ -21,7 +21,7 @@ from nnhw.mapping.layers import (
     StepFunction,
     SumLayer,
 )
-from nnhw.mapping.shared.lines import Line
+from nnhw.mapping.shared.program.lines import Line
 
 STREAMING = "--style streaming"
 

@@ -13,14 +13,13 @@ from nnhw.engines.shared.array import DSP_FACTOR_BITS, MOST_SHIFTS, Requantizing
 from nnhw.errors import MappingError
 from nnhw.ir import IntType
 from nnhw.mapping.family import Family
-from nnhw.mapping.shared.lines import Line, at_shift, signed_bits, tie_range
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.tasks import STREAMING
-from nnhw.mapping.shared.tensors import lay_out
-from nnhw.mapping.shared.tiles import Tiler
+from nnhw.mapping.shared.program.lines import Line, at_shift, signed_bits, tie_range
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.tasks import STREAMING
+from nnhw.mapping.shared.program.tensors import lay_out
+from nnhw.mapping.shared.program.tiles import Tiler
+from nnhw.mapping.shared.settings import LINES
 
-SPARE_FACTOR_BITS = 2
-"""Of arrays for 8-bit networks, so that the programs of most others of them run on the same array."""
 WIDTHS = (2, 4, 8)
 """Bits that weights and activations may have."""
 
@@ -71,7 +70,7 @@ def with_widths(network: Network, array: ArrayConfig, requantizing: Requantizing
     functions = [tiler.lines for tiler in tilers if tiler.lines]
     shifts = choose_shifts(functions)
     lines = [at_shift(own, min(shift for shift in shifts if shift >= own[0].shift)) for own in functions]
-    factors = max((line.factor_bits for line in lines), default=2) + (SPARE_FACTOR_BITS if array.dsp else 0)
+    factors = max((line.factor_bits for line in lines), default=2) + (LINES.spare_factor_bits if array.dsp else 0)
     addends = max((line.addend_bits for line in lines), default=2)
     if requantizing == Requantizing.DSP and factors > DSP_FACTOR_BITS:
         # Signs and magnitudes; addends have a part of factors below zero.

@@ -6,10 +6,8 @@ import numpy as np
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
-from nnhw.mapping.shared.tasks import STREAMING, Task
-
-MOST_REPEATS = 64
-"""Taps into which a large factor of a sum is split, about."""
+from nnhw.mapping.shared.program.tasks import STREAMING, Task
+from nnhw.mapping.shared.settings import LINES
 
 
 def channelwise_rows(weights: np.ndarray, first: int, channels: int, array: ArrayConfig) -> np.ndarray:
@@ -66,7 +64,7 @@ def split_factors(task: Task, array: ArrayConfig) -> tuple[np.ndarray, int]:
     MappingError: they are so large that too many taps were needed.
     """
     factors, (low, high) = task.weights[0, :, 0].tolist(), (array.weight.low, array.weight.high)
-    if sum(abs(factor) for factor in factors) > MOST_REPEATS * high:
+    if sum(abs(factor) for factor in factors) > LINES.most_repeats * high:
         raise MappingError(
             f"layer {task.where} adds with the factors {factors}, too large for weights of {array.weight_bits} bits; "
             f"choose scales whose ratios are small integers, an array with more weight bits, or {STREAMING}"

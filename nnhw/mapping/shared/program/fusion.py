@@ -16,11 +16,11 @@ import numpy as np
 
 from nnhw.engines.shared import ArrayConfig, Compute
 from nnhw.engines.shared.cycles import fixed_cycles
-from nnhw.mapping.shared.bands import rows_of
-from nnhw.mapping.shared.network import Network
-from nnhw.mapping.shared.tasks import Task
-from nnhw.mapping.shared.tensors import Tensor, lay_out
-from nnhw.mapping.shared.tiles import Tiler
+from nnhw.mapping.shared.program.bands import rows_of
+from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.tasks import Task
+from nnhw.mapping.shared.program.tensors import Tensor, lay_out
+from nnhw.mapping.shared.program.tiles import Tiler
 
 Span = tuple[int, int]
 """Rows (first, end)."""

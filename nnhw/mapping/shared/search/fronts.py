@@ -15,11 +15,7 @@ from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.family import Family
 from nnhw.mapping.mapper import Mapper
 from nnhw.mapping.resources import Cost
-
-GRID = 1.2
-"""Intervals that are asked for are powers of it, so that few mappings are made."""
-STEPS = 4
-"""Intervals that are tried one after the other, beginning with what the layers in front should take."""
+from nnhw.mapping.shared.settings import NEIGHBOURS
 
 
 class Fronts:
@@ -50,10 +46,10 @@ class Fronts:
         left: by the shared engine.
         queue_ebr: block RAMs of a queue of a whole frame, for which there should be room.
         """
-        first = int(log(interval, GRID))
-        if self.budget.spram and self._small(first + STEPS - 1, left) is None:
+        first = int(log(interval, NEIGHBOURS.grid))
+        if self.budget.spram and self._small(first + NEIGHBOURS.steps - 1, left) is None:
             return
-        for step in range(first, first + STEPS):
+        for step in range(first, first + NEIGHBOURS.steps):
             if (least := self._small(step, left)) is None:
                 continue
             for ebr in (left.ebr - queue_ebr, left.ebr):
@@ -66,7 +62,7 @@ class Fronts:
                     yield front
 
     def _small(self, step: int, left: Budget) -> Accelerator | None:
-        """Return the mapping for `GRID**step` cycles with all block RAMs, or None if its logic does not fit."""
+        """Return the mapping for `NEIGHBOURS.grid**step` cycles with all block RAMs, or None if its logic does not fit."""
         front = self._at(step, self.budget.dsp, self.budget.ebr)
         # With fewer DSP blocks it takes more logic.
         if front is not None and left.has_logic(self.cost(front)) and self.cost(front).dsp > left.dsp:
@@ -78,10 +74,10 @@ class Fronts:
         return accelerator_cost(front, self.family)
 
     def _at(self, step: int, dsp: int, ebr: int) -> Accelerator | None:
-        """Return the smallest mapping that takes no more than `GRID**step` cycles, with so many DSP blocks and RAMs."""
+        """Return the smallest mapping that takes no more than `NEIGHBOURS.grid**step` cycles, with so many DSP blocks and RAMs."""
         key = step, dsp, ebr
         if key not in self._made:
-            budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(GRID**step)
+            budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(NEIGHBOURS.grid**step)
             try:
                 self._made[key] = self._mapper.best(budget, interval)
             except MappingError:
