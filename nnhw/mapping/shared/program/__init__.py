@@ -1,1 +1,1 @@
-"""From layers to the program of a shared engine: tasks, tiles, places in its memory, when each word is read and written."""
+"""From layers to the program of a shared engine: tasks, tiles, places in its memory, the cycle of each access."""

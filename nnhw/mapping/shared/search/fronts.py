@@ -62,7 +62,7 @@ class Fronts:
                     yield front
 
     def _small(self, step: int, left: Budget) -> Accelerator | None:
-        """Return the mapping for `NEIGHBOURS.grid**step` cycles with all block RAMs, or None if its logic does not fit."""
+        """Return the mapping for grid**step cycles with all block RAMs, or None if its logic does not fit."""
         front = self._at(step, self.budget.dsp, self.budget.ebr)
         # With fewer DSP blocks it takes more logic.
         if front is not None and left.has_logic(self.cost(front)) and self.cost(front).dsp > left.dsp:
@@ -74,7 +74,7 @@ class Fronts:
         return accelerator_cost(front, self.family)
 
     def _at(self, step: int, dsp: int, ebr: int) -> Accelerator | None:
-        """Return the smallest mapping that takes no more than `NEIGHBOURS.grid**step` cycles, with so many DSP blocks and RAMs."""
+        """Return the smallest mapping that takes no more than grid**step cycles, with so many DSP blocks and RAMs."""
         key = step, dsp, ebr
         if key not in self._made:
             budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(NEIGHBOURS.grid**step)
