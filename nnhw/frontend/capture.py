@@ -15,7 +15,7 @@ from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats, unready
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
+from . import activations, conditions, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
 from .agreement import Captured, TracedQuantizer, agree, compare_conventions
 from .archive import random_input
 from .calls import is_view
@@ -38,6 +38,7 @@ HANDLERS: dict[str, Handler] = {
     **layout.HANDLERS,
     **slices.HANDLERS,
     **elementwise.HANDLERS,
+    **conditions.HANDLERS,
     **activations.HANDLERS,
 }
 NO_QUANTIZERS = "this model has no quantizers: use --calibrate DATA.npy, or nnhw.quantize"

@@ -8,7 +8,7 @@ from types import ModuleType
 from nnhw.ir import OPS, Op
 from nnhw.ir.ops.base import ANY
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
+from . import activations, conditions, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
 from .translator import Handler
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
@@ -20,6 +20,7 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Layout", layout),
     ("Parts of tensors", slices),
     ("Arithmetic, batch normalization and the ends of models", elementwise),
+    ("Conditions", conditions),
     ("Activations and rounding", activations),
 )
 _INTRODUCTION = """\

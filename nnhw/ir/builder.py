@@ -187,5 +187,6 @@ _ROLES: dict[str, tuple[str, ...]] = {
     "step_table": ("x", "thresholds", "codes"),
     "rescale": ("x", "multiplier", "exponent", "bias"),
     "prelu": ("x", "slope"),
+    "where": ("condition", "x", "y"),
     "batch_norm": ("x", "weight", "bias", "mean", "variance"),
 }

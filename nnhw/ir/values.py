@@ -213,6 +213,18 @@ class Value:
         """The greater of x and y."""
         return self._apply("maximum", _floats(other), name=name)
 
+    def greater(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """1 where x > y, else 0."""
+        return self._apply("greater", _floats(other), name=name)
+
+    def greater_equal(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """1 where x >= y, else 0."""
+        return self._apply("greater_equal", _floats(other), name=name)
+
+    def where(self, x: Value | ArrayLike, y: Value | ArrayLike, name: str = "") -> Value:
+        """x where this value is not 0, else y."""
+        return self._apply("where", _floats(x), _floats(y), name=name)
+
     def clamp(self, low: float, high: float, name: str = "") -> Value:
         """min(max(x, low), high)."""
         return self._apply("clamp", name=name, low=low, high=high)
@@ -259,6 +271,10 @@ class Value:
     def relu(self, name: str = "") -> Value:
         """max(x, 0)."""
         return self._apply("relu", name=name)
+
+    def sign(self, name: str = "") -> Value:
+        """-1, 0 or 1."""
+        return self._apply("sign", name=name)
 
     def neg(self, name: str = "") -> Value:
         """-x."""

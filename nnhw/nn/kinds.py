@@ -11,7 +11,14 @@ WEIGHTED = frozenset({"linear", "conv1d", "conv2d", "matmul", "mm", "einsum", "c
 """Operations with constant weights."""
 OUTPUT_AXES: Mapping[str, int] = {"matmul": -1, "mm": -1, "conv_transpose1d": 1, "conv_transpose2d": 1}
 """The axis of the outputs in their weights, where it is not the first one."""
-JOINS = frozenset({"add", "sub", "mul", "div", "truediv", "maximum", "minimum"})
+CONDITIONS = frozenset(
+    {
+        *("gt", "ge", "lt", "le", "eq", "ne", "where", "masked_fill"),
+        *("logical_and", "logical_or", "logical_xor", "and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    }
+)
+"""Comparisons, and choices by them: functions of one value."""
+JOINS = CONDITIONS | frozenset({"add", "sub", "mul", "div", "truediv", "maximum", "minimum"})
 """Two values meet; each needs codes of its own, unless they are functions of one value."""
 COMPOSED = frozenset({"softsign", "tanhshrink", "pow"})
 """Functions of one value that torch computes in several steps, of which some join it with itself."""
@@ -43,7 +50,8 @@ ELEMENTWISE = NONNEGATIVE | frozenset(
     {
         *("batch_norm", "leaky_relu", "prelu", "elu", "selu", "celu", "hardtanh", "clamp", "clamp_min", "clamp_max"),
         *("clip", "hardswish", "tanh", "silu", "mish", "gelu", "log_sigmoid", "logsigmoid", "neg"),
-        *("softsign", "tanhshrink"),
+        *("softsign", "tanhshrink", "sign", "sgn", "heaviside", "threshold", "hardshrink", "softshrink"),
+        *("logical_not", "invert", "bitwise_not", "float", "double"),
         *("pow", "log_softmax", "argmax", "rsub", "reciprocal", "floor", "ceil", "round", "trunc"),
     }
 )
@@ -109,6 +117,9 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.Softplus: "softplus",
     nn.Softsign: "softsign",
     nn.Tanhshrink: "tanhshrink",
+    nn.Threshold: "threshold",
+    nn.Hardshrink: "hardshrink",
+    nn.Softshrink: "softshrink",
     nn.LogSigmoid: "logsigmoid",
     nn.Softmax: "softmax",
     nn.LogSoftmax: "log_softmax",
@@ -119,6 +130,8 @@ _ALIASES: Mapping[str, str] = {
     **{f"i{name}": name for name in ("add", "sub", "mul", "truediv")},
     **{"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "negative": "neg"},
     **{"special_expit": "sigmoid", "expit": "sigmoid", "absolute": "abs"},
+    **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne"},
+    **{"__and__": "and", "__or__": "or", "__xor__": "xor", "and_": "and", "or_": "or", "_threshold": "threshold"},
 }
 
 

@@ -18,6 +18,7 @@ from .kinds import (
     AVERAGES,
     COMPOSED,
     CONCATS,
+    CONDITIONS,
     ELEMENTWISE,
     ENDS,
     JOINS,
@@ -189,12 +190,24 @@ class Plan:
         """
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         starts = self._starts(operands)
-        if len(starts) > 1:
+        if len(starts) > 1 and self._name(node) in CONDITIONS:
+            self._refuse_condition(node, starts)
+        elif len(starts) > 1:
             self._give_codes(operands)
         elif (len(operands) > 1 or self._name(node) in COMPOSED) and any(
             self._count_of_sums(source) > SUMS for source in self._sources(starts[0])
         ):
             self._give_codes(starts)
+
+    def _refuse_condition(self, node: fx.Node, starts: list[fx.Node]) -> None:
+        """Note a condition on several values, once."""
+        values = " and ".join(f"{spelled(self._name(start))} {place_of(start)}" for start in starts[:2])
+        problem = InputError(
+            f"{spelled(self._name(node))} {place_of(node)} depends on several values: {values}; compare a value with "
+            "constants, and choose between functions of it, or use torch.maximum or torch.minimum"
+        )
+        if str(problem) not in map(str, self.problems):
+            self.problems.append(problem)
 
     def _give_codes(self, operands: list[fx.Node]) -> list[fx.Node]:
         """Plan a quantizer behind all that operands consist of; return these values."""

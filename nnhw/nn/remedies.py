@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 _CONVOLUTION = "use nnhw.nn.QuantConv2d, or QuantConv1d"
 _TRANSPOSED = "use nnhw.nn.QuantConvTranspose2d"
-_CONDITION = "use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, which need no condition"
+_CONDITION = "use torch.where with a comparison such as x > 0, torch.maximum, torch.minimum, clamp or relu"
 _WHOLE_TENSOR = "use dim=(2, 3), the axes of height and width"
 _PARTS = "use slices such as x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"
 _REPEATS = "use torch.cat, nn.Upsample, or constants of the whole shape; values are not repeated to fit each other"
@@ -42,24 +42,9 @@ _POOLING = "use nn.MaxPool2d or nn.AvgPool2d"
 REMEDIES: dict[str, str] = {
     **dict.fromkeys(("conv3d", "convolution"), _CONVOLUTION),
     "conv_transpose3d": _TRANSPOSED,
-    **dict.fromkeys(
-        (
-            *("where", "gt", "ge", "lt", "le", "eq", "ne", "masked_fill", "heaviside", "any", "all", "isclose"),
-            *(
-                "logical_and",
-                "logical_not",
-                "logical_or",
-                "logical_xor",
-                "cond",
-                "signbit",
-                "bucketize",
-                "masked_select",
-            ),
-            *("searchsorted", "count_nonzero", "nonzero"),
-        ),
-        _CONDITION,
-    ),
-    **dict.fromkeys(("hardshrink", "softshrink", "threshold", "rrelu"), _SHRINK),
+    **dict.fromkeys(("any", "all", "isclose", "cond", "signbit", "bucketize", "masked_select"), _CONDITION),
+    **dict.fromkeys(("searchsorted", "count_nonzero", "nonzero"), _CONDITION),
+    **dict.fromkeys(("rrelu",), _SHRINK),
     **dict.fromkeys(("index", "index_select", "gather", "flip", "roll", "rot90", "diagonal"), _PARTS),
     **dict.fromkeys(
         ("fill", "copy", "zero", "index_put", "index_fill", "index_add", "index_copy", "masked_scatter"), _WRITES
@@ -78,7 +63,6 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(("rshift", "bitwise_right_shift"), _SHIFT),
     **dict.fromkeys(("lshift", "bitwise_left_shift"), "use x * 2**n, in floats"),
     **dict.fromkeys(("and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"), _BITS),
-    **dict.fromkeys(("invert", "bitwise_not"), "use -x - 1, in floats; of a condition: " + _CONDITION),
     **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "upsample_nearest3d"), _NEAREST),
     "mean": _WHOLE_TENSOR,
     "sum": _WHOLE_TENSOR,
@@ -97,7 +81,6 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "fft_irfft", "fft_fft2", "stft"), _AFTERWARDS),
     "cumsum": "use nnhw.nn.QuantLinear whose weights are a constant triangle of ones",
     **dict.fromkeys(("prod", "cumprod"), "products of computed values have no engine; use sums"),
-    **dict.fromkeys(("sign", "sgn"), "use nnhw.nn.Sign, which has no third value at 0"),
     "pow": "use x ** 2, x ** 3, x ** 0.5, x ** -1, or torch.exp",
     "float_power": "use x ** 2, x ** 3, x ** 0.5, or x ** -1",
     "rsqrt": "use 1 / torch.sqrt(x)",
@@ -154,11 +137,9 @@ _MODULES = ("fft", "linalg", "special")
 _FLOAT: Mapping[str, str] = {
     _CONVOLUTION: "use nn.Conv2d, or nn.Conv1d",
     _TRANSPOSED: "use nn.ConvTranspose2d",
-    _CONDITION: "use torch.maximum, torch.minimum, clamp or relu, which need no condition",
     _PRODUCT: "use torch.matmul or nn.Linear with constant weights, and add the bias behind",
     _WINDOWS: "use nn.Conv2d, or nn.Conv1d, whose kernels are such windows",
     _FAKE: "leave it out: nnhw.quantize puts quantizers where they must be",
-    REMEDIES["sign"]: "use nn.Hardtanh and act_bits=1",
     REMEDIES["cumsum"]: "use nn.Linear whose weights are a constant triangle of ones",
     REMEDIES["embedding"]: "give the model the embedded values, or use nn.Linear on one-hot rows",
 }

@@ -95,6 +95,49 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
         ["dequantize", "maximum", "minimum"],
     ),
     "greater": (lambda m, x: torch.max(x, x * -0.5), []),
+    "comparisons": (
+        lambda m, x: 1.0 * (x > 0.5) + 2 * (x >= 1) + 4 * (x < -0.5) + 8 * (x <= -1) + 16 * (x == 2) + 32 * (x != 3), []
+    ),
+    "comparisons_with_tensors": (
+        lambda m, x: (
+            1.0 * torch.gt(x, torch.tensor([0.5, 1, 2])[:, None, None]) + 2 * torch.ge(x, torch.tensor(1.0))
+            + 4 * torch.lt(x, torch.tensor(-0.5)) + 8 * torch.le(x, torch.tensor(-1.0))
+            + 16 * torch.eq(x, torch.tensor(2.0)) + 32 * torch.ne(x, torch.tensor(3.0))
+        ),
+        [],
+    ),
+    "spellings_of_comparisons": (
+        lambda m, x: (
+            1.0 * torch.greater(x, 0.5) + 2 * torch.greater_equal(x, 1) + 4 * torch.less(x, -0.5)
+            + 8 * torch.less_equal(x, -1) + 16 * torch.not_equal(x, 3) + torch.greater(x, torch.tensor(0.5))
+            + torch.less_equal(x, torch.tensor(0.5)) + torch.greater_equal(x, torch.tensor(0.5))
+            + torch.less(x, torch.tensor(0.5)) + torch.not_equal(x, torch.tensor(0.5))
+        ),
+        [],
+    ),
+    "combined_conditions": (
+        lambda m, x: 1.0 * ((x > 0) & (x < 2)) + 2 * ((x > 1) | (x < -1)) + 4 * ((x > 0) ^ (x > 2)) + 8 * (~(x > 1)), []
+    ),
+    "combined_by_functions": (
+        lambda m, x: (
+            1.0 * torch.logical_and(x > 0, x < 2) + 2 * torch.logical_or(x > 1, x < -1)
+            + 4 * torch.logical_xor(x > 0, x > 2) + 8 * torch.logical_not(x > 1)
+            + torch.bitwise_and(x > 0, x < 2) + torch.bitwise_or(x > 1, x < -1) + torch.bitwise_xor(x > 0, x > 2)
+        ),
+        [],
+    ),
+    "condition_as_number": (lambda m, x: x * (x > 0).float() + (x > 1).int() * 2 + (x > 2).to(x.dtype), []),
+    "where": (lambda m, x: torch.where(x > 0, x, 0.25 * x), ["dequantize", "greater", "mul", "where"]),
+    "where_numbers": (lambda m, x: torch.where(x > 0, 1.5, -0.5), ["dequantize", "greater", "where"]),
+    "where_number_first": (lambda m, x: torch.where(x > 1, 1.0, x), ["dequantize", "greater", "where"]),
+    "where_number_second": (lambda m, x: torch.where(x > -1, x, -1.0), ["dequantize", "greater", "where"]),
+    "where_constant": (lambda m, x: torch.where(torch.tensor([True, False, True])[:, None, None], x, -x), []),
+    "masked_fill": (lambda m, x: x.masked_fill(x < 0, 0.5), ["dequantize", "greater", "where"]),
+    "masked_fill_tensor": (lambda m, x: x.masked_fill(x < 0, torch.tensor(0.5)), ["dequantize", "greater", "where"]),
+    "signs": (lambda m, x: torch.sign(x) + 2 * torch.sgn(x - 1), []),
+    "heaviside": (lambda m, x: torch.heaviside(x, torch.tensor(0.5)), []),
+    "threshold": (lambda m, x: functional.threshold(x, 0.5, -1.0), ["dequantize", "greater", "where"]),
+    "shrinks": (lambda m, x: functional.hardshrink(x, 1.0) + functional.softshrink(x, 0.5), []),
     "lesser": (lambda m, x: torch.minimum(x, torch.tensor(0.5)), ["dequantize", "minimum"]),
     "dropouts": (
         lambda m, x: torch.feature_alpha_dropout(

@@ -27,10 +27,19 @@ DILATED = "has dilation=[2, 2]; only dilation=1 is supported; use a larger kerne
 ZEROS = "only mode='constant' is supported; use nn.ZeroPad2d, or padding_mode='zeros' of a convolution"
 
 ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
-    "where": (
-        lambda m, x: torch.where(x > 0, x, -x),
-        (f"'>' {HERE}: operator aten.gt.Scalar {REFUSED} use torch.maximum, torch.minimum, clamp, relu or "
-        "nnhw.nn.Sign, which need no condition"),
+    "sum_of_conditions": (
+        lambda m, x: ((x > 0) + (x > 1)) * x,
+        f"add {HERE} computes with conditions; combine them with &, | and ~, or make numbers of them",
+    ),
+    "condition_of_a_number": (
+        lambda m, x: torch.where(torch.logical_not(x), x, -x),
+        (f"logical_not {HERE} needs conditions, such as x > 0, got numbers of type torch.float32; compare them with a "
+        "number first"),
+    ),
+    "choice_of_shapes": (
+        lambda m, x: torch.where(x > 0, x, x[:, :, :1]),
+        (f"where {HERE} chooses between values of the shapes [batch, 3, 1, 8] and [batch, 3, 8, 8]; all must have the "
+        "same shape"),
     ),
     "exponent": (
         lambda m, x: x**4,

@@ -155,6 +155,26 @@ SPELLINGS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor
 }
 
 
+CONDITIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "where": lambda y: torch.where(y > 0, y, 0.1 * y),
+    "mask": lambda y: y * (y > 0.1).float(),
+    "masked_fill": lambda y: y.masked_fill((y < -0.2) | (y > 0.3), 0.0),
+    "not": lambda y: y * ~(y <= 0.1),
+    "sign": torch.sign,
+    "threshold": lambda y: functional.threshold(y, 0.1, -0.5),
+    "hardshrink": lambda y: functional.hardshrink(y, 0.2),
+    "softshrink": lambda y: functional.softshrink(y, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_quantize_takes_conditions_on_one_value(name: str) -> None:
+    model, images = function(lambda m, x: m.fc(CONDITIONS[name](m.conv(x))[:, :2].flatten(1)))
+    quantized = nnhw.quantize(model, images)
+    assert len(codes(quantized)) == 2
+    assert_equal(quantized, images)
+
+
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_quantize_takes_other_spellings(name: str) -> None:
     quantized = []

@@ -72,7 +72,7 @@ LAYERS: dict[str, tuple[nn.Module, tuple[int, ...], str]] = {
     "unknown": (nn.Softmin(1), (8,), "layer '1' (Softmin) has no quantized form; see docs/operators.md for what is "),
     "between": (nn.Upsample(scale_factor=2, mode="bilinear"), (2, 4, 4), "upsample '1' has mode='bilinear'; use "),
     "statistics": (nn.BatchNorm1d(8, track_running_stats=False), (8,), "layer '1' (BatchNorm1d) has no statistics of "),
-    "other": (nn.Hardshrink(), (8,), "layer '1' (Hardshrink) has no quantized form; use nn.ReLU, nn.LeakyReLU or "),
+    "other": (nn.RReLU(), (8,), "layer '1' (RReLU) has no quantized form; see docs/operators.md "),
 }
 
 
@@ -81,6 +81,20 @@ def test_quantize_rejects_a_layer(name: str) -> None:
     layer, shape, problem = LAYERS[name]
     (found,) = problems_of(nn.Sequential(nn.ReLU(), layer), torch.ones(2, *shape))
     assert found.startswith(problem)
+
+
+def test_quantize_rejects_conditions_on_two_values() -> None:
+    def forward(m: Function, x: Tensor) -> Tensor:
+        y, z = m.conv(x), m.conv(x + 1)
+        return m.fc(torch.where(y > z, y, z)[:, :2].flatten(1))
+
+    line = forward.__code__.co_firstlineno + 2
+    found = problems_of(*function(forward))
+    assert len(found) == 2
+    assert found[0].startswith(f"'>' of the model ({HERE}:{line}) depends on several values: conv2d 'conv' (")
+    assert found[0].endswith(
+        "compare a value with constants, and choose between functions of it, or use torch.maximum or torch.minimum"
+    )
 
 
 def test_quantize_rejects_modes_of_functions() -> None:
@@ -119,7 +133,7 @@ def test_quantize_rejects_everything_at_once() -> None:
             self.conv = nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
 
         def forward(self, x: Tensor) -> Tensor:
-            return torch.logcumsumexp(torch.sign(self.conv(self.norm(self.first(x)))), dim=1)
+            return torch.logcumsumexp(torch.frac(self.conv(self.norm(self.first(x)))), dim=1)
 
     line = Bad.forward.__code__.co_firstlineno + 1
     images = torch.zeros(3, 2, 4, 4)
@@ -133,7 +147,7 @@ def test_quantize_rejects_everything_at_once() -> None:
         f"layer 'first' (InstanceNorm2d) {NORM}",
         f"layer 'norm' (GroupNorm) {NORM}",
         "layer 'conv' (Conv2d) has padding_mode='reflect'; use padding_mode='zeros'",
-        f"sign of the model ({HERE}:{line}) has no quantized form; use nn.Hardtanh and act_bits=1",
+        f"frac of the model ({HERE}:{line}) has no quantized form; use x - torch.trunc(x)",
         (
             f"logcumsumexp of the model ({HERE}:{line}) has no quantized form; no engine computes it; let the model "
             "return the values that it needs, and do it with the results"

@@ -4,6 +4,7 @@ from .activation import Elu, Gelu, HardSigmoid, HardSwish, LeakyRelu, Mish, PRel
 from .arithmetic import Absolute, Ceil, Exp, Floor, Maximum, Minimum, Round, Sqrt, Square, Truncate
 from .base import Op, Operand
 from .boundary import Constant, Dequantize, Input, Quantize
+from .conditions import Greater, GreaterEqual, Sign, Where
 from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, Subtract
 from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
@@ -68,6 +69,10 @@ _ROWS: tuple[type[Op], ...] = (
     Truncate,
     Minimum,
     Maximum,
+    Sign,
+    Greater,
+    GreaterEqual,
+    Where,
     BatchNorm,
     Softmax,
     LogSoftmax,
@@ -95,6 +100,8 @@ __all__ = [
     "Flatten",
     "Floor",
     "Gelu",
+    "Greater",
+    "GreaterEqual",
     "HardSigmoid",
     "HardSwish",
     "Input",
@@ -118,6 +125,7 @@ __all__ = [
     "Reshape",
     "Round",
     "Sigmoid",
+    "Sign",
     "Silu",
     "Slice",
     "Softmax",
@@ -132,4 +140,5 @@ __all__ = [
     "Truncate",
     "Upsample",
     "WeightedSum",
+    "Where",
 ]
