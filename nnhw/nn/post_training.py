@@ -51,7 +51,8 @@ def quantize(
 
     Parameters
     ----------
-    calibration_batches: one tensor or array [N, ..], or an iterable of such batches, or of (batch, labels).
+    calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), such as a
+        `DataLoader`; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
     weight_bits, act_bits: 1 to 8.
     input_bits: of the model's input, 1 to 8.
     evaluate: images [N, ..] like those of the calibration, or others, and their labels [N], 0 for the first output:
