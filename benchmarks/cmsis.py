@@ -25,13 +25,13 @@ from nnhw.boards import load_board
 from nnhw.engines.requantize import DoubleScaler, Requantizer
 from nnhw.engines.timing import as_number
 from nnhw.errors import InputError
+from nnhw.families import FAMILIES
 from nnhw.flow.tools.progress import make_progress
 from nnhw.ir import Graph, GraphBuilder, IntType, Location, TensorType
 from nnhw.ir.ops import Conv2d, Linear, Pad, Rescale
 from nnhw.mapping.assemble import assemble
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.datapaths import Datapaths
-from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.folding import foldings
 from nnhw.mapping.layers import Layer, StepFunction
 from nnhw.mapping.mapper import map_body

@@ -35,12 +35,12 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator, StreamBoundary
 from nnhw.boards import load_board
 from nnhw.errors import ExactnessError, MappingError, NnhwError, StuckError
+from nnhw.families import FAMILIES
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.tools.progress import Progress, SilentProgress, make_progress
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.mapper import map_body
 from nnhw.passes import Parts
 from tests.mapping.golden import golden_run

@@ -18,8 +18,8 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
+from nnhw.families import ICE40, Family
 from nnhw.ir import Graph, IntType, graph_hash
-from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import Plan

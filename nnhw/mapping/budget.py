@@ -8,8 +8,8 @@ from math import inf
 
 from nnhw.accelerator import Accelerator, Stage
 from nnhw.engines.fifo import FifoConfig
+from nnhw.families import Cost
 from nnhw.mapping.layers import Layer, MatrixLayer
-from nnhw.mapping.resources import Cost
 
 SMALL_FIFO_BITS = 4096
 """Bits of a FIFO that a message about room does not name: a block RAM of the iCE40."""

@@ -18,11 +18,11 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.families import Cost, Family
 from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
 from nnhw.mapping.datapaths import Datapaths
 from nnhw.mapping.encodings import Encodings
-from nnhw.mapping.family import Family
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import (
     ChannelLayer,
@@ -41,7 +41,6 @@ from nnhw.mapping.layers import (
 )
 from nnhw.mapping.line_buffers import buffered_window
 from nnhw.mapping.own import planned
-from nnhw.mapping.resources import Cost
 
 MOST_TAIL = 32
 """Words of a memory that are worth being constants in logic so that the others fill whole block RAMs."""
@@ -285,13 +284,13 @@ class Planner:
         bits, family = folding.hop * folding.simd * weight.bits, self.family
         tails = [
             0,
-            *(depth % words for words, _ in family.block_ram_modes if words < depth and depth % words <= MOST_TAIL),
+            *(depth % words for words, _ in family.block_ram.modes if words < depth and depth % words <= MOST_TAIL),
         ]
         return min(tails, key=lambda tail: (family.block_rams(depth - tail, bits, rom=True), tail))
 
     def _registered(self, folding: Folding, depth: int) -> bool:
-        """Return whether weights from block RAM wait in a register; see `Family.slow_block_ram`."""
-        return self.family.slow_block_ram and folding.logic_pe < folding.pe and depth > 1
+        """Return whether weights from block RAM wait in a register; see `Family.block_ram.slow`."""
+        return self.family.block_ram.slow and folding.logic_pe < folding.pe and depth > 1
 
     def _padding(self, layer: WindowLayer, lanes: int) -> list[Engine]:
         if layer.padding is None:

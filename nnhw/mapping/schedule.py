@@ -22,8 +22,8 @@ from nnhw.engines.timing import (
     schedule_of,
 )
 from nnhw.errors import StuckError, UnsettledError
+from nnhw.families import ICE40, Family
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.plans import cycle_share
 
 FIFO_MIN_DEPTH = 3

@@ -9,12 +9,12 @@ from itertools import product
 
 from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError
+from nnhw.families import Cost
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.plans import cycle_share
-from nnhw.mapping.resources import Cost
 
 MOST_WAITS = 1.02
 """Interval as a multiple of the slowest engine's cycles, above which a mapping with larger line buffers is tried."""

@@ -9,9 +9,9 @@ import pytest
 
 from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, TimingError
+from nnhw.families import FAMILIES, ICE40
 from nnhw.flow.implementation import bitstream
 from nnhw.flow.implementation.bitstream import Request, build_bitstream, names
-from nnhw.flow.implementation.family import ICE40, family_of
 from nnhw.flow.tools.cache import Cache
 from tests.flow.designs import RomDevice
 
@@ -27,7 +27,7 @@ def test_build_bitstream_is_whole_and_the_same_each_time(board: Board, tmp_path:
         for out, cache, jobs in zip(folders, caches, (1, 2, 1), strict=True)
     ]
     contents = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
-    assert set(contents[0]) == set(names(family_of(board)))
+    assert set(contents[0]) == set(names(FAMILIES[board.family]))
     assert contents[0] == contents[1] == contents[2]
     facts = [result.facts() for result in results]
     assert facts[0] == facts[1] == facts[2]

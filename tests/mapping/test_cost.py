@@ -25,6 +25,7 @@ from nnhw.engines.pool import PoolConfig
 from nnhw.engines.requantize import DoubleScaler, Thresholds
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.families import ECP5, ICE40
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.engine import HARDWARE
@@ -33,7 +34,6 @@ from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.cost import cost
 from nnhw.mapping.cost.constants import Rom, bank_mux_lc, lut_rom_lc
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, tree_widths
 
 BOARD = load_board("icebreaker")

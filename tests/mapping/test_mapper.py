@@ -13,17 +13,16 @@ from nnhw.accelerator import Accelerator, StreamBoundary
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError, ProblemList
+from nnhw.families import ECP5, ICE40, Cost, Family
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost, cost
 from nnhw.mapping.design_space import DesignSpace
-from nnhw.mapping.family import ECP5, ICE40, Family
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import MatrixLayer
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.placement import Placement
 from nnhw.mapping.reader import read_layers
-from nnhw.mapping.resources import Cost
 from tests.mapping.bodies import LayerSpec, codes_of, make_body
 from tests.mapping.golden import golden_run
 

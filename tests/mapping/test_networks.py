@@ -10,13 +10,13 @@ from nnhw.boards import load_board
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
+from nnhw.families import Cost
 from nnhw.ir import IntType
 from nnhw.ir.ops import Linear, MaxPool2d, Pad
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import cycle_share
-from nnhw.mapping.resources import Cost
 from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
 from tests.mapping.test_mapper import LARGE, check_equal
 

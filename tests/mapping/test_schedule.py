@@ -20,9 +20,9 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.timing import run_network
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
+from nnhw.families import ICE40
 from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ICE40
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import cycle_share
 from nnhw.mapping.schedule import (

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from nnhw.errors import MappingError
+from nnhw.families import ECP5, ICE40, Cost
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.program.lines import Line, at_shift
 from nnhw.mapping.shared.program.needs import activation_bits, choose_shifts, weight_bits, with_rows

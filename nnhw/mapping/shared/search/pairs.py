@@ -16,10 +16,9 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.model import actions
 from nnhw.errors import MappingError
+from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.program.bands import Bands
 from nnhw.mapping.shared.program.memory import ProgramTooLarge
