@@ -110,7 +110,7 @@ def is_constant(accelerator: Accelerator) -> bool:
     """Return whether a layer always gives the same code: a table has a single one, or no sum crosses a threshold."""
     for stage in accelerator.stages:
         config: Any = stage.config
-        requantizer = getattr(config, "thresholds", None) or getattr(config, "requantizer", None)
+        requantizer = config.requantizing
         if isinstance(requantizer, Table) and np.unique(requantizer.codes).size == 1:
             return True
         if isinstance(requantizer, Thresholds):

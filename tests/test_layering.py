@@ -22,7 +22,7 @@ KNOWS: dict[str, set[str]] = {
     "families": set(),
     "boards": {"families"},
     "nn": set(),
-    "engines": {"ir"},
+    "engines": {"ir", "protocol"},
     "accelerator": {"ir", "engines"},
     "export": {"engines", "ir", "mapping"},
     "frontend": {"ir", "nn"},
@@ -147,6 +147,17 @@ def test_layering_rooms_of_flow_know_only_lower_ones() -> None:
     files = sorted((PACKAGE / "flow").rglob("*.py"))
     assert {room_of(".".join(path.relative_to(ROOT).with_suffix("").parts)) for path in files} == FLOW_ROOMS.keys()
     assert {path.relative_to(PACKAGE).as_posix(): found for path in files if (found := other_rooms(path))} == {}
+
+
+def test_layering_benchmarks_and_benches_know_nothing_of_tests() -> None:
+    files = sorted(path for folder in ("benchmarks", "sim") for path in (ROOT / folder).rglob("*.py"))
+    assert len(files) > 30
+    roots = {path.relative_to(ROOT).as_posix(): {name.split(".")[0] for name in imported(path)} for path in files}
+    assert [path for path, found in roots.items() if "tests" in found] == []
+
+
+def test_layering_product_knows_neither_benchmarks_nor_tests() -> None:
+    assert [path for path in SOURCES if {name.split(".")[0] for name in imported(path)} & {"benchmarks", "tests"}] == []
 
 
 def test_layering_heavy_packages_stay_at_home() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.join import JoinedPipelineModel
 from nnhw.engines.timing import CycleModel, NetworkModel
 from nnhw.errors import InputError
@@ -37,7 +38,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class OwnEngine(ABC):
+class OwnEngine(EngineConfig):
     """Parameters of an engine that was registered: a frozen dataclass of numbers, `IntType`s, arrays and tuples.
 
     It reads one stream for each value that its operator reads, and makes one. A beat has `i_lanes` elements at each

@@ -9,7 +9,6 @@ from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import Board
-from nnhw.engines.shared import SharedConfig
 from nnhw.errors import MappingError
 from nnhw.families import FAMILIES, Cost, Family
 from nnhw.flow.options import Options
@@ -119,8 +118,8 @@ def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> d
 
 def _cost(config: EngineConfig, family: Family, spram: bool) -> Cost:
     """Return what an engine takes."""
-    if isinstance(config, SharedConfig):
-        return array_cost(config.array, family, spram)
+    if config.program is not None:
+        return array_cost(config.program.array, family, spram)
     return cost(config, family)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from nnhw.accelerator import EngineConfig, Stream
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
-from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
@@ -64,7 +63,7 @@ class Plan:
     @property
     def cycles(self) -> int:
         """Cycles of one frame on the slowest of the engines, none of which waits for another."""
-        return max(cycle_share(config) for _, config, _ in self.engines)
+        return max(config.cycles for _, config, _ in self.engines)
 
     def cost(self, family: Family) -> Cost:
         """Return the resources of the engines."""
@@ -318,20 +317,8 @@ def pad_config(source: Shape, padding: Padding, lanes: int, element: IntType) ->
     )
 
 
-def cycle_share(config: EngineConfig) -> int:
-    """Return the cycles of a frame in which an engine takes or gives a beat, or has no port for either."""
-    if isinstance(config, FifoConfig | WindowConfig):
-        return config.cycles
-    return max(_most(config.i_beats), config.o_beats)
-
-
 def tap_order(weights: np.ndarray, row_lanes: int) -> np.ndarray:
     """Return the weights [channels, taps] of a depthwise convolution in the order of a window's beats."""
     channels, rows, columns = weights.shape
     shaped = weights.reshape(channels, rows // row_lanes, row_lanes, columns)
     return np.ascontiguousarray(shaped.transpose(0, 1, 3, 2)).reshape(channels, -1)
-
-
-def _most(beats: int | tuple[int, ...]) -> int:
-    """Return the beats of the busiest input."""
-    return max(beats) if isinstance(beats, tuple) else beats

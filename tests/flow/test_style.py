@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.rtl import Equality, check_equality
 from nnhw.accelerator import Accelerator, InputFormat
 from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
@@ -20,6 +19,7 @@ from nnhw.errors import InputError, MappingError, StuckError, first_of
 from nnhw.flow import style
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options, load_array
+from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.shared import compile_body
 from nnhw.mapping.shared.accelerator import map_program

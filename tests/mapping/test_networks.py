@@ -16,7 +16,6 @@ from nnhw.ir.ops import Linear, MaxPool2d, Pad
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.plans import cycle_share
 from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
 from tests.mapping.test_mapper import LARGE, check_equal
 
@@ -114,6 +113,6 @@ def test_line_buffers_grow_where_engines_wait(monkeypatch: pytest.MonkeyPatch) -
     check_equal(body, grown)
     monkeypatch.setattr("nnhw.mapping.waits.MOST_TRIALS", 0)
     waiting = map_body(body, "test", budget, overrides=overrides)
-    slowest = max(cycle_share(stage.config) for stage in grown.stages)
+    slowest = max(stage.config.cycles for stage in grown.stages)
     assert grown.schedule.interval_cycles == slowest == 10 * 288
     assert waiting.schedule.interval_cycles > 1.1 * slowest

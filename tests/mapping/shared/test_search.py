@@ -131,7 +131,7 @@ def test_cache_has_the_rows_that_its_block_rams_hold_anyway() -> None:
 def test_shifts_keep_the_widest_factor_narrow() -> None:
     def lines(shift: int, factor: int) -> tuple[Line, ...]:
         none = np.zeros(1, np.int64)
-        return (Line(none + factor, none, none, shift, 0, 1),)
+        return (Line(none + factor, none, shift, 0, 1, slack=none),)
 
     wide, others = lines(30, (1 << 20) - 1), [lines(shift, 1 << 17) for shift in (8, 13, 23, 25, 29)]
     shifts = choose_shifts([wide, *others])

@@ -56,7 +56,7 @@ class Pair:
     def interval(self) -> int:
         """About the cycles from frame to frame: beats come evenly, as long as the queue has room."""
         beats = self.compiled.config.i_beats
-        queue = [stage.config.depth for stage in self.stages[-2:] if isinstance(stage.config, FifoConfig)]
+        queue = [fifo.depth for stage in self.stages[-2:] if (fifo := stage.config.fifo) is not None]
         depth = sum(queue) or 1
         rate, level, cycles = min(1.0, beats / self.front.schedule.interval_cycles), 0.0, 0.0
         for _ in range(NEIGHBOURS.frames):
