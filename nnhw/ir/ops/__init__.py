@@ -8,6 +8,7 @@ from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, 
 from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
+from .product import Product
 from .rescale import Rescale
 from .shape import Flatten, Permute, Reshape, Slice
 from .tail import ArgMax, LogSoftmax, Softmax
@@ -29,6 +30,7 @@ _ROWS: tuple[type[Op], ...] = (
     Rescale,
     SumPool2d,
     WeightedSum,
+    Product,
     # integers or floats
     MaxPool2d,
     Pad,
@@ -39,6 +41,8 @@ _ROWS: tuple[type[Op], ...] = (
     Permute,
     Slice,
     ArgMax,
+    Minimum,
+    Maximum,
     # floats
     Add,
     Subtract,
@@ -66,8 +70,6 @@ _ROWS: tuple[type[Op], ...] = (
     Ceil,
     Round,
     Truncate,
-    Minimum,
-    Maximum,
     BatchNorm,
     Softmax,
     LogSoftmax,
@@ -112,6 +114,7 @@ __all__ = [
     "PRelu",
     "Pad",
     "Permute",
+    "Product",
     "Quantize",
     "Relu",
     "Rescale",
