@@ -71,9 +71,7 @@ def test_product_in_logic_is_right_for_every_pair(left: IntType, right: IntType)
     config = PairConfig("product", left, right, 1, 1, len(pairs[0]))
     inputs = [words(values, kind) for values, kind in zip(pairs, (left, right), strict=True)]
     expected = words(pairs[0] * pairs[1], config.raw)
-    run_ports(
-        HARDWARE[PairConfig](config), ["i0", "i1"], ["o"], inputs, [expected], ("none", "none"), config.model()
-    )
+    run_ports(HARDWARE[PairConfig](config), ["i0", "i1"], ["o"], inputs, [expected], ("none", "none"), config.model())
 
 
 def test_pairwise_rejects_unknown_op_and_wide_factors_in_dsp() -> None:
