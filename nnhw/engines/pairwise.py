@@ -12,7 +12,7 @@ from nnhw.engines.join import JoinedPipelineModel
 from nnhw.engines.requantize import Requantizer
 from nnhw.errors import MappingError
 from nnhw.ir.ops.product import product_range
-from nnhw.ir.types import IntType
+from nnhw.ir.types import BIPOLAR, IntType
 
 OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "product": np.multiply,
@@ -118,6 +118,8 @@ def pair_range(op: str, left: IntType, right: IntType) -> IntType:
     """Return the range of the results of a pairwise engine."""
     if op == "product":
         return product_range(left, right)
+    if left.bipolar and right.bipolar:
+        return BIPOLAR
     pick = OPERATIONS[op]
     return IntType(int(pick(left.low, right.low)), int(pick(left.high, right.high)))  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.pairwise import PairConfig
+from nnhw.engines.pairwise import PairConfig, number_bits
 from nnhw.hdl.arithmetic import as_number
 from nnhw.hdl.carry import add_gated, family_of, gated
 from nnhw.hdl.dsp import DspProducts
@@ -29,7 +29,8 @@ class PairwiseEngine(wiring.Component):
     def __init__(self, config: PairConfig) -> None:
         self.config = config
         raw, code = config.raw, config.requantizer.code if config.requantizer else None
-        o_lane = unsigned(code.bits) if code else signed(raw.bits) if raw.signed else unsigned(raw.bits)
+        is_number = code is None and raw.signed and not raw.bipolar
+        o_lane = signed(raw.bits) if is_number else unsigned((code or raw).bits)
         super().__init__(
             {
                 "i0": In(stream.Signature(data.ArrayLayout(unsigned(config.left.bits), config.lanes))),
@@ -63,11 +64,12 @@ class PairwiseEngine(wiring.Component):
 def _extreme(m: Module, ce: Value, config: PairConfig, lane: int, left: Value, right: Value) -> Value:
     """Return the greater or the lesser of two numbers, one move later."""
     raw = config.raw
-    result = Signal(signed(raw.bits) if raw.signed else unsigned(raw.bits), name=f"extreme_{lane}", reset_less=True)
+    shape = signed(number_bits(raw)) if raw.signed else unsigned(raw.bits)
+    result = Signal(shape, name=f"extreme_{lane}", reset_less=True)
     chosen = left > right if config.op == "maximum" else left < right
     with m.If(ce):
         m.d.sync += result.eq(Mux(chosen, left, right))
-    return result
+    return ~result[-1] if raw.bipolar and config.requantizer is None else result
 
 
 def _in_dsp(m: Module, ce: Value, pairs: list[tuple[Value, Value]]) -> list[Value]:
