@@ -13,6 +13,7 @@ from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
+from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
@@ -26,6 +27,7 @@ BUILT_IN: tuple[type[EngineConfig], ...] = (
     ForkConfig,
     MatmulConfig,
     PadConfig,
+    PairConfig,
     PoolConfig,
     SharedConfig,
     SliceConfig,

@@ -15,7 +15,19 @@ from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats, unready
 
-from . import activations, conditions, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
+from . import (
+    activations,
+    conditions,
+    elementwise,
+    layout,
+    linear,
+    pairs,
+    pooling,
+    quantizers,
+    rescaling,
+    slices,
+    transposed,
+)
 from .agreement import Captured, TracedQuantizer, agree, compare_conventions
 from .archive import random_input
 from .calls import is_view
@@ -37,6 +49,7 @@ HANDLERS: dict[str, Handler] = {
     **pooling.HANDLERS,
     **layout.HANDLERS,
     **slices.HANDLERS,
+    **pairs.HANDLERS,
     **elementwise.HANDLERS,
     **conditions.HANDLERS,
     **activations.HANDLERS,

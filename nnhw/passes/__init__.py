@@ -16,6 +16,7 @@ from .rounding import RoundingNote, find_rounding_notes
 from .savings import OPTIMIZATIONS, Size, savings
 from .separate_padding import separate_padding
 from .share_twins import share_twins
+from .sink_extremes import sink_extremes
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
 from .split import Parts, split
@@ -42,6 +43,7 @@ __all__ = [
     "savings",
     "separate_padding",
     "share_twins",
+    "sink_extremes",
     "sink_integer_pooling",
     "sink_shapes",
     "split",

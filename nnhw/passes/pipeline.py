@@ -20,6 +20,7 @@ from .merge_parallel import merge_parallel
 from .permute_input import permute_input
 from .separate_padding import separate_padding
 from .share_twins import share_twins
+from .sink_extremes import sink_extremes
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
 
@@ -32,6 +33,7 @@ PIPELINE: dict[str, Pass] = {
     "sink_shapes": sink_shapes,
     "hoist_shapes": hoist_shapes,
     "cancel_permutes": cancel_permutes,
+    "sink_extremes": sink_extremes,
     "align_sums": align_sums,
     "join_rescaled": join_rescaled,
     "collapse_chains": collapse_chains,

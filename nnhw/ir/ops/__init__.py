@@ -9,6 +9,7 @@ from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, 
 from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
+from .product import Product
 from .rescale import Rescale
 from .shape import Flatten, Permute, Reshape, Slice
 from .tail import ArgMax, LogSoftmax, Softmax
@@ -30,6 +31,7 @@ _ROWS: tuple[type[Op], ...] = (
     Rescale,
     SumPool2d,
     WeightedSum,
+    Product,
     # integers or floats
     MaxPool2d,
     Pad,
@@ -40,6 +42,8 @@ _ROWS: tuple[type[Op], ...] = (
     Permute,
     Slice,
     ArgMax,
+    Minimum,
+    Maximum,
     # floats
     Add,
     Subtract,
@@ -67,8 +71,6 @@ _ROWS: tuple[type[Op], ...] = (
     Ceil,
     Round,
     Truncate,
-    Minimum,
-    Maximum,
     Sign,
     Greater,
     GreaterEqual,
@@ -119,6 +121,7 @@ __all__ = [
     "PRelu",
     "Pad",
     "Permute",
+    "Product",
     "Quantize",
     "Relu",
     "Rescale",
