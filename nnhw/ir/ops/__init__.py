@@ -9,6 +9,7 @@ from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
 from .rescale import Rescale
+from .sequence import LastStep, ReverseSteps, Scan
 from .shape import Flatten, Permute, Reshape, Slice
 from .tail import ArgMax, LogSoftmax, Softmax
 from .threshold import StepTable, Threshold
@@ -39,6 +40,10 @@ _ROWS: tuple[type[Op], ...] = (
     Permute,
     Slice,
     ArgMax,
+    # sequences
+    Scan,
+    LastStep,
+    ReverseSteps,
     # floats
     Add,
     Subtract,
@@ -98,6 +103,7 @@ __all__ = [
     "HardSigmoid",
     "HardSwish",
     "Input",
+    "LastStep",
     "LeakyRelu",
     "Linear",
     "LogSoftmax",
@@ -116,7 +122,9 @@ __all__ = [
     "Relu",
     "Rescale",
     "Reshape",
+    "ReverseSteps",
     "Round",
+    "Scan",
     "Sigmoid",
     "Silu",
     "Slice",
