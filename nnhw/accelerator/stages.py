@@ -13,6 +13,7 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
+from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
@@ -27,6 +28,7 @@ EngineConfig = (
     | MatmulConfig
     | OwnEngine
     | PadConfig
+    | PairConfig
     | PoolConfig
     | SharedConfig
     | SliceConfig

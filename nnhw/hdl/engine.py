@@ -19,6 +19,7 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
+from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
@@ -32,6 +33,7 @@ from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.pack import Packer
 from nnhw.hdl.pad import Padding
+from nnhw.hdl.pairwise import PairwiseEngine
 from nnhw.hdl.pool import MaxPool
 from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.chain import ProgramChain
@@ -49,6 +51,7 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
     PadConfig: Padding,
+    PairConfig: PairwiseEngine,
     SliceConfig: Slicing,
     PoolConfig: MaxPool,
     SumConfig: WeightedSum,

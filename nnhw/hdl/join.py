@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Shape, Signal, Value, signed, unsigned
@@ -42,15 +43,8 @@ class WeightedSum(wiring.Component):
         config = self.config
         inputs = [getattr(self, f"i{index}") for index in range(len(config.inputs))]
         buffer = result_buffer(m, self.o)
-        ce, take = buffer.i.ready, Signal()
-        m.d.comb += take.eq(ce & Cat(*(i.valid for i in inputs)).all())
-        m.d.comb += [i.ready.eq(take) for i in inputs]
-        valid: Value = take
-        for level in range(config.tree_levels):
-            register = Signal(name=f"valid_{level}")
-            with m.If(ce):
-                m.d.sync += register.eq(valid)
-            valid = register
+        ce = buffer.i.ready
+        valid = taken_together(m, ce, inputs, config.tree_levels)
         sums = [self._tree(m, ce, lane, inputs) for lane in range(config.lanes)]
         deliver(m, buffer, config.requantizer, config.raw, valid, sums)
         return m
@@ -72,6 +66,25 @@ class WeightedSum(wiring.Component):
                     m.d.sync += register.eq(value)
                 terms.append((register, sign))
         return terms[0][0]
+
+
+def taken_together(m: Module, ce: Value, inputs: Sequence[Any], levels: int) -> Value:
+    """Take a beat of every input at once; return whether there was one, so many moves later.
+
+    Parameters
+    ----------
+    ce: the pipeline moves.
+    """
+    take = Signal()
+    m.d.comb += take.eq(ce & Cat(*(i.valid for i in inputs)).all())
+    m.d.comb += [i.ready.eq(take) for i in inputs]
+    valid: Value = take
+    for level in range(levels):
+        register = Signal(name=f"valid_{level}")
+        with m.If(ce):
+            m.d.sync += register.eq(valid)
+        valid = register
+    return valid
 
 
 def _add(terms: list[Term], last: bool) -> Term:

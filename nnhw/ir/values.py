@@ -144,6 +144,10 @@ class Value:
         """The sum of this value and others, each times its factor."""
         return self._apply("weighted_sum", *others, name=name, factors=factors)
 
+    def product(self, other: Value, name: str = "") -> Value:
+        """This value times another one, both integers, element by element; axes of size 1 are repeated."""
+        return self._apply("product", other, name=name)
+
     def sum_pool2d(self, kernel: Ints, stride: Ints | None = None, name: str = "") -> Value:
         """The sum of each window; the stride is the kernel without one."""
         return self._apply("sum_pool2d", name=name, kernel=kernel, stride=stride or kernel)

@@ -9,10 +9,11 @@ import numpy as np
 
 from nnhw.accelerator import Stream
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.pairwise import pair_range
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.mapping.inputs import as_byte
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, SliceLayer, SumLayer, TransposeLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer, SliceLayer, SumLayer, TransposeLayer
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Encodings:
             offsets = self._offsets(layer)
             element = _sum_range(self.elements(layer), self.factors(layer))
             return Encoding(element, 1, offsets if offsets.any() else None)
+        if isinstance(layer, PairLayer):
+            return Encoding(pair_range(layer.op, *layer.kinds))
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])

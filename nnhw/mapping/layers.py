@@ -254,6 +254,27 @@ class SumLayer(Layer):
 
 
 @dataclass(frozen=True, eq=False)
+class PairLayer(Layer):
+    """The product, the maximum or the minimum of two values of one shape.
+
+    Parameters
+    ----------
+    op: see `PairConfig`.
+    kinds: types of the two values.
+    extent: the common shape.
+    """
+
+    op: str
+    kinds: tuple[IntType, IntType]
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+
+@dataclass(frozen=True, eq=False)
 class ConcatLayer(Layer):
     """Feature maps behind one another along the channels, the columns or the rows: streams that take turns.
 

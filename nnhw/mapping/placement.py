@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.pairwise import can_use_dsp
 from nnhw.errors import MappingError
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer
 from nnhw.mapping.resources import Cost
 
 
@@ -126,6 +127,8 @@ class Placement:
         if isinstance(layer, MatrixLayer | ChannelLayer) and layer.weight is not None:
             if LaneArithmetic(layer.activation, layer.weight).can_use_dsp:
                 yield "dsp_pe", replace(folding, dsp_pe=1)
+        if isinstance(layer, PairLayer) and layer.op == "product" and can_use_dsp(*layer.kinds):
+            yield "dsp_pe", replace(folding, dsp_pe=1)
         if layer.function is not None:
             yield "dsp_scaler", replace(folding, dsp_scaler=True)
 

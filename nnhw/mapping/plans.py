@@ -15,6 +15,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
+from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
@@ -32,6 +33,7 @@ from nnhw.mapping.layers import (
     OwnLayer,
     Padding,
     PadLayer,
+    PairLayer,
     Shape,
     SliceLayer,
     SumLayer,
@@ -169,6 +171,23 @@ class Planner:
             requantizer=self.datapaths.chosen(layer, lanes, folding),
         )
         return Plan((lanes,) * len(layer.inputs), (("sum", config, self.encodings.stream(layer, lanes, elements)),))
+
+    @plan.register
+    def _(self, layer: PairLayer, folding: Folding) -> Plan:
+        self.encodings.check_plain(layer)
+        lanes, elements = folding.channel_lanes, int(np.prod(layer.extent))
+        left, right = layer.kinds
+        config = PairConfig(
+            op=layer.op,
+            left=left,
+            right=right,
+            lanes=lanes,
+            chunks=layer.extent[0] // lanes,
+            pixels=elements // layer.extent[0],
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        return Plan((lanes, lanes), ((layer.op, config, self.encodings.stream(layer, lanes, elements)),))
 
     @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> Plan:

@@ -19,10 +19,13 @@ from nnhw.ir.ops import (
     Flatten,
     Input,
     Linear,
+    Maximum,
     MaxPool2d,
+    Minimum,
     Op,
     Pad,
     Permute,
+    Product,
     Rescale,
     Reshape,
     Slice,
@@ -42,6 +45,7 @@ from nnhw.mapping.layers import (
     OwnLayer,
     Padding,
     PadLayer,
+    PairLayer,
     Shape,
     SliceLayer,
     StepFunction,
@@ -157,6 +161,37 @@ class _Reader:
         assert isinstance(node.op, WeightedSum)
         names, function = self._function(node)
         self._sum(node, names, node.op.factors, function)
+
+    def pair(self, node: Node) -> None:
+        """Read an op of two values with its function; one that is repeated becomes as large as the other one first."""
+        if any(not _is_repeated_inside(self.body.node(name).type.shape, node.type.shape) for name in node.inputs):
+            self._refuse(node, "repeats an axis in front of one that it does not repeat; permute the axes first")
+            return
+        names, function = self._function(node)
+        extent = self._map(node.name)
+        inputs = tuple(self._repeated(name, extent, node, side) for side, name in enumerate(node.inputs))
+        left, right = (self._type(name) for name in node.inputs)
+        common = self._common(node, names, inputs, function)
+        self._add(PairLayer(**common, op=node.op.name, kinds=(left, right), extent=extent), names)
+
+    def _repeated(self, name: str, extent: Shape, reader: Node, side: int) -> str:
+        """Return the stream of a value as large as a map that it is repeated over.
+
+        A number for all channels is a pixel of one channel for each of them; then pixels are repeated.
+        """
+        source, shape = self._stream(name), self._map(name)
+        channels, height, width = extent
+        steps = [(shape, (1, channels))] if shape[0] < channels else []
+        around = height // shape[1], width // shape[2]
+        if around != (1, 1):
+            steps.append(((channels, *shape[1:]), around))
+        for number, (before, factor) in enumerate(steps, 1):
+            result = f"{reader.name}.repeated{side}.{number}"
+            common = self._common(reader, [name], (source,), None)
+            common |= {"name": f"{common['name']}.repeat", "node": result}
+            self._add(UpsampleLayer(**common, source=before, factor=factor), [result])
+            source = result
+        return source
 
     def requantize(self, node: Node) -> None:
         """Read a function that stands alone."""
@@ -403,6 +438,12 @@ class _Reader:
         self.problems.append(MappingError(f"{node.op.name} {node.location} {why}"))
 
 
+def _is_repeated_inside(shape: tuple[int, ...], extent: tuple[int, ...]) -> bool:
+    """Return whether a value is repeated along its inner axes alone, those of rows that a stream has as one axis."""
+    rows = [size < most for size, most in zip(shape, extent, strict=True)][1:-1]
+    return rows == sorted(rows)
+
+
 def rescaled_steps(
     op: Rescale, sums: IntType, multiplier: np.ndarray, exponent: np.ndarray, bias: np.ndarray
 ) -> StepFunction:
@@ -437,6 +478,9 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     SumPool2d: _Reader.sum_pool,
     MaxPool2d: _Reader.max_pool,
     WeightedSum: _Reader.join,
+    Product: _Reader.pair,
+    Maximum: _Reader.pair,
+    Minimum: _Reader.pair,
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
     Rescale: _Reader.requantize,

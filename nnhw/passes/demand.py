@@ -19,9 +19,12 @@ from nnhw.ir.ops import (
     Conv2d,
     Flatten,
     Linear,
+    Maximum,
     MaxPool2d,
+    Minimum,
     Pad,
     Permute,
+    Product,
     Rescale,
     Slice,
     StepTable,
@@ -159,6 +162,22 @@ def _elementwise(op: Op, place: Place) -> None:
                 _share(own, other)
 
 
+def _repeated(op: Product, place: Place) -> None:
+    """Do as `_elementwise`; of an axis that is repeated, need its one place."""
+    if is_needed(place.result):
+        for operand in place.operands:
+            for own, other in zip(place.result, operand, strict=True):
+                if own.size == other.size:
+                    _share(own, other)
+                else:
+                    other[:] = True
+
+
+def _extreme(op: Op, place: Place) -> None:
+    """Do as `_elementwise` for integers; floats are needed whole, for their constants have places, too."""
+    (_elementwise if place.node.type.is_int else _whole)(op, place)
+
+
 def _channelwise(op: Op, place: Place) -> None:
     """Need whole maps of some channels, the same in operand and result."""
     if is_needed(place.result):
@@ -241,6 +260,9 @@ _RULES: dict[type[Op], _Rule] = {
     StepTable: _elementwise,
     Rescale: _elementwise,
     WeightedSum: _elementwise,
+    Minimum: _extreme,
+    Maximum: _extreme,
+    Product: _repeated,
     MaxPool2d: _channelwise,
     SumPool2d: _channelwise,
     Pad: _channelwise,

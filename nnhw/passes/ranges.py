@@ -13,9 +13,12 @@ from nnhw.ir.ops import (
     Conv2d,
     Flatten,
     Linear,
+    Maximum,
     MaxPool2d,
+    Minimum,
     Pad,
     Permute,
+    Product,
     Rescale,
     Reshape,
     Slice,
@@ -80,6 +83,12 @@ def _weighted_sum(op: Op, data: list[Interval], _: list[np.ndarray]) -> Interval
     return op.evaluate(*(end[0] for end in ends)), op.evaluate(*(end[1] for end in ends))
 
 
+def _corners(op: Op, data: list[Interval], _: list[np.ndarray]) -> Interval:
+    """Products of two values: an end of one times an end of the other."""
+    corners = np.stack([op.evaluate(left, right) for left in data[0] for right in data[1]])
+    return corners.min(axis=0), corners.max(axis=0)
+
+
 def _monotone(op: Op, data: list[Interval], constants: list[np.ndarray]) -> Interval:
     """An op that never falls in any operand."""
     low, high = (op.evaluate(*(interval[end] for interval in data), *constants) for end in (0, 1))
@@ -117,9 +126,14 @@ _RULES: dict[type[Op], _Rule] = {
     Linear: _product,
     Conv2d: _product,
     WeightedSum: _weighted_sum,
+    Product: _corners,
     Threshold: _either_way,
     StepTable: _step_table,
     **dict.fromkeys(
-        (Rescale, MaxPool2d, SumPool2d, Pad, Upsample, Concat, Flatten, Reshape, Permute, Slice), _monotone
+        (
+            *(Rescale, MaxPool2d, SumPool2d, Minimum, Maximum),
+            *(Pad, Upsample, Concat, Flatten, Reshape, Permute, Slice),
+        ),
+        _monotone,
     ),
 }

@@ -6,16 +6,17 @@ quantize(add(concat(x, y), bias))  --> concat(quantize(add(x, bias_x)), quantize
 quantize(pad(x, 0.0))              --> pad(quantize(x), 0)
 quantize(add(slice(x), bias))      --> slice(quantize(add(x, bias)))
 concat(permute(x), permute(y))     --> permute(concat(x, y))
+product(permute(x), permute(y))    --> permute(product(x, y)), and so maximum and minimum of integers
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import Concat, Dequantize, MaxPool2d, Op, Pad, Permute, Slice
+from nnhw.ir.ops import Concat, Dequantize, Maximum, MaxPool2d, Minimum, Op, Pad, Permute, Product, Slice
 
 from .cancel_permutes import cancel_permutes
 from .edit import ORDER_OPS, SHAPE_OPS, Edit, sole_names
@@ -39,7 +40,7 @@ def sink_shapes(graph: Graph) -> Graph:
 
 def _next(graph: Graph) -> Graph | None:
     for node in graph.nodes:
-        sunk = _sunk if isinstance(node.op, Dequantize) else _joined if isinstance(node.op, Concat) else None
+        sunk = next((rule for ops, rule in _RULES if isinstance(node.op, ops)), None)
         moved = sunk(graph, node) if sunk else None
         if moved is not None:
             return moved
@@ -106,6 +107,20 @@ def _joined(graph: Graph, node: Node) -> Graph | None:
     return edit.apply(node.name)
 
 
+def _paired(graph: Graph, node: Node) -> Graph | None:
+    """Return the graph with one reordering behind an op of two integers in place of both of its inputs'."""
+    shapes = [graph.node(name) for name in node.inputs]
+    if not node.type.is_int or len({shape.op for shape in shapes}) > 1 or not isinstance(shapes[0].op, ORDER_OPS):
+        return None
+    sources = [graph.node(shape.inputs[0]) for shape in shapes]
+    if len({source.type.shape for source in sources}) > 1:
+        return None
+    edit = Edit(graph, sole_names(graph, shapes, node))
+    inner = edit.add(node, node.op, [source.name for source in sources])
+    edit.add(shapes[0], shapes[0].op, [inner])
+    return edit.apply(node.name)
+
+
 def _passed_pad(op: Pad, node: Node, shapes: Sequence[Node], constants: Sequence[np.ndarray]) -> Pad | None:
     """Return the padding with the border's value behind `node`, if that is one value in all channels."""
     channels = shapes[0].type.shape[0]
@@ -115,3 +130,11 @@ def _passed_pad(op: Pad, node: Node, shapes: Sequence[Node], constants: Sequence
     results = node.op.evaluate(*(next(waiting) if name in data else next(arrays) for name in node.inputs))
     values = np.unique(results)
     return Pad(op.before, op.after, float(values[0])) if len(values) == 1 and np.isfinite(values[0]) else None
+
+
+_RULES: tuple[tuple[type[Op] | tuple[type[Op], ...], Callable[[Graph, Node], Graph | None]], ...] = (
+    (Dequantize, _sunk),
+    (Concat, _joined),
+    ((Product, Minimum, Maximum), _paired),
+)
+"""Ops behind which what moves elements may go, outside of regions."""

@@ -18,13 +18,14 @@ from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import cycle_share
 from nnhw.mapping.resources import Cost
 from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
+from tests.mapping.products import PRODUCTS, squeeze_and_excitation
 from tests.mapping.test_mapper import LARGE, check_equal
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", NETWORKS | PRODUCTS)
 @pytest.mark.parametrize("interval", [None, 100_000])
 def test_network_equals_interpreter_at_every_boundary(name: str, interval: int | None) -> None:
-    body = NETWORKS[name]()
+    body = (NETWORKS | PRODUCTS)[name]()
     check_equal(body, map_body(body, "test", LARGE, target_interval=interval))
 
 

@@ -9,6 +9,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.flow.test_virtual import needs_compiler
 from tests.mapping.networks import NETWORKS
+from tests.mapping.products import PRODUCTS
 from tests.sim.networks import random_codes
 
 PATTERNS = [("none", "none"), ("random", "rare")]
@@ -19,9 +20,9 @@ INTERVALS = {"residual": None, "wide_input": 10}
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", NETWORKS | PRODUCTS)
 def test_network_in_rtl_equals_ir_and_prediction(name: str) -> None:
-    body = NETWORKS[name]()
+    body = (NETWORKS | PRODUCTS)[name]()
     accelerator = map_body(body, "icebreaker", BUDGET, target_interval=INTERVALS.get(name, 2000))
     plain, _ = equalities = check_equality(accelerator, body, random_codes(body, FRAMES), PATTERNS)
     assert all(equality.equal for equality in equalities)

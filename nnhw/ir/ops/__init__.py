@@ -8,6 +8,7 @@ from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, 
 from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
+from .product import Product
 from .rescale import Rescale
 from .sequence import LastStep, ReverseSteps, Scan
 from .shape import Flatten, Permute, Reshape, Slice
@@ -30,6 +31,7 @@ _ROWS: tuple[type[Op], ...] = (
     Rescale,
     SumPool2d,
     WeightedSum,
+    Product,
     # integers or floats
     MaxPool2d,
     Pad,
@@ -40,6 +42,8 @@ _ROWS: tuple[type[Op], ...] = (
     Permute,
     Slice,
     ArgMax,
+    Minimum,
+    Maximum,
     # sequences
     Scan,
     LastStep,
@@ -71,8 +75,6 @@ _ROWS: tuple[type[Op], ...] = (
     Ceil,
     Round,
     Truncate,
-    Minimum,
-    Maximum,
     BatchNorm,
     Softmax,
     LogSoftmax,
@@ -118,6 +120,7 @@ __all__ = [
     "PRelu",
     "Pad",
     "Permute",
+    "Product",
     "Quantize",
     "Relu",
     "Rescale",

@@ -1,4 +1,4 @@
-"""What a user's own arithmetic needs beyond sums and products, in float64, element by element."""
+"""What a user's own arithmetic needs beyond sums and products, element by element: float64, the last two integers, too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+
+from nnhw.errors import IrError
+from nnhw.ir.types import IntType, TensorType
 
 from . import special
 from .activation import Rising, Valley, last_bits
@@ -130,8 +133,31 @@ class Truncate(Rising):
 
 
 @dataclass(frozen=True)
-class Minimum(Binary):
-    """The lesser of x and y; NaN if one of them is."""
+class Extreme(Binary):
+    """One of two numbers: float64, which broadcast as in any arithmetic, or integers of one shape."""
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """The broadcast shape, float64; of integers their shape, and the range of what can be the result."""
+        kinds = [operand.type.dtype for operand in operands]
+        types = [kind for kind in kinds if isinstance(kind, IntType)]
+        if len(types) < len(operands):
+            return super().infer(operands)
+        shapes = [operand.type.shape for operand in operands]
+        if shapes[0] != shapes[1] or any(operand.value is not None for operand in operands):
+            raise IrError(
+                f"{self.name} of integers needs two values of one shape, got {operands[0].type} and {operands[1].type}"
+            )
+        low, high = (int(self.evaluate(*(np.array([getattr(t, end)]) for t in types))[0]) for end in ("low", "high"))
+        return TensorType(shapes[0], IntType(low, high))
+
+    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
+        """Rising in both."""
+        return RISING
+
+
+@dataclass(frozen=True)
+class Minimum(Extreme):
+    """The lesser of x and y, of floats or integers; NaN if one of them is."""
 
     name: ClassVar[str] = "minimum"
 
@@ -141,14 +167,10 @@ class Minimum(Binary):
         result: Array = np.minimum(left, right)
         return result
 
-    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
-        """Rising in both."""
-        return RISING
-
 
 @dataclass(frozen=True)
-class Maximum(Binary):
-    """The greater of x and y; NaN if one of them is."""
+class Maximum(Extreme):
+    """The greater of x and y, of floats or integers; NaN if one of them is."""
 
     name: ClassVar[str] = "maximum"
 
@@ -157,7 +179,3 @@ class Maximum(Binary):
         left, right = self.aligned(inputs)
         result: Array = np.maximum(left, right)
         return result
-
-    def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
-        """Rising in both."""
-        return RISING

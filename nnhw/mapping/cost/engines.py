@@ -16,6 +16,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.pad import PadConfig
+from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.unpack import UnpackConfig
@@ -23,6 +24,7 @@ from nnhw.engines.window import WindowConfig
 from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
+from nnhw.mapping.cost.pairwise import pairwise_cost
 from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
 from nnhw.mapping.family import ICE40, Family
@@ -37,6 +39,7 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     MatmulConfig: matmul_cost,
     PackConfig: pack_cost,
     PadConfig: pad_cost,
+    PairConfig: pairwise_cost,
     PoolConfig: pool_cost,
     SliceConfig: slice_cost,
     SumConfig: sum_cost,

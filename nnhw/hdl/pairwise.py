@@ -1,0 +1,147 @@
+"""Hardware of the pairwise engine: product, maximum and minimum of two streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.engines.pairwise import PairConfig
+from nnhw.hdl.arithmetic import as_number
+from nnhw.hdl.carry import add_gated, family_of, gated
+from nnhw.hdl.dsp import DspProducts
+from nnhw.hdl.join import taken_together
+from nnhw.hdl.results import deliver, result_buffer
+
+
+class PairwiseEngine(wiring.Component):
+    """Takes a beat of both inputs at once.
+
+    Members
+    -------
+    i0, i1, o: streams.
+
+    Timing: see `nnhw.engines.pairwise.PairConfig`.
+    """
+
+    def __init__(self, config: PairConfig) -> None:
+        self.config = config
+        raw, code = config.raw, config.requantizer.code if config.requantizer else None
+        o_lane = unsigned(code.bits) if code else signed(raw.bits) if raw.signed else unsigned(raw.bits)
+        super().__init__(
+            {
+                "i0": In(stream.Signature(data.ArrayLayout(unsigned(config.left.bits), config.lanes))),
+                "i1": In(stream.Signature(data.ArrayLayout(unsigned(config.right.bits), config.lanes))),
+                "o": Out(stream.Signature(data.ArrayLayout(o_lane, config.lanes))),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        inputs: list[Any] = [self.i0, self.i1]
+        buffer = result_buffer(m, self.o)
+        ce = buffer.i.ready
+        valid = taken_together(m, ce, inputs, config.levels)
+        pairs = [
+            (as_number(self.i0.payload[lane], config.left), as_number(self.i1.payload[lane], config.right))
+            for lane in range(config.lanes)
+        ]
+        if config.dsp:
+            results = _in_dsp(m, ce, pairs)
+        elif config.op == "product":
+            family = family_of(platform)
+            results = [_Product(m, ce, family, f"product_{lane}").of(*pair) for lane, pair in enumerate(pairs)]
+        else:
+            results = [_extreme(m, ce, config, lane, *pair) for lane, pair in enumerate(pairs)]
+        deliver(m, buffer, config.requantizer, config.raw, valid, results)
+        return m
+
+
+def _extreme(m: Module, ce: Value, config: PairConfig, lane: int, left: Value, right: Value) -> Value:
+    """Return the greater or the lesser of two numbers, one move later."""
+    raw = config.raw
+    result = Signal(signed(raw.bits) if raw.signed else unsigned(raw.bits), name=f"extreme_{lane}", reset_less=True)
+    chosen = left > right if config.op == "maximum" else left < right
+    with m.If(ce):
+        m.d.sync += result.eq(Mux(chosen, left, right))
+    return result
+
+
+def _in_dsp(m: Module, ce: Value, pairs: list[tuple[Value, Value]]) -> list[Value]:
+    """Return the products of all lanes, made in DSP blocks, `DSP_LEVELS` moves later."""
+    left, right = pairs[0]
+    m.submodules.products = products = DspProducts(len(pairs), left.shape(), right.shape())
+    m.d.comb += products.ce.eq(ce)
+    for lane, (a, b) in enumerate(pairs):
+        m.d.comb += [products.i_a[lane].eq(a), products.i_b[lane].eq(b)]
+    return list(products.o)
+
+
+class _Product:
+    """A product in logic: for each bit of the narrower factor the other one is added where the bit is set.
+
+    The first level adds two such rows, with both gates in the cells of the adder; each level behind it two sums.
+
+    Parameters
+    ----------
+    m: the module to add the logic to.
+    ce: the registers move.
+    family: whose cells the first level is made of; see `nnhw.hdl.carry`.
+    name: of the registers.
+    """
+
+    def __init__(self, m: Module, ce: Value, family: str | None, name: str) -> None:
+        self.m, self.ce, self.family, self.name = m, ce, family, name
+        self.levels = 0
+
+    def of(self, left: Value, right: Value) -> Value:
+        """Return the product of two numbers, as many moves later as `PairConfig.levels` says."""
+        # Of two factors of one width, the unsigned one has no row that is subtracted.
+        narrow, wide = sorted((left, right), key=lambda number: (len(number), number.shape().signed))
+        terms = [self._rows(wide, narrow, bit) for bit in range(0, len(narrow), 2)]
+        # The highest row of a signed factor counts negative: where it has no partner, the next level subtracts it.
+        negative = narrow.shape().signed and len(narrow) % 2 == 1
+        if len(narrow) == 1 and negative:
+            terms, negative = [-terms[0]], False
+        terms, shift = self._register(terms), 2
+        while len(terms) > 1:
+            pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
+            alone = len(pairs[-1]) == 1
+            sums = [_shifted_sum(*pair, shift, minus=negative and pair is pairs[-1]) for pair in pairs if pair[1:]]
+            terms, shift = self._register([*sums, *(pairs[-1] if alone else [])]), 2 * shift
+            negative = negative and alone
+        return terms[0]
+
+    def _rows(self, wide: Value, narrow: Value, bit: int) -> Value:
+        """Return the rows of a bit and the next one, added; of a last bit alone its row."""
+        if bit + 1 == len(narrow):
+            return gated(wide, narrow[bit])
+        upper_bits = wide[1:].as_signed() if wide.shape().signed else wide[1:]
+        if bit + 2 == len(narrow) and narrow.shape().signed:
+            upper = gated(upper_bits, narrow[bit]) - gated(wide, narrow[bit + 1])
+        else:
+            upper = add_gated(self.m, (upper_bits, narrow[bit]), (wide, narrow[bit + 1]), self.family)
+        total = Cat(wide[0] & narrow[bit], upper)
+        return total.as_signed() if upper.shape().signed else total
+
+    def _register(self, values: list[Value]) -> list[Value]:
+        """Return registers of the values."""
+        terms = [
+            Signal(value.shape(), name=f"{self.name}_{self.levels}_{index}", reset_less=True)
+            for index, value in enumerate(values)
+        ]
+        with self.m.If(self.ce):
+            self.m.d.sync += [term.eq(value) for term, value in zip(terms, values, strict=True)]
+        self.levels += 1
+        return list(terms)
+
+
+def _shifted_sum(low: Value, high: Value, shift: int, minus: bool) -> Value:
+    """Return low + (high << shift), or their difference; the lowest bits pass by the adder."""
+    above = low[shift:].as_signed() if low.shape().signed else low[shift:]
+    upper = above - high if minus else above + high
+    total = Cat(low[:shift], upper)
+    return total.as_signed() if upper.shape().signed else total
