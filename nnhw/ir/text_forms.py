@@ -45,8 +45,8 @@ class FormReader:
                 raise self.error(
                     shape,
                     index,
-                    f"a shape has whole numbers of at least 1, behind the word {SEQUENCE} if it is that of a "
-                    f"sequence's steps, got {short(size)}",
+                    f"a shape has whole numbers of at least 1, got {short(size)}; a sequence's begins with the word "
+                    f"{SEQUENCE}, as in ({SEQUENCE} 16)",
                 )
         type_ = TensorType(tuple(size for size in shape if isinstance(size, int)), dtype, is_sequence)
         if is_too_large(type_):
