@@ -248,6 +248,10 @@ def _weighted_sum(emitter: Emitter, node: Node) -> None:
     emitter.finish(node, total)
 
 
+def _product(emitter: Emitter, node: Node) -> None:
+    emitter.finish(node, emitter.emit("Mul", *node.inputs))
+
+
 def _concat(emitter: Emitter, node: Node) -> None:
     assert isinstance(node.op, Concat)
     emitter.finish(node, emitter.emit("Concat", *node.inputs, axis=node.op.axis + 1))
@@ -291,6 +295,7 @@ INTEGERS: Mapping[str, Row] = {
     "rescale": _rescale,
     "sum_pool2d": _sum_pool2d,
     "weighted_sum": _weighted_sum,
+    "product": _product,
     "max_pool2d": _max_pool2d,
     "pad": _pad,
     "upsample": _upsample,

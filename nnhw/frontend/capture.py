@@ -17,7 +17,7 @@ from nnhw.ir import Graph, verify
 from nnhw.ir.graph import inner_name
 from nnhw.nn.given import half_floats, unready
 
-from . import activations, elementwise, layout, linear, loops, pooling, quantizers, rescaling, slices, transposed
+from . import activations, elementwise, layout, linear, loops, pairs, pooling, quantizers, rescaling, slices, transposed
 from .agreement import Captured, agree, compare_conventions
 from .archive import random_input
 from .calls import is_view
@@ -41,6 +41,7 @@ HANDLERS: dict[str, Handler] = {
     **pooling.HANDLERS,
     **layout.HANDLERS,
     **slices.HANDLERS,
+    **pairs.HANDLERS,
     **elementwise.HANDLERS,
     **activations.HANDLERS,
     **loops.HANDLERS,

@@ -24,6 +24,7 @@ from nnhw.ir.ops import (
 )
 
 from .calls import Call
+from .pairs import check_shapes, paired
 from .translator import Handler, KnownResult, Translator
 from .values import Codes, Constant, Float, Integers, Value
 
@@ -154,15 +155,11 @@ def _times(translator: Translator, call: Call, value: Any, alpha: float) -> Any:
 
 
 def _arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any, suffix: str = "") -> Value:
+    found = paired(translator, call, op, left, right, suffix)
+    if found is not None:
+        return found
     shapes = [translator.shape(value) for value in (left, right) if isinstance(value, Codes | Float)]
-    if len(set(shapes)) > 1:
-        given = " and ".join(translator.show(["batch", *shape]) for shape in shapes)
-        if isinstance(op, Multiply | Divide):
-            raise CaptureError(
-                f"{call} multiplies or divides values of the shapes {given}, which both depend on the model's input, "
-                f"as squeeze-and-excitation and attention do; there is no engine for that: use constants, or a sum"
-            )
-        raise CaptureError(f"{call} joins values of the shapes {given}; both must have the same shape")
+    check_shapes(translator, call, op, shapes)
     rank = max(map(len, shapes), default=0)
     names = [_operand(translator, call, side, rank) for side in (left, right)]
     return Float(translator.emit(call, op, *names, suffix=suffix))

@@ -8,7 +8,7 @@ from types import ModuleType
 from nnhw.ir import OPS, Op
 from nnhw.ir.ops.base import ANY, SOME
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
+from . import activations, elementwise, layout, linear, pairs, pooling, quantizers, rescaling, slices, transposed
 from .translator import Handler
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
@@ -19,6 +19,7 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Pooling", pooling),
     ("Layout", layout),
     ("Parts of tensors", slices),
+    ("Gates", pairs),
     ("Arithmetic, batch normalization and the ends of models", elementwise),
     ("Activations and rounding", activations),
 )
@@ -72,12 +73,19 @@ bits, or three of 4, become one sum of integers with factors of up to 9 bits (11
 codes is compared when the model is lowered. A branch may also be the raw sums of a layer, where the weighted sum fits
 40 bits.
 
+Codes are multiplied with codes, as in `x * gate(torch.sigmoid(y))`: of one shape, or one of them with size 1 along axes
+of the other, as the gate [batch, channels, 1, 1] of squeeze-and-excitation. Their product is exact, as the sums of a layer
+are, and what stands between it and the next quantizer becomes steps. A map waits in a FIFO until its gate is computed
+from all of it. What is a function of one value alone, such as `y * torch.sigmoid(y)`, needs no quantizer inside.
+`torch.maximum` and `torch.minimum` of codes of one scale give codes of that scale; of other values, they go behind the
+quantizer that follows. A shared engine runs none of them.
+
 What is refused, with its place in the model:
 
 - constants that differ from row to row or from pixel to pixel, such as embeddings of positions: one number, or one for
   each channel or feature, can be added or multiplied;
-- products and quotients of two values that both depend on the input, as in gates, squeeze-and-excitation and attention:
-  the engines multiply by constants;
+- products of two values that both depend on the input and are not codes: a quantizer on each of the two, directly in
+  front of the product, such as `UInt(8, scale=2**-8)` behind the sigmoid of a gate; quotients of two such values;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two;
 - sums of rescaled codes (TFLite's additions) whose multipliers differ from channel to channel, or of more than two

@@ -108,11 +108,10 @@ class _Product:
             terms, negative = [-terms[0]], False
         terms, shift = self._register(terms), 2
         while len(terms) > 1:
-            pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
-            alone = len(pairs[-1]) == 1
-            sums = [_shifted_sum(*pair, shift, minus=negative and pair is pairs[-1]) for pair in pairs if pair[1:]]
-            terms, shift = self._register([*sums, *(pairs[-1] if alone else [])]), 2 * shift
-            negative = negative and alone
+            rest = terms[len(terms) - len(terms) % 2 :]
+            pairs = list(zip(terms[::2], terms[1::2], strict=False))
+            sums = [_shifted_sum(low, high, shift, negative and not rest and high is terms[-1]) for low, high in pairs]
+            terms, shift, negative = self._register([*sums, *rest]), 2 * shift, negative and bool(rest)
         return terms[0]
 
     def _rows(self, wide: Value, narrow: Value, bit: int) -> Value:

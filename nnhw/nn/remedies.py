@@ -65,7 +65,7 @@ REMEDIES: dict[str, str] = {
         ("fill", "copy", "zero", "index_put", "index_fill", "index_add", "index_copy", "masked_scatter"), _WRITES
     ),
     **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce", "slice_scatter", "select_scatter"), _WRITES),
-    **dict.fromkeys(("expand", "expand_as", "repeat", "repeat_interleave", "tile", "broadcast_to"), _REPEATS),
+    **dict.fromkeys(("repeat", "repeat_interleave", "tile"), _REPEATS),
     **dict.fromkeys(("addmm", "bmm", "baddbmm", "_int_mm"), _PRODUCT),
     **dict.fromkeys(
         ("layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm", "normalize"), _NORMALIZATION
@@ -96,7 +96,9 @@ REMEDIES: dict[str, str] = {
     ),
     **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "fft_irfft", "fft_fft2", "stft"), _AFTERWARDS),
     "cumsum": "use nnhw.nn.QuantLinear whose weights are a constant triangle of ones",
-    **dict.fromkeys(("prod", "cumprod"), "products of computed values have no engine; use sums"),
+    **dict.fromkeys(
+        ("prod", "cumprod"), "no engine multiplies the elements of one value with each other; multiply slices of it"
+    ),
     **dict.fromkeys(("sign", "sgn"), "use nnhw.nn.Sign, which has no third value at 0"),
     "pow": "use x ** 2, x ** 3, x ** 0.5, x ** -1, or torch.exp",
     "float_power": "use x ** 2, x ** 3, x ** 0.5, or x ** -1",
@@ -122,7 +124,6 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(("scaled_dot_product_attention", "multihead_attention"), _ATTENTION),
     **dict.fromkeys(("reflection_pad", "replication_pad", "circular_pad"), _ZEROS),
     **dict.fromkeys(("lp_pool", "fractional_max_pool", "max_pool3d", "avg_pool3d"), _POOLING),
-    "glu": "use nn.ReLU or nn.Hardtanh; products of two computed values have no engine",
     "embedding": "give the model the embedded values, or use nnhw.nn.QuantLinear on one-hot rows",
     **dict.fromkeys(("gru", "lstm", "rnn"), _STATE),
 }

@@ -50,6 +50,7 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
     Raises: LoweringError that names the sources if there are too many combinations or no factors.
     """
     join = _join(region)
+    check_products(region)
     ranges = [source.type.int_dtype for source in region.sources]
     count = math.prod(codes.high - codes.low + 1 for codes in ranges)
     few = count <= COMBINATIONS and count * len(region.classes[0]) <= COMBINATIONS_OF_CLASSES
@@ -76,11 +77,42 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
     return factors, replace(steps, proof=COMBINED)
 
 
+def check_products(region: Region) -> None:
+    """Refuse products and quotients of several sources, which are no functions of a weighted sum.
+
+    Raises: LoweringError that says what to quantize.
+    """
+    reach = _reach(region)
+    for node in region.nodes:
+        computed = [name for name in node.inputs if reach.get(name)]
+        if not isinstance(node.op, Multiply | Divide) or len(computed) < 2 or len(reach[node.name]) < 2:
+            continue
+        names = " and ".join(str(source) for source in region.sources if source.name in reach[node.name])
+        if isinstance(node.op, Divide):
+            raise LoweringError(
+                f"{node} before quantizer '{region.quantizer.name}' divides functions of {names}, which depend on the "
+                f"model's input; there is no engine for that: divide by constants, or multiply by codes of the "
+                f"reciprocal"
+            )
+        raise LoweringError(
+            f"{node} before quantizer '{region.quantizer.name}' multiplies functions of {names}, which depend on the "
+            f"model's input; an engine multiplies codes: put a quantizer on each of the two factors, directly in "
+            f"front of the product, such as nnhw.nn.UInt(8, scale=2**-8) behind a sigmoid"
+        )
+
+
+def _reach(region: Region) -> dict[str, set[str]]:
+    """Return which sources each node depends on."""
+    reach: dict[str, set[str]] = {source.name: {source.name} for source in region.sources}
+    for node in region.nodes:
+        reach[node.name] = set().union(*(reach.get(name, set()) for name in node.inputs))
+    return reach
+
+
 def _join(region: Region) -> Node:
     """Return the first node through which alone the sources reach the quantizer."""
-    reach: dict[str, set[str]] = {source.name: {source.name} for source in region.sources}
+    reach = _reach(region)
     for place, node in enumerate(region.nodes):
-        reach[node.name] = set().union(*(reach.get(name, set()) for name in node.inputs))
         behind = {later.name for later in region.nodes[place:]}
         read_behind = {name for later in region.nodes[place + 1 :] for name in later.inputs if name in reach}
         if len(reach[node.name]) == len(region.sources) and read_behind <= behind:
@@ -136,11 +168,6 @@ def _ratios(region: Region, join: Node, table: Table) -> tuple[np.ndarray, np.nd
         - sum(slope * (values - values[0])[:, np.newaxis] for slope, values in zip(slopes, table.values, strict=True))
     )
     if np.abs(rest).max() > _LINEAR_TO * max(np.ptp(table.join), np.abs(table.join).max()):
-        if isinstance(join.op, Multiply | Divide):
-            raise LoweringError(
-                f"{join} before quantizer '{region.quantizer.name}' multiplies or divides {_names(region)}, which "
-                f"depend on the model's input; there is no engine for that: use constants, or a sum"
-            )
         raise LoweringError(
             f"{join} before quantizer '{region.quantizer.name}' is not a weighted sum of {_names(region)}; put a "
             f"quantizer on each branch, directly in front of the join"

@@ -29,6 +29,7 @@ from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir.ops import ArgMax, Concat, Conv2d, FixedSoftmax, MaxPool2d, Permute, Rescale, Softmax
 from nnhw.ir.types import BIPOLAR, FLOAT, IntType, TensorType
 from nnhw.passes import Parts, lower, split
+from tests.mapping.products import PRODUCTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(1, 13)
@@ -158,7 +159,8 @@ def has_softmax(parts: Parts) -> bool:
 def cases() -> dict[str, tuple[Parts, np.ndarray]]:
     """Networks and images by name."""
     found = {f"random_{seed}": random_parts(seed) for seed in SEEDS}
-    return found | {name: (float_ends(body), operator_images(body)) for name, body in operators().items()}
+    graphs = operators() | {name: make() for name, make in PRODUCTS.items()}
+    return found | {name: (float_ends(body), operator_images(body)) for name, body in graphs.items()}
 
 
 @pytest.mark.parametrize("small", [False, True])

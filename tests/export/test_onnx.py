@@ -26,6 +26,7 @@ from nnhw.ir.ops.rounding import ROUNDINGS
 from nnhw.passes import lower, split
 from tests.export.onnx_running import check_export
 from tests.mapping import networks as mapped
+from tests.mapping.products import PRODUCTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -73,6 +74,7 @@ def test_example_gives_the_same_integers_and_results(example: str) -> None:
         mapped.wide_input,
         mapped.rescaled,
         mapped.zero_point,
+        *PRODUCTS.values(),
     ],
 )
 def test_network_of_integers_gives_the_same_integers(network: Callable[[], Graph]) -> None:

@@ -122,6 +122,23 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "softsign": (lambda m, x: functional.softsign(x), ["dequantize", "abs", "add", "div"]),
     "residual": (lambda m, x: m.finer(x * 2) + x, ["dequantize", "mul", "quantize", "dequantize", "add"]),
     "gate": (lambda m, x: x * functional.hardsigmoid(x), ["dequantize", "hardsigmoid", "mul"]),
+    "product": (
+        lambda m, x: m.finer(x * 2) * x, ["dequantize", "mul", "quantize", "product", "dequantize"]
+    ),
+    "product_of_a_channel": (
+        lambda m, x: x.amax((2, 3), keepdim=True) * x, ["max_pool2d", "product", "dequantize"]
+    ),
+    "maximum_of_codes": (
+        lambda m, x: torch.maximum(x[:, :1], x[:, 1:2]), ["slice", "slice", "maximum", "dequantize"]
+    ),
+    "minimum_of_codes": (
+        lambda m, x: m.fc(torch.min(x[:, :1], x[:, 1:2])), []
+    ),
+    "expand": (
+        lambda m, x: x.amax((2, 3), keepdim=True).expand(-1, -1, 8, 8), ["max_pool2d", "upsample", "dequantize"]
+    ),
+    "expand_as": (lambda m, x: x * x.amax((2, 3), keepdim=True).expand_as(x), []),
+    "broadcast_to": (lambda m, x: x.amax((2, 3), keepdim=True).broadcast_to((-1, -1, 2, 4)), []),
     "difference": (lambda m, x: x - m.other(x), ["dequantize", "quantize", "dequantize", "sub"]),
     "max_pool2d": (
         lambda m, x: functional.max_pool2d(x, 3, 2, 1, ceil_mode=True), ["max_pool2d", "dequantize"]
@@ -260,6 +277,7 @@ CURVES: dict[str, Forward] = {
 }
 ENDS: dict[str, Forward] = {
     "softmax": lambda m, x: m.all(x.flatten(1)).softmax(1),
+    "glu": lambda m, x: functional.glu(m.all(x.flatten(1))[:, :4], 1),
     "log_softmax": lambda m, x: m.all(x.flatten(1)).log_softmax(1),
     "argmax": lambda m, x: m.all(x.flatten(1)).argmax(1),
     "fixed_softmax": lambda m, x: fixed_softmax(m.whole(m.all(x.flatten(1))), 1 << 30, 22, -248),

@@ -87,10 +87,30 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         f"add {HERE} joins values of the shapes [batch, 3, 8, 8] and [batch, 3, 1, 1]; both must have the same shape",
     ),
     "broadcast_product": (
-        lambda m, x: x * x.amax((2, 3), keepdim=True),
-        (f"mul {HERE} multiplies or divides values of the shapes [batch, 3, 8, 8] and [batch, 3, 1, 1], which both "
-        "depend on the model's input, as squeeze-and-excitation and attention do; there is no engine for that: use "
-        "constants, or a sum"),
+        lambda m, x: x * x.mean((2, 3), keepdim=True).sigmoid(),
+        (f"mul {HERE} multiplies values of the shapes [batch, 3, 8, 8] and [batch, 3, 1, 1], which both depend on the "
+        "model's input; an engine multiplies codes: put a quantizer on each of the two, directly in front of the "
+        "product, such as nnhw.nn.UInt(8, scale=2**-8) behind a sigmoid"),
+    ),
+    "product_of_unlike_axes": (
+        lambda m, x: x[:, :, :1] * x[:, :, :, :1],
+        (f"mul {HERE} multiplies values of the shapes [batch, 3, 1, 8] and [batch, 3, 8, 1]; one of them must have "
+        "the shape of the result, the other one as many axes with the same sizes or 1, such as [batch, channels, 1, 1] "
+        "for a map"),
+    ),
+    "quotient_of_values": (
+        lambda m, x: x / x.amax((2, 3), keepdim=True),
+        (f"div {HERE} divides values of the shapes [batch, 3, 8, 8] and [batch, 3, 1, 1], which both depend on the "
+        "model's input; there is no engine for that: divide by constants, or multiply by codes of the reciprocal"),
+    ),
+    "expanded_channels": (
+        lambda m, x: x[:, :1].expand(-1, 3, -1, -1),
+        (f"expand {HERE} makes [batch, 3, 8, 8] of [batch, 1, 8, 8]; only height and width of size 1 are repeated: a "
+        "product repeats what it must by itself"),
+    ),
+    "glu_of_the_batch": (
+        lambda m, x: functional.glu(torch.cat([x, x], 1), 0),
+        f"glu {HERE} halves the batch, got dim=0; use dim=1 or dim=-1",
     ),
     "reflect": (
         lambda m, x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
@@ -218,11 +238,6 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     "stack_of_the_batch": (
         lambda m, x: torch.stack([x, x])[:],
         f"stack {HERE} joins along a new first axis, which must stay the batch; use dim=1",
-    ),
-    "expand": (
-        lambda m, x: x.amax((2, 3), keepdim=True).expand(-1, -1, 8, 8),
-        (f"expand {HERE}: operator aten.expand.default {REFUSED} use torch.cat, nn.Upsample, or constants of the whole "
-        "shape; values are not repeated to fit each other"),
     ),
 }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nnhw.accelerator import INPUT, Accelerator, Stage
@@ -52,5 +54,7 @@ def golden_stage(stage: Stage, inputs: list[np.ndarray]) -> np.ndarray:
         return first
     if isinstance(config, ChannelwiseConfig):
         return config.golden(first.reshape(-1, config.i_lanes)).reshape(-1)
-    lanes = getattr(config, "i_lanes", None) or config.lanes
-    return config.golden(*(values.reshape(-1, lanes) for values in inputs)).reshape(-1)
+    other: Any = config
+    lanes = getattr(other, "i_lanes", None) or other.lanes
+    made: np.ndarray = other.golden(*(values.reshape(-1, lanes) for values in inputs)).reshape(-1)
+    return made

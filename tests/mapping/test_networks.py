@@ -18,7 +18,7 @@ from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import cycle_share
 from nnhw.mapping.resources import Cost
 from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
-from tests.mapping.products import PRODUCTS, squeeze_and_excitation
+from tests.mapping.products import PRODUCTS
 from tests.mapping.test_mapper import LARGE, check_equal
 
 

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from nnhw.errors import NnhwError
 from nnhw.ir import Graph, GraphBuilder, IntType, Location, Op, TensorType, run, verify
-from nnhw.ir.ops import Add, Concat, Dequantize, Multiply, Quantize, Relu, Silu, Subtract, Threshold, WeightedSum
+from nnhw.ir.ops import (
+    Add,
+    Concat,
+    Dequantize,
+    Divide,
+    Multiply,
+    Quantize,
+    Relu,
+    Silu,
+    Subtract,
+    Threshold,
+    WeightedSum,
+)
 from nnhw.passes import align_sums, collapse_chains, lower
 from tests.ir.graphs import floats
 
@@ -154,8 +166,17 @@ def test_joins_reject_two_accumulators_of_unlike_scales() -> None:
 def test_joins_reject_products_of_branches() -> None:
     net = Branches((INT4, 0.1), (INT4, 0.3))
     assert message_of(net.build(net.then(Multiply(), *net.values), Quantize(0, 15), 1.0)) == (
-        "mul 'add' (net.py:9) before quantizer 'quantize' multiplies or divides input 'a' and input 'b', which "
-        "depend on the model's input; there is no engine for that: use constants, or a sum"
+        "mul 'add' (net.py:9) before quantizer 'quantize' multiplies functions of input 'a' and input 'b', which "
+        "depend on the model's input; an engine multiplies codes: put a quantizer on each of the two factors, directly "
+        "in front of the product, such as nnhw.nn.UInt(8, scale=2**-8) behind a sigmoid"
+    )
+
+
+def test_joins_reject_quotients_of_branches() -> None:
+    net = Branches((INT4, 0.1), (INT4, 0.3))
+    assert message_of(net.build(net.then(Divide(), *net.values), Quantize(0, 15), 1.0)) == (
+        "div 'add' (net.py:9) before quantizer 'quantize' divides functions of input 'a' and input 'b', which depend "
+        "on the model's input; there is no engine for that: divide by constants, or multiply by codes of the reciprocal"
     )
 
 

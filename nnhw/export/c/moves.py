@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnhw.errors import ExportError
 from nnhw.ir import Node
 from nnhw.ir.ops import ArgMax, Concat, MaxPool2d, Permute, Slice, SumPool2d, Upsample
 
@@ -52,6 +53,28 @@ def weighted_sums(node: Node, sources: list[Storage], factors: tuple[int, ...]) 
     terms = [f"({ctype})from_{k}[channel]{_factor(factor, ctype)}" for k, factor in enumerate(factors)]
     body += loop("channel", sources[0].channels, [f"sums[channel] = {' + '.join(terms)};"])
     return Sums(ctype, body, [], [], [Scratch("sums", ctype, sources[0].channels)])
+
+
+def pair_sums(node: Node, sources: list[Storage]) -> Sums:
+    """Return the products, or the greater or lesser elements, of two values, per pixel; axes of size 1 are repeated."""
+    if len(node.type.shape) not in (1, 3) and any(x.type.shape != node.type.shape for x in sources):
+        raise ExportError(
+            f"{node} repeats a value of {len(node.type.shape)} axes, which has no C; use values [channels, height, "
+            f"width], or vectors"
+        )
+    bound = max(abs(node.type.int_dtype.low), abs(node.type.int_dtype.high))
+    ctype = accumulator(max(bound, *(max(abs(x.dtype.low), abs(x.dtype.high)) for x in sources)))
+    full = Storage.of(node.type)
+    body, elements = [], []
+    for k, x in enumerate(sources):
+        places = [name if size > 1 else "0" for name, size in (("row", x.height), ("column", x.width))]
+        body.append(f"const {x.ctype} *from_{k} = x_{k} + {x.pixel(*places)};")
+        elements.append(f"({ctype})from_{k}[{'channel' if x.channels > 1 else '0'}]")
+    left, right = elements
+    compared = {"maximum": ">", "minimum": "<"}.get(node.op.name)
+    result = f"{left} {compared} {right} ? {left} : {right}" if compared else f"{left} * {right}"
+    body += loop("channel", full.channels, [f"sums[channel] = {result};"])
+    return Sums(ctype, body, [], [], [Scratch("sums", ctype, full.channels)])
 
 
 def _factor(factor: int, ctype: str) -> str:

@@ -13,9 +13,12 @@ from nnhw.ir.ops import (
     Flatten,
     Input,
     Linear,
+    Maximum,
     MaxPool2d,
+    Minimum,
     Pad,
     Permute,
+    Product,
     Reshape,
     Slice,
     StepTable,
@@ -31,7 +34,8 @@ from .steps import STEP_OPS, StepFunction, step_function
 from .storage import Storage, c_strides
 from .text import Layer, identifier, loop, loops
 
-SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum)
+PAIR_OPS = (Product, Maximum, Minimum)
+SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum, *PAIR_OPS)
 
 
 @dataclass
@@ -229,7 +233,7 @@ class _Planner:
 
     def _reads(self, layer: Layer, node: Node) -> None:
         names = [one.name for one in self.graph.data_inputs(node)]
-        several = isinstance(node.op, Concat | WeightedSum)
+        several = isinstance(node.op, (Concat, WeightedSum, *PAIR_OPS))
         layer.reads = [
             (self.made.values[name].storage.ctype, f"x_{k}" if several else "x", name) for k, name in enumerate(names)
         ]
@@ -260,6 +264,8 @@ class _Planner:
         op, sources = node.op, self._sources(node)
         if isinstance(op, WeightedSum):
             return moves.weighted_sums(node, sources, op.factors)
+        if isinstance(op, PAIR_OPS):
+            return moves.pair_sums(node, sources)
         if isinstance(op, SumPool2d):
             return moves.pooled_sums(node, sources[0])
         weight = self.graph.constants[node.inputs[1]]

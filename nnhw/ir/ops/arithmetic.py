@@ -1,4 +1,4 @@
-"""What a user's own arithmetic needs beyond sums and products, element by element: float64, the last two integers, too."""
+"""What a user's own arithmetic needs beyond sums and products, element by element: float64, and some integers."""
 
 from __future__ import annotations
 
