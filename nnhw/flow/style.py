@@ -12,6 +12,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
+from nnhw.mapping.loops import refuse_loops
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared.accelerator import map_program, map_shared
 from nnhw.mapping.shared.compile import Compiled
@@ -54,8 +55,9 @@ def map_in_style(
 
     Raises
     ------
-    MappingError: it does not fit; with `auto`, in no style.
+    MappingError: it has a loop, or does not fit; with `auto`, in no style.
     """
+    refuse_loops(body)
     if options.array is not None:
         accelerator, compiled = map_program(body, board.name, options.array)
         return Mapped(accelerator, "shared", "the array of another build was asked for", (compiled,))

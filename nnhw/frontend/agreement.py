@@ -6,7 +6,7 @@ Where they differ, only rounding may be the reason: a bound of what it can do de
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -15,33 +15,19 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import ExactnessError
 from nnhw.ir import Graph, Node, run
+from nnhw.ir.graph import levels, named
+from nnhw.ir.interpreter import folded
 from nnhw.ir.noise import decided, rounding_noise
 from nnhw.ir.ops import ArgMax, Quantize, Rescale
 
 from .doors import door_of
-from .evaluation import Evaluation, Evaluator, QuantizerCall, Signature
+from .evaluation import Evaluation, Evaluator, QuantizerCall
 from .graphs import GraphModel
+from .matching import Traced, called, matched
 
 _COMPARED = 16  # images at a time: the codes of all layers are kept for them
 _NUMBERS = 4  # images of which the numbers in front of quantizers are compared, too
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
-
-
-@dataclass(frozen=True)
-class TracedQuantizer:
-    """A call of a quantizer in the trace.
-
-    Parameters
-    ----------
-    name: of the graph's node with its codes; None for weights, and for what nobody reads.
-    weights: the codes of what does not depend on the images; None for what does.
-    label: the name of what it quantizes, of weights.
-    """
-
-    signature: Signature
-    name: str | None
-    weights: np.ndarray | None
-    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,12 +36,12 @@ class Captured:
 
     Parameters
     ----------
-    quantizers: the calls of quantizers in the trace, in order, those of weights among them.
+    quantizers: the calls of quantizers in the trace, in order, those of weights among them, and the loops with some.
     traced: what was traced: the model, or what its door made of it.
     """
 
     graph: Graph
-    quantizers: tuple[TracedQuantizer, ...]
+    quantizers: tuple[Traced, ...]
     traced: nn.Module | ExportedProgram
 
 
@@ -150,8 +136,8 @@ def compare_conventions(captured: Captured, evaluator: Evaluator, images: np.nda
     ExactnessError: the same number has two codes.
     """
     part = next(evaluator.parts(images, len(images)))
-    theirs = _matched(captured.quantizers, evaluator(part, numbers=True))
-    ours = _matched(captured.quantizers, Evaluator(captured.traced)(part, numbers=True))
+    theirs = matched(captured.quantizers, evaluator(part, numbers=True))
+    ours = matched(captured.quantizers, Evaluator(captured.traced)(part, numbers=True))
     for name, call in theirs.items():
         own = ours[name]
         if call.numbers is None or own.numbers is None or call.numbers.dtype != own.numbers.dtype:
@@ -188,15 +174,15 @@ def _compare_numbers(captured: Captured, evaluator: Evaluator, images: np.ndarra
     """Compare the numbers in front of quantizers, too: of few images, as a mistake that changes one changes most."""
     part = next(evaluator.parts(images, _NUMBERS))
     evaluation = evaluator(part, numbers=True)
-    calls = _matched(captured.quantizers, evaluation)
+    calls = matched(captured.quantizers, evaluation)
     numbers = {name: call.numbers for name, call in calls.items() if call.numbers is not None}
     _explain(captured.graph, part, _Given(_codes(calls), evaluation.result, "float64", numbers))
 
 
 def _precision(captured: Captured, evaluation: Evaluation) -> str:
     """Return the dtype in which activations reach the quantizers: the least precise of them."""
-    calls = zip(captured.quantizers, evaluation.calls, strict=False)
-    dtypes = {call.dtype for traced, call in calls if traced.name is not None}
+    pairs = called(captured.quantizers, evaluation)
+    dtypes = {evaluation.calls[n].dtype for traced, places in pairs if traced.name is not None for n in places}
     return "float64" if dtypes == {torch.float64} else "float32"
 
 
@@ -218,7 +204,7 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
     ------
     ExactnessError: PyTorch has another code, or result, than rounding explains: the graph is not the model.
     """
-    graph, codes = captured.graph, _codes(_matched(captured.quantizers, evaluation))
+    graph, codes = captured.graph, _codes(matched(captured.quantizers, evaluation))
     differs = _differences(graph, images, codes, evaluation.result)
     ties = np.zeros(len(images), dtype=bool)
     if differs:
@@ -231,48 +217,25 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
 
 
 def _compare_weights(captured: Captured, evaluation: Evaluation) -> None:
-    pairs = zip(captured.quantizers, _places(captured.quantizers, evaluation), strict=True)
-    for traced, place in pairs:
-        if traced.weights is not None and not np.array_equal(traced.weights, evaluation.calls[place].codes):
-            raise ExactnessError(
-                f"the quantized weights '{traced.label}' have other codes in the graph than where the model is "
-                f"evaluated; this is a mistake of nnhw, please report the model"
-            )
+    for traced, places in called(captured.quantizers, evaluation):
+        for place in places:
+            if traced.weights is not None and not np.array_equal(traced.weights, evaluation.calls[place].codes):
+                raise ExactnessError(
+                    f"the quantized weights '{traced.label}' have other codes in the graph than where the model is "
+                    f"evaluated; this is a mistake of nnhw, please report the model"
+                )
 
 
 def _codes(calls: Mapping[str, QuantizerCall]) -> dict[str, np.ndarray]:
     return {name: call.codes.astype(np.int64) for name, call in calls.items()}
 
 
-def _matched(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> dict[str, QuantizerCall]:
-    """Return PyTorch's calls by the graph's names."""
-    pairs = zip(traced, _places(traced, evaluation), strict=True)
-    matched: dict[str, QuantizerCall] = {}
-    for quantizer, place in pairs:
-        if quantizer.name is not None:
-            matched.setdefault(quantizer.name, evaluation.calls[place])
-    return matched
-
-
-def _weights(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> dict[int, np.ndarray]:
+def _weights(traced: Sequence[Traced], evaluation: Evaluation) -> dict[int, np.ndarray]:
     """Return the codes of weights by the number of the call."""
-    pairs = zip(traced, _places(traced, evaluation), strict=True)
-    return {place: evaluation.calls[place].codes for quantizer, place in pairs if quantizer.weights is not None}
-
-
-def _places(traced: Sequence[TracedQuantizer], evaluation: Evaluation) -> list[int]:
-    """Return the number of each traced call among PyTorch's. What is never read is in no trace, but is computed."""
-    places: list[int] = []
-    calls = enumerate(evaluation.calls)
-    for expected in traced:
-        place = next((number for number, call in calls if call.signature == expected.signature), None)
-        if place is None:
-            raise ExactnessError(
-                f"PyTorch calls other quantizers than the trace of the model has, from '{expected.name}' on; branches "
-                f"and loops must not depend on how or how often the model is called"
-            )
-        places.append(place)
-    return places
+    pairs = called(traced, evaluation)
+    return {
+        n: evaluation.calls[n].codes for quantizer, places in pairs if quantizer.weights is not None for n in places
+    }
 
 
 def _differences(
@@ -285,7 +248,8 @@ def _differences(
         if name in codes and not np.array_equal(codes[name], computed):
             differs[name] = _rows(codes[name] != computed)
 
-    replaced = {name: array for name, array in codes.items() if name in graph}
+    known = {prefix + node.name for prefix, part in levels(graph) for node in part.nodes}
+    replaced = {name: array for name, array in codes.items() if name in known}
     _check_shapes(graph, replaced, result)
     computed = run(graph, images, observe, replaced)[0].astype(result.dtype)
     if not np.array_equal(result, computed):
@@ -295,10 +259,12 @@ def _differences(
 
 def _check_shapes(graph: Graph, codes: Mapping[str, np.ndarray], result: np.ndarray) -> None:
     for name, array in (*codes.items(), (graph.outputs[0], result)):
-        if array.shape[1:] != graph.node(name).type.shape:
+        node = named(graph, name)
+        lead = 1 + (node.type.is_sequence or name not in graph)
+        if array.shape[lead:] != node.type.shape:
             raise ExactnessError(
-                f"{graph.node(name)} has the shape {list(array.shape[1:])} in PyTorch, and "
-                f"{list(graph.node(name).type.shape)} in its trace; this is a mistake of nnhw, please report the model"
+                f"{node} has the shape {list(array.shape[lead:])} in PyTorch, and "
+                f"{list(node.type.shape)} in its trace; this is a mistake of nnhw, please report the model"
             )
 
 
@@ -321,17 +287,32 @@ def _explain(graph: Graph, images: np.ndarray, given: _Given) -> None:
         values[name] = given.codes.get(name, array)
 
     run(graph, images, observe, given.codes)
-    noise = rounding_noise(graph, values, given.unit_roundoff)
-    for judged in _judged(graph, computed, noise, given):
-        wrong = (judged.theirs != judged.ours) & ~judged.possible & ~_both_nan(judged.theirs, judged.ours)
-        if wrong.any():
-            raise ExactnessError(_message(judged, wrong, given.precision))
+    for prefix, part in levels(graph):
+        level = replace(
+            given, codes=_at_level(prefix, part, given.codes), numbers=_at_level(prefix, part, given.numbers)
+        )
+        own = _at_level(prefix, part, computed)
+        noise = rounding_noise(part, _at_level(prefix, part, values), given.unit_roundoff)
+        judgements = [*_judged(part, own, noise, level)]
+        if not prefix:
+            judgements.append(_judged_result(part, own, noise, given.result))
+        for judged in judgements:
+            wrong = (judged.theirs != judged.ours) & ~judged.possible & ~_both_nan(judged.theirs, judged.ours)
+            if wrong.any():
+                raise ExactnessError(_message(judged, wrong, given.precision))
+
+
+def _at_level(prefix: str, graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the values of a graph, or of a body in it, by their own names, with steps as images."""
+    names = ((node, f"{prefix}{node.name}") for node in graph.nodes)
+    found = {node: arrays[name] for node, name in names if name in arrays}
+    return {node.name: folded(array) if prefix or node.type.is_sequence else array for node, array in found.items()}
 
 
 def _judged(
     graph: Graph, computed: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray], given: _Given
 ) -> Iterator[_Judged]:
-    """Yield what each quantizer reads and gives, then the result."""
+    """Yield what each quantizer reads and gives."""
     for node in graph.nodes:
         if not isinstance(node.op, Quantize | Rescale) or node.name not in given.codes:
             continue
@@ -344,14 +325,20 @@ def _judged(
         low, high = decided(node, operands, error, given.unit_roundoff)
         codes = given.codes[node.name]
         yield _Judged(node, "code", codes, computed[node.name], (low <= codes) & (codes <= high))
-    last, result = graph.output_nodes[0], given.result
+
+
+def _judged_result(
+    graph: Graph, computed: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray], result: np.ndarray
+) -> _Judged:
+    last = graph.output_nodes[0]
+    result = folded(result) if last.type.is_sequence else result
     ours = computed[last.name]
     if isinstance(last.op, ArgMax):
         x = computed[last.inputs[0]]
         possible = _may_be_greatest(last.op, x, noise[last.inputs[0]], result)
     else:
         possible = np.abs(result - ours) <= (0 if last.type.is_int else noise[last.name])
-    yield _Judged(last, "result", result, ours.astype(result.dtype), possible)
+    return _Judged(last, "result", result, ours.astype(result.dtype), possible)
 
 
 def _may_be_greatest(op: ArgMax, x: np.ndarray, error: np.ndarray, index: np.ndarray) -> np.ndarray:

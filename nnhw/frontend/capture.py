@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.export.graph_signature import InputKind
 
 from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
+from nnhw.ir.graph import inner_name
 from nnhw.nn.given import half_floats, unready
 
 from . import (
@@ -21,6 +23,7 @@ from . import (
     elementwise,
     layout,
     linear,
+    loops,
     pairs,
     pooling,
     quantizers,
@@ -28,7 +31,7 @@ from . import (
     slices,
     transposed,
 )
-from .agreement import Captured, TracedQuantizer, agree, compare_conventions
+from .agreement import Captured, agree, compare_conventions
 from .archive import random_input
 from .calls import is_view
 from .doors import door_of, is_foreign
@@ -36,10 +39,12 @@ from .evaluation import signature_of
 from .export import checked_example, export
 from .graphs import GraphModel
 from .locations import Lines, location_of
+from .matching import Traced, TracedLoop, TracedQuantizer
 from .probes import probes
+from .sequences import plain
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
 from .trials import check_calls, check_guards
-from .values import Codes, Constant
+from .values import Block, Codes, Constant, StepsFirst
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -53,6 +58,7 @@ HANDLERS: dict[str, Handler] = {
     **elementwise.HANDLERS,
     **conditions.HANDLERS,
     **activations.HANDLERS,
+    **loops.HANDLERS,
 }
 NO_QUANTIZERS = "this model has no quantizers: use --calibrate DATA.npy, or nnhw.quantize"
 _NO_LINES: Lines = MappingProxyType({})
@@ -106,10 +112,8 @@ def capture_quantizers(
     for node in nodes:
         if node.op == "call_function" and node in needed:
             translator.translate(node)
-        elif node.op == "get_attr" and isinstance(
-            getattr(program.graph_module, str(node.target), None), fx.GraphModule
-        ):
-            translator.add_block(node)
+        elif isinstance(block := getattr(program.graph_module, str(node.target), None), fx.GraphModule):
+            translator.add_block(node, Block(block))
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
     if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
@@ -119,8 +123,7 @@ def capture_quantizers(
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
         check_calls(own, example_input)
-    calls = [node for node in nodes if str(node.target) in (QUANTIZE, RESCALE)]
-    captured = Captured(graph, tuple(_traced(node, translator.value_of(node)) for node in calls), own)
+    captured = Captured(graph, tuple(_quantizers(nodes, translator)), own)
     if is_foreign(model):
         example = random_input(program) if example_input is None else example_input.detach().cpu()
         evaluator, images = door_of(model).evaluator(model), probes(graph, example.numpy())
@@ -137,10 +140,27 @@ def _check_model(model: nn.Module | ExportedProgram) -> None:
     raise_all(list(half_floats(model)))
 
 
+def _quantizers(nodes: Iterable[fx.Node], translator: Translator) -> Iterator[Traced]:
+    """Yield the calls of quantizers, and the loops, in their order."""
+    for node in nodes:
+        if str(node.target) in (QUANTIZE, RESCALE):
+            yield _traced(node, translator.value_of(node))
+        elif node in translator.bodies:
+            loop = translator.bodies[node]
+            inner = _quantizers(loop.nodes, loop.translator)
+            yield TracedLoop(tuple(_inside(loop.name, one) for one in inner if isinstance(one, TracedQuantizer)))
+
+
+def _inside(loop: str, one: TracedQuantizer) -> TracedQuantizer:
+    return one if one.name is None else dataclasses.replace(one, name=inner_name(loop, one.name))
+
+
 def _traced(node: fx.Node, value: object) -> TracedQuantizer:
+    steps_first = isinstance(value, StepsFirst)
+    value = plain(value)
     name = value.name if isinstance(value, Codes) else None
     weights = (value.codes, value.label) if isinstance(value, Constant) else (None, "")
-    return TracedQuantizer(signature_of(node), name, *weights)
+    return TracedQuantizer(signature_of(node), name, *weights, steps_first)
 
 
 def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines) -> ExportedProgram:

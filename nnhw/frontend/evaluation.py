@@ -17,9 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nnhw.nn import rescaling as _registered  # noqa: F401  # the operator nnhw::rescale
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
+from nnhw.nn.tracing import eager_loops
 
 Signature = tuple[Any, ...]
-"""What a call of a quantizer is known by: all but its tensors, and the shape behind the first axis."""
+"""What a call of a quantizer is known by: all but its tensors, and the shape behind the first axis.
+
+Where that is a trace's, sizes that come with the input are None."""
 
 _QUANTIZE = torch.ops.nnhw.quantize.default
 _RESCALE = torch.ops.nnhw.rescale.default
@@ -53,10 +56,12 @@ class Evaluation:
     ----------
     result: [N, *shape].
     calls: of all quantizers, those of weights among them, in their order.
+    steps: of the images, where they are sequences.
     """
 
     result: np.ndarray
     calls: tuple[QuantizerCall, ...]
+    steps: int = 1
 
 
 class Recorder(TorchDispatchMode):
@@ -68,6 +73,8 @@ class Recorder(TorchDispatchMode):
     keeps_numbers: whether what is quantized is kept, too.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, double: bool, weights: Mapping[int, np.ndarray], numbers: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own
         self.calls: list[QuantizerCall] = []
@@ -77,6 +84,9 @@ class Recorder(TorchDispatchMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = dict(kwargs or {})
+        if func is torch.ops.higher_order.scan:
+            with self:
+                return _looped(*args)
         if self._double and given.get("dtype") == torch.float32:
             given["dtype"] = torch.float64
         result = func(*args, **given)
@@ -93,6 +103,19 @@ class Recorder(TorchDispatchMode):
 
     def observe(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """See the call of any other operator: it may be a quantizer of another framework."""
+
+
+def _looped(
+    body: Callable[..., Any], starts: Sequence[Tensor], sequences: Sequence[Tensor], others: Sequence[Any]
+) -> tuple[Tensor, ...]:
+    """Compute torch's `scan` by a loop, so that each call in its body is seen."""
+    states: list[Tensor] = list(starts)
+    results: list[list[Tensor]] = []
+    for step in zip(*sequences, strict=True):
+        made = list(body(*states, *step, *others))
+        states = made[: len(starts)]
+        results.append(made[len(starts) :])
+    return (*states, *(torch.stack(column) for column in zip(*results, strict=True)))
 
 
 class Evaluator:
@@ -131,9 +154,10 @@ class Evaluator:
         if self._double and batch.is_floating_point():
             batch = batch.double()
         recorder = self._recorder(self._double, self._weights, numbers)
-        with torch.no_grad(), _default_dtype(self._double), recorder:
+        with torch.no_grad(), _default_dtype(self._double), eager_loops(), recorder:
             result = self._result(batch, recorder.calls)
-        return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls))
+        steps = images.shape[1] if images.ndim > 1 else 1
+        return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls), steps)
 
     def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
         """Return the result for a batch. Calls of quantizers that the recorder does not see are to be noted here."""
@@ -189,7 +213,7 @@ def _arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
 def _signature(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], x: Tensor) -> Signature:
     arguments = _arguments(target, args, kwargs)
     plain = (value for name, value in arguments.items() if name not in _TENSORS[target])
-    return *plain, tuple(x.shape[1:])
+    return *plain, tuple(size if isinstance(size, int) else None for size in x.shape[1:])
 
 
 @contextmanager

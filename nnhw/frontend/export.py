@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 import torch
 from torch import nn
+from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.export import Dim, ExportedProgram
 
 from nnhw.errors import CaptureError, InputError
 from nnhw.nn.given import copied, unusable
 from nnhw.nn.remedies import remedy_for, spelled
-from nnhw.nn.tracing import quiet_torch
+from nnhw.nn.tracing import eager_loops, quiet_torch
 
 from .locations import Lines, error_location, location_of
+
+_FREE_STEPS = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+_TRIALS = 3
 
 
 def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> ExportedProgram:
@@ -34,13 +40,52 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     try_model(own, example.clone(), lines)
     try:
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
-        with quiet_torch(), torch.no_grad():
-            return torch.export.export(own, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+        with quiet_torch(), torch.no_grad(), _importable(own):
+            program = torch.export.export(own, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+            return _with_free_steps(own, example) if has_loop(program) else program
     except UnsupportedOperatorException as error:
         raise CaptureError(_unsupported(error, lines)) from error
     except Exception as error:
         fixed = _fixed_batch(own, example, lines)
         raise CaptureError(fixed or _trace_failure(error, lines)) from error
+
+
+@contextmanager
+def _importable(model: nn.Module) -> Iterator[None]:
+    """Let torch import the modules that a model's classes are from, which for a model's file are none that stay.
+
+    torch looks up by name what the body of a loop finds in its module.
+    """
+    added = []
+    for kind in {type(module) for module in model.modules()}:
+        if kind.__module__ not in sys.modules:
+            made = ModuleType(kind.__module__)
+            made.__dict__.update(getattr(kind.forward, "__globals__", {}))
+            sys.modules[kind.__module__] = made
+            added.append(kind.__module__)
+    try:
+        yield
+    finally:
+        for name in added:
+            sys.modules.pop(name, None)
+
+
+def _with_free_steps(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
+    """Trace a model with a loop once more, with sequences of any length."""
+    for more in range(1, _TRIALS + 1):
+        # torch keeps what it has made of a loop for a number of steps, and takes it again where that comes again.
+        steps = torch.cat([example, *[example[:, -1:]] * more], dim=1)
+        try:
+            return torch.export.export(model, (steps,), dynamic_shapes=(_FREE_STEPS,), strict=False)
+        except UserError:
+            if more == _TRIALS:
+                raise
+    raise AssertionError("the last trial has an end")
+
+
+def has_loop(program: ExportedProgram) -> bool:
+    """Return whether a program runs a body for each step of a sequence."""
+    return any(str(node.target) == "scan" for node in program.graph.nodes if node.op == "call_function")
 
 
 def checked_example(example_input: object) -> torch.Tensor:
@@ -71,7 +116,7 @@ def checked_example(example_input: object) -> torch.Tensor:
 
 def try_model(model: nn.Module, example: torch.Tensor, lines: Lines) -> None:
     """Run the model once: its own errors are clearer than those of tracing. Raises: InputError."""
-    with _module_paths(model) as path, torch.no_grad():
+    with _module_paths(model) as path, torch.no_grad(), eager_loops():
         try:
             model(example)
         except Exception as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 
 from nnhw.ir import OPS, Op
-from nnhw.ir.ops.base import ANY
+from nnhw.ir.ops.base import ANY, SOME
 
 from . import (
     activations,
@@ -157,7 +157,7 @@ def _rows(handlers: Mapping[str, Handler], tested: Mapping[str, str]) -> Iterabl
 
 
 def _op_row(op: type[Op]) -> tuple[str, ...]:
-    inputs = "two or more" if op.arity == ANY else str(op.arity)
+    inputs = {ANY: "two or more", SOME: "one or more"}.get(op.arity, str(op.arity))
     constants = f", {len(op.parameters)} of them constant" if op.parameters else ""
     return f"`{op.name}`", inputs + constants, _first_sentence(op.__doc__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from nnhw.ir.ops import Dequantize
 from .calls import Call, check_sole_use, make_call
 from .constants import computed_constant
 from .locations import Lines, location_of
-from .values import Batch, Codes, Constant, Float, Integers, Unknown, Value
+from .sequences import by_step, each_image
+from .values import Batch, Block, Codes, Constant, Float, Integers, PerImage, StepsFirst, Unknown, Value
 
 Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
 """Of a call: its value, or all of its values with None for those that nothing reads."""
@@ -50,6 +52,7 @@ class Translator:
     problems: what could not be translated.
     permuted: by the name of each value that was permuted: what it was before, and the axes.
     reshaped: by the name of each value that was reshaped: what it was before.
+    bodies: of loops, by their calls.
     quantized: codes, by the value that they are of, its quantizer and its scale: equal ones are computed once.
     """
 
@@ -58,38 +61,63 @@ class Translator:
         self.problems: list[NnhwError] = []
         self.reshaped: dict[str, Codes | Float] = {}
         self.permuted: dict[str, tuple[Codes | Float, tuple[int, ...]]] = {}
+        self.bodies: dict[fx.Node, Any] = {}
         self.quantized: dict[tuple[str, Op, tuple[int, ...], bytes], Codes] = {}
         self._handlers, self._lines = handlers, lines
         self._values: dict[fx.Node, Any] = {}
         self._dequantized: dict[str, str] = {}
         self._parameters: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._batch: Any = None
+        self._steps: Any = None
+        self._place: Location | None = None
 
     def add_input(self, node: fx.Node) -> None:
-        """Make the model's input: the first axis of its shape is the batch."""
-        self._batch = node.meta["val"].shape[0]
+        """Make the model's input: the first axis of its shape is the batch; one of any size behind it are steps."""
+        self._batch, *rest = node.meta["val"].shape
+        if rest and not isinstance(rest[0], int):
+            self._steps = rest[0]
         self._values[node] = self._input_like(node)
+
+    def inner(self, name: str, location: Location) -> Translator:
+        """Return a translator for the body of a loop: of one step, with the same operators.
+
+        Parameters
+        ----------
+        location: of the loop, which that of each op in it is.
+        """
+        made = Translator(name, self._handlers, self._lines)
+        made._batch, made._place = self._batch, location
+        return made
+
+    def add_codes(self, node: fx.Node, name: str, type: TensorType, scale: np.ndarray, quantized: bool = True) -> None:
+        """Make an input of a body that is codes."""
+        self._values[node] = Codes(self.builder.input(name, type), scale, quantized)
+
+    def set_value(self, node: fx.Node, value: Value) -> None:
+        """Make known what a traced node is."""
+        self._values[node] = value
 
     def add_constant(self, node: fx.Node, tensor: torch.Tensor, label: str) -> None:
         """Make a parameter or buffer known."""
         self._values[node] = Constant(tensor.detach(), label)
 
-    def add_block(self, node: fx.Node) -> None:
-        """Make a block of code known, such as that of a branch: whoever runs it is refused."""
-        self._values[node] = Unknown()
+    def add_block(self, node: fx.Node, block: Block) -> None:
+        """Make a block of code known, such as the body of a loop; whoever runs another kind of it is refused."""
+        self._values[node] = block
 
     def translate(self, node: fx.Node) -> None:
         """Translate one call. A problem is noted, and translation goes on to find the others."""
         if str(node.target) in ASSERTIONS:
             return
         try:
-            self._values[node] = self._value_of(make_call(node, self._values, self._lines))
+            call = make_call(node, self._values, self._lines)
+            self._values[node] = self._value_of(replace(call, location=self._place) if self._place else call)
         except KnownResult as error:
             self.problems.append(error)
             self._values[node] = self._input_like(node)
         except NnhwError as error:
             self.problems.append(
-                _placed(error, location_of(node, self._lines)) if isinstance(error, IrError) else error
+                _placed(error, self._place or location_of(node, self._lines)) if isinstance(error, IrError) else error
             )
             self._values[node] = Unknown()
 
@@ -103,8 +131,10 @@ class Translator:
         if not isinstance(results, tuple | list) or len(results) != 1 or not isinstance(results[0], fx.Node):
             raise CaptureError("the model must return one tensor; return the one to be computed")
         value = self._values[results[0]]
-        if isinstance(value, Constant | Batch | Unknown):
+        if isinstance(value, Constant | Batch | Unknown | PerImage | Block):
             raise CaptureError("the model's output does not depend on its input; return something computed from it")
+        if isinstance(value, StepsFirst):
+            raise CaptureError("the model's output has its steps in front of the batch; return it with transpose(0, 1)")
         name = value.name if isinstance(value, Integers) else self.floats(value, location_of(results[0], self._lines))
         return self.builder.build([name])
 
@@ -113,11 +143,11 @@ class Translator:
         return self.builder.add(self.label(call, suffix), op, inputs, call.location)
 
     def label(self, call: Call, suffix: str = "") -> str:
-        """Return the name for a call's result: the module's path, or the traced name outside of modules.
+        """Return the name for a call's result: the module's path, or the traced name outside of modules, and in bodies.
 
         The bare numbers of nn.Sequential say too little: 'linear_3' is module '3'.
         """
-        module, operator = call.location.module, call.operator.split(".")[1]
+        module, operator = "" if self._place else call.location.module, call.operator.split(".")[1]
         base = f"{operator}_{module}" if module[:1].isdigit() else module or call.node.name
         return f"{base}.{suffix}" if suffix else base
 
@@ -177,6 +207,8 @@ class Translator:
         Raises: CaptureError if its first axis is not the batch, or another one depends on it.
         """
         shape = call.node.meta["val"].shape
+        if self._steps is not None and len(shape) > 1 and (self.starts(shape) or self.starts(shape[1::-1])):
+            shape = (self._batch, *shape[2:])
         if not shape or not _same(shape[0], self._batch) or not all(isinstance(size, int) for size in shape[1:]):
             raise CaptureError(
                 f"{call} must keep the batch as its first axis, but makes the shape {self.show(shape)}; "
@@ -184,11 +216,24 @@ class Translator:
             )
         return tuple(shape[1:])
 
+    def starts(self, shape: Any) -> bool:
+        """Return whether a traced shape begins with the batch and the steps."""
+        return self._steps is not None and _same(shape[0], self._batch) and _same(shape[1], self._steps)
+
+    def is_sequence(self, value: object) -> bool:
+        """Return whether a traced value is a sequence."""
+        if isinstance(value, StepsFirst):
+            return True
+        named = isinstance(value, Codes | Float | Integers)
+        return named and self.builder.type_of(value.name).is_sequence  # type: ignore[attr-defined]
+
     def _value_of(self, call: Call) -> Any:
         handler = self._handlers.get(call.operator)
         variable = any(not isinstance(value, Constant | Batch) for value in call.values)
         if call.operator == SIZE_QUERY:
-            return Batch() if call["dim"] == 0 else call.node.meta["val"]
+            return Batch() if call["dim"] == int(isinstance(call["self"], StepsFirst)) else call.node.meta["val"]
+        if (filled := each_image(call)) is not None:
+            return filled
         if handler is None and variable:
             raise call.refusal()
         check_sole_use(call)
@@ -197,15 +242,17 @@ class Translator:
         if any(isinstance(value, Unknown) for value in call.values):
             # A quantizer's result is known whatever its input is.
             return Unknown() if call.operator != QUANTIZE else self._after_unknown(handler, call)
-        return handler(self, call)
+        return by_step(self, call, handler)
 
     def _after_unknown(self, handler: Handler, call: Call) -> Any:
         arguments = {k: self._input_like(call.node) if isinstance(v, Unknown) else v for k, v in call.arguments.items()}
         return handler(self, Call(call.node, call.operator, arguments, call.location))
 
     def _input_like(self, node: fx.Node) -> Float:
-        shape = tuple(int(size) for size in node.meta["val"].shape[1:])
-        return Float(self.builder.input(node.name, TensorType(shape, FLOAT)))
+        shape = node.meta["val"].shape
+        is_sequence = len(shape) > 1 and (self.starts(shape) or self.starts(shape[1::-1]))
+        sizes = tuple(int(size) for size in shape[1 + is_sequence :])
+        return Float(self.builder.input(node.name, TensorType(sizes, FLOAT, is_sequence)))
 
 
 def _placed(error: IrError, place: Location) -> CaptureError:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from nnhw.errors import CaptureError
 from nnhw.nn.given import copied
-from nnhw.nn.tracing import quiet_torch
+from nnhw.nn.tracing import eager_loops, quiet_torch
 
 _BATCH_SIZE = re.compile(r"L\['\w+'\]\.size\(\)\[0\]")  # as torch's guards write it
 _BATCH = 3  # images of the call that others are compared with; one that no model is likely to mean
@@ -78,7 +78,7 @@ def check_guards(program: ExportedProgram) -> None:
 
 
 def _call(model: nn.Module, images: Tensor) -> tuple[Tensor, list[str]]:
-    with quiet_torch(), torch.no_grad(), _Names() as names:
+    with quiet_torch(), torch.no_grad(), eager_loops(), _Names() as names:
         result = model(images.clone())
     return result, names.called
 

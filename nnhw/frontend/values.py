@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import fx
 
 from nnhw.ir import IntType
 
@@ -83,4 +84,35 @@ class Unknown:
     """The result of something that is not supported: nothing may be concluded from it."""
 
 
-Value = Constant | Codes | Float | Integers | Batch | Unknown
+@dataclass(frozen=True)
+class StepsFirst:
+    """A sequence whose traced tensor has its steps as the first axis, and the batch behind them.
+
+    Parameters
+    ----------
+    value: the sequence; in the graph the batch is always first.
+    """
+
+    value: Codes | Float
+
+
+@dataclass(frozen=True)
+class PerImage:
+    """The same numbers for each image of the batch, as states of a loop begin.
+
+    Parameters
+    ----------
+    constant: the numbers of one image.
+    """
+
+    constant: Constant
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of traced code, such as the body of a loop."""
+
+    module: fx.GraphModule
+
+
+Value = Constant | Codes | Float | Integers | Batch | Unknown | StepsFirst | PerImage | Block

@@ -6,6 +6,7 @@ from .files import graph_hash, load, save
 from .graph import NOWHERE, Graph, GraphBuilder, Location, Node
 from .interpreter import run, run_in_chunks
 from .ops import OPS, Op, Operand
+from .steps import OneStep, one_step
 from .text import dumps, loads
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
 from .values import Value
@@ -24,6 +25,7 @@ __all__ = [
     "IntType",
     "Location",
     "Node",
+    "OneStep",
     "Op",
     "Operand",
     "TensorType",
@@ -33,6 +35,7 @@ __all__ = [
     "graph_hash",
     "load",
     "loads",
+    "one_step",
     "run",
     "run_in_chunks",
     "save",

@@ -15,6 +15,7 @@ KINDS: dict[str, str] = {
     "str": "a word",
     "Pair": "two whole numbers (A B)",
     "tuple[int, ...]": "whole numbers (A ..)",
+    "Graph": "a graph (graph NAME NODE.. (outputs NAME..))",
 }
 """Annotation of an operator's field --> what it takes."""
 

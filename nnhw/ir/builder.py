@@ -51,12 +51,13 @@ class Builder:
         low: int | None = None,
         high: int | None = None,
         bipolar: bool = False,
+        is_sequence: bool = False,
     ) -> Value:
         """Return an input: float64, or integers low..high, or bipolar.
 
         Parameters
         ----------
-        shape: without the batch.
+        shape: without the batch, and of one step of a sequence.
         """
         if bipolar:
             dtype: IntType | FloatType = BIPOLAR
@@ -67,7 +68,9 @@ class Builder:
         else:
             raise IrError(f"input '{name}' of integers needs both low and high, got {low} and {high}")
         location = self._location(name)
-        return Value(self, self._builder.input(self._free(name), TensorType(tuple(shape), dtype), location))
+        return Value(
+            self, self._builder.input(self._free(name), TensorType(tuple(shape), dtype, is_sequence), location)
+        )
 
     def constant(self, values: ArrayLike, dtype: IntType | None = None, name: str = "") -> Value:
         """Return a constant of whole numbers, floats or booleans, exactly as they are.
@@ -188,5 +191,6 @@ _ROLES: dict[str, tuple[str, ...]] = {
     "rescale": ("x", "multiplier", "exponent", "bias"),
     "prelu": ("x", "slope"),
     "where": ("condition", "x", "y"),
+    "scan": ("steps", "state"),
     "batch_norm": ("x", "weight", "bias", "mean", "variance"),
 }

@@ -14,7 +14,7 @@ import numpy as np
 from nnhw.errors import InputError
 from nnhw.reading import load_npz
 
-from .graph import Graph
+from .graph import Graph, all_constants, levels
 from .ops import Constant
 from .text import dumps, loads
 
@@ -27,7 +27,7 @@ def save(graph: Graph, path: Path | str) -> tuple[Path, Path]:
     """Write the text to `path` and the arrays beside it, with the suffix .npz; return both paths."""
     text_path = Path(path)
     arrays_path = text_path.with_suffix(".npz")
-    arrays_path.write_bytes(pack_arrays(graph.constants))
+    arrays_path.write_bytes(pack_arrays(all_constants(graph)))
     text_path.write_bytes(dumps(graph).encode())
     return text_path, arrays_path
 
@@ -54,7 +54,12 @@ def load(path: Path | str) -> Graph:
     except (OSError, ValueError) as error:
         raise InputError(f"graph file {text_path} (or its .npz) is damaged: {error}; build it again") from error
     graph = loads(text, {name: widen_integers(array) for name, array in arrays.items()}, str(text_path))
-    bare = [node.name for node in graph.nodes if isinstance(node.op, Constant) and node.name not in graph.constants]
+    bare = [
+        prefix + node.name
+        for prefix, part in levels(graph)
+        for node in part.nodes
+        if isinstance(node.op, Constant) and node.name not in part.constants
+    ]
     if bare:
         raise InputError(
             f"graph file {text_path}: node '{bare[0]}' has no array; give its numbers in the text, as in (data 1 2), "
@@ -67,7 +72,7 @@ def graph_hash(graph: Graph) -> str:
     """Return the SHA-256, in hex, of what the graph computes: not of its own name, nor of source locations."""
     nameless = dataclasses.replace(graph, name="")
     digest = hashlib.sha256(dumps(nameless, locations=False, version=False).encode())
-    digest.update(pack_arrays(graph.constants))
+    digest.update(pack_arrays(all_constants(graph)))
     return digest.hexdigest()
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from nnhw.errors import IrError
 
-from .ops import Constant, Input, Op, Operand
+from .ops import Constant, Input, Op, Operand, Scan
 from .types import TensorType
 
 
@@ -86,6 +86,11 @@ class Graph:
         if name not in by_name:
             raise IrError(f"graph '{self.name}' has no node '{name}'")
         return by_name[name]
+
+    @property
+    def loops(self) -> tuple[tuple[Node, Scan], ...]:
+        """The nodes that run a body for each step of a sequence, each with its op."""
+        return tuple((node, node.op) for node in self.nodes if isinstance(node.op, Scan))
 
     def __contains__(self, name: str) -> bool:
         return name in self.__dict__["_by_name"]
@@ -227,12 +232,53 @@ class GraphBuilder:
 
 
 def infer(node: Node, operands: Sequence[Operand]) -> TensorType:
-    """Return the type of a node by its op's rule. Raises: IrError that names the node."""
+    """Return the type of a node by its op's rule, which of sequences is that of each step.
+
+    Raises: IrError that names the node.
+    """
     try:
         node.op.check_operands(operands)
-        return node.op.infer(operands)
+        values = [operand for operand in operands if operand.value is None]
+        if node.op.along_steps or not any(operand.type.is_sequence for operand in values):
+            return node.op.infer(operands)
+        if not all(operand.type.is_sequence for operand in values):
+            kinds = ", ".join(str(operand.type) for operand in values)
+            raise IrError(f"{node.op.name} takes sequences alone, or none, got {kinds}")
+        return node.op.infer([replace(operand, type=operand.type.step) for operand in operands]).sequence
     except IrError as error:
         raise IrError(f"{node}: {error}") from error
+
+
+def inner_name(loop: str, name: str) -> str:
+    """Return the name that a node of a loop's body has outside of it."""
+    return f"{loop}/{name}"
+
+
+def with_body(graph: Graph, loop: str, body: Graph) -> Graph:
+    """Return a graph of which a loop has another body, of the same inputs and outputs."""
+    nodes = [replace(node, op=Scan(body)) if node.name == loop else node for node in graph.nodes]
+    return Graph(graph.name, tuple(nodes), graph.outputs, graph.constants)
+
+
+def all_constants(graph: Graph) -> dict[str, np.ndarray]:
+    """Return the arrays of a graph and of the bodies in it, these by their names outside."""
+    return {prefix + name: array for prefix, part in levels(graph) for name, array in part.constants.items()}
+
+
+def levels(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield the graph, then the bodies in it, each with what stands in front of its names outside of it."""
+    yield "", graph
+    for loop, scan in graph.loops:
+        yield from ((inner_name(loop.name, prefix), body) for prefix, body in levels(scan.body))
+
+
+def named(graph: Graph, name: str) -> Node:
+    """Return the node of a name, in the graph or in the body of a loop. Raises: IrError if there is none."""
+    for loop, scan in graph.loops:
+        start = inner_name(loop.name, "")
+        if name.startswith(start):
+            return named(scan.body, name.removeprefix(start))
+    return graph.node(name)
 
 
 def _redirected(node: Node, names: Mapping[str, str]) -> Node:

@@ -11,8 +11,8 @@ import numpy as np
 from nnhw.errors import InputError, IrError
 
 from .domains import remedy_for_nan
-from .graph import Graph, Node
-from .ops import Constant, Input
+from .graph import Graph, Node, inner_name, named
+from .ops import Constant, Input, Scan
 from .ops.boundary import NoCode
 from .types import IntType
 
@@ -33,14 +33,15 @@ def run(
 
     Parameters
     ----------
-    inputs: one array [N, *shape] per input of the graph: by name, in order, or the only one.
-        Integers of any width or floats; they become int64 or float64.
-    observe: called with (name, array) of each value that is not a constant, in order, as it was computed.
+    inputs: one array [N, *shape] per input of the graph, or [N, steps, *shape] if it is a sequence: by name, in order,
+        or the only one. Integers of any width or floats; they become int64 or float64.
+    observe: called with (name, array) of each value that is not a constant, in order, as it was computed. Values in
+        the body of a loop come in front of the loop's, as sequences, by the name that `inner_name` gives them.
     replace: by name, what whoever reads a value gets instead of what was computed.
 
     Returns
     -------
-    One array [N, *shape] per output: int64 or float64.
+    One array [N, *shape], or [N, steps, *shape], per output: int64 or float64.
 
     Raises
     ------
@@ -60,7 +61,12 @@ def _run(
     for index, node in enumerate(graph.nodes):
         if isinstance(node.op, Constant):
             continue
-        values[node.name] = given[node.name] if isinstance(node.op, Input) else _evaluate(node, values)
+        if isinstance(node.op, Input):
+            values[node.name] = given[node.name]
+        elif isinstance(node.op, Scan) and (observe is not None or replace):
+            values[node.name] = _watched(node, node.op, [values[name] for name in node.inputs], observe, replace)
+        else:
+            values[node.name] = _evaluate(graph, node, values)
         if observe is not None:
             observe(node.name, values[node.name])
         values[node.name] = replace.get(node.name, values[node.name])
@@ -70,10 +76,57 @@ def _run(
     return tuple(values[name] for name in graph.outputs)
 
 
+def run_steps(
+    scan: Scan,
+    inputs: Sequence[np.ndarray],
+    observe: Callable[[int], Observer] | None = None,
+    replace: Callable[[int], Mapping[str, np.ndarray]] | None = None,
+) -> np.ndarray:
+    """Run the body of a loop for each step of its sequences, and return the results of all steps.
+
+    Parameters
+    ----------
+    inputs: the sequences [N, steps, *shape], then what the states begin as; constants have no batch.
+    observe, replace: of each step, given its number; see `run`.
+    """
+    names = [node.name for node in scan.body.inputs]
+    count = len(names) - len(scan.states)
+    starts = zip(inputs[count:], scan.states, strict=True)
+    states = [np.broadcast_to(array, (len(inputs[0]), *node.type.shape)) for array, node in starts]
+    results = []
+    for step in range(inputs[0].shape[1]):
+        given = dict(zip(names, [*(array[:, step] for array in inputs[:count]), *states], strict=True))
+        result, *states = _run(scan.body, given, observe and observe(step), replace(step) if replace else _NOTHING)
+        results.append(result)
+    return np.stack(results, axis=1)
+
+
+def _watched(
+    node: Node, scan: Scan, inputs: Sequence[np.ndarray], observe: Observer | None, replace: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """Run a loop whose body is observed, or gets other values; see `run`."""
+    start = inner_name(node.name, "")
+    seen: dict[str, list[np.ndarray]] = {}
+    others = {name.removeprefix(start): array for name, array in replace.items() if name.startswith(start)}
+
+    def watch(step: int) -> Observer:
+        return lambda name, array: seen.setdefault(name, []).append(array)
+
+    def replaced(step: int) -> Mapping[str, np.ndarray]:
+        return {name: array[:, step] for name, array in others.items()}
+
+    results = run_steps(scan, inputs, watch, replaced)
+    for name, arrays in seen.items():
+        if observe is not None:
+            observe(inner_name(node.name, name), np.stack(arrays, axis=1))
+    return results
+
+
 def run_in_chunks(graph: Graph, inputs: Inputs, size: int = CHUNK) -> tuple[np.ndarray, ...]:
-    """Do as `run`, `size` images at a time, so that memory does not grow with the batch."""
+    """Do as `run`, `size` images or steps of sequences at a time, so that memory does not grow with the batch."""
     given = _by_name(graph, inputs)
     count = min((len(array) for array in given.values()), default=0)
+    size = max(1, size // max((given[node.name].shape[1] for node in graph.inputs if node.type.is_sequence), default=1))
     parts = [
         _explained(graph, {name: array[start : start + size] for name, array in given.items()}, start)
         for start in range(0, max(count, 1), size)
@@ -117,16 +170,30 @@ def _first_nan(graph: Graph, image: Mapping[str, np.ndarray]) -> Node:
 
     with suppress(NoCode):
         _run(graph, image, observe)
-    return graph.node(found[0])
+    return named(graph, found[0])
 
 
-def _evaluate(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
+def _evaluate(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Compute one node; an op that knows nothing of sequences computes each step as an image of its own."""
+    operands = [values[name] for name in node.inputs]
+    by_step = node.type.is_sequence and not node.op.along_steps
+    lead: tuple[int, ...] = (0, 1)
+    if by_step:
+        lead = next(values[data.name].shape[:2] for data in graph.data_inputs(node))
+        pairs = zip(node.inputs, operands, strict=True)
+        operands = [array if name in graph.constants else folded(array) for name, array in pairs]
     try:
-        return node.op.evaluate(*(values[name] for name in node.inputs))
+        result = node.op.evaluate(*operands)
     except NoCode as error:
-        raise NoCode(error.image, str(node)) from error
+        raise NoCode(error.image // lead[1], error.place if isinstance(node.op, Scan) else str(node)) from error
     except IrError as error:
         raise IrError(f"{node}: {error}") from error
+    return result.reshape(*lead, *result.shape[1:]) if by_step else result
+
+
+def folded(array: np.ndarray) -> np.ndarray:
+    """Return a sequence [N, steps, *shape] with its steps as images of a batch: [N * steps, *shape]."""
+    return array.reshape(-1, *array.shape[2:])
 
 
 def _by_name(graph: Graph, inputs: Inputs) -> dict[str, np.ndarray]:
@@ -140,17 +207,25 @@ def _by_name(graph: Graph, inputs: Inputs) -> dict[str, np.ndarray]:
     if inputs.keys() != set(names):
         raise InputError(f"graph '{graph.name}' needs the inputs {', '.join(names)}, got {', '.join(inputs) or 'none'}")
     arrays = {node.name: _checked(graph, node, np.asarray(inputs[node.name])) for node in graph.inputs}
-    if len({len(array) for array in arrays.values()}) > 1:
-        lengths = ", ".join(f"{name}: {len(array)}" for name, array in arrays.items())
-        raise InputError(f"the inputs of graph '{graph.name}' need equal batch sizes, got {lengths}")
+    steps = {node.name: arrays[node.name].shape[1] for node in graph.inputs if node.type.is_sequence}
+    for what, sizes in (
+        ("batch sizes", {name: len(array) for name, array in arrays.items()}),
+        ("numbers of steps", steps),
+    ):
+        if len(set(sizes.values())) > 1:
+            listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+            raise InputError(f"the inputs of graph '{graph.name}' need equal {what}, got {listed}")
     return arrays
 
 
 def _checked(graph: Graph, node: Node, array: np.ndarray) -> np.ndarray:
     where = f"input '{node.name}' of graph '{graph.name}'"
-    needed = ", ".join(["N", *map(str, node.type.shape)])
-    if array.ndim != len(node.type.shape) + 1 or array.shape[1:] != node.type.shape:
+    lead = ["N", "steps"] if node.type.is_sequence else ["N"]
+    needed = ", ".join([*lead, *map(str, node.type.shape)])
+    if array.ndim != len(node.type.shape) + len(lead) or array.shape[len(lead) :] != node.type.shape:
         raise InputError(f"{where} needs an array of shape [{needed}], got {list(array.shape)}")
+    if node.type.is_sequence and not array.shape[1]:
+        raise InputError(f"{where} needs sequences of one step or more, got the shape {list(array.shape)}")
     if array.dtype.kind not in "buif":
         raise InputError(f"{where} needs numbers, got {array.dtype}")
     if not isinstance(node.type.dtype, IntType):

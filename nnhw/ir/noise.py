@@ -15,11 +15,14 @@ from .ops import (
     Conv2d,
     Dequantize,
     FixedSoftmax,
+    LastStep,
     Linear,
     LogSoftmax,
     Op,
     Quantize,
     Rescale,
+    ReverseSteps,
+    Scan,
     Softmax,
     SumPool2d,
     WeightedSum,
@@ -42,7 +45,8 @@ def rounding_noise(graph: Graph, values: Values, unit_roundoff: float) -> dict[s
 
     Parameters
     ----------
-    values: of all nodes but constants, for the same images.
+    values: of all nodes but constants, for the same images; of sequences, the steps as images (`folded`). Bodies of
+        loops are graphs of their own for this.
     unit_roundoff: of the precision: 2**-53 for float64, 2**-24 for float32.
 
     Returns
@@ -103,7 +107,14 @@ class _Analysis:
             return scaled
         if isinstance(op, FixedSoftmax):
             return np.zeros_like(self._values[node.name])  # of the codes in front of it
+        if isinstance(op, Scan):
+            return np.full_like(self._values[node.name], np.inf)
         errors = [self.bounds[name] for name in node.inputs]
+        if isinstance(op, LastStep):
+            last: np.ndarray = errors[0].reshape(len(self._values[node.name]), -1, *node.type.shape)[:, -1]
+            return last
+        if isinstance(op, ReverseSteps):  # how many images there are is not known here
+            return np.full_like(errors[0], errors[0].max())
         if op.name in _MOVED:
             return op.evaluate(*errors)
         if isinstance(op, Softmax | LogSoftmax):

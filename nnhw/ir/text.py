@@ -20,6 +20,8 @@ import numpy as np
 from .attributes import fields_of
 from .expressions import Expression, Symbol, Text, parse, show
 from .graph import NOWHERE, Graph, Node
+from .ops import Op, Scan
+from .text_forms import SEQUENCE
 from .text_reader import VERSION, GraphReader
 from .types import FloatType, IntType
 
@@ -35,17 +37,8 @@ def dumps(graph: Graph, *, locations: bool = True, data: bool = False, version: 
     data: write the arrays of constants into the text, exactly.
     version: say which version of the form it is.
     """
-    stated = f" {show((Symbol('version'), VERSION))}" if version else ""
-    lines = [f"(graph {show(graph.name)}{stated}"]
-    for node in graph.nodes:
-        lines.append(f"  {show(_node_form(node, locations))}")
-        if data and node.name in graph.constants:
-            written = list(_data_lines(graph.constants[node.name]))
-            lines[-1] = f"{lines[-1][:-1]}"
-            lines += [f"    {line}" for line in written]
-            lines[-1] += ")"
-    lines.append(f"  {show(('outputs', *graph.outputs))})")
-    return "\n".join(lines) + "\n"
+    stated = (Symbol("version"), VERSION) if version else None
+    return "\n".join(_graph_lines(graph, stated, locations, data)) + "\n"
 
 
 def loads(text: str, constants: Mapping[str, np.ndarray] | None = None, file: str = "") -> Graph:
@@ -56,7 +49,7 @@ def loads(text: str, constants: Mapping[str, np.ndarray] | None = None, file: st
 
     Parameters
     ----------
-    constants: arrays by the names of their nodes.
+    constants: arrays by the names of their nodes, in bodies of loops by the names that these have outside.
     file: that the text is from, for errors.
 
     Raises: IrError that names line and column for text that is not a graph; ProblemList for several of its nodes.
@@ -65,19 +58,43 @@ def loads(text: str, constants: Mapping[str, np.ndarray] | None = None, file: st
     return GraphReader(source, constants or {}).graph(parse(source))
 
 
-def _node_form(node: Node, locations: bool) -> Expression:
+def _graph_lines(graph: Graph, stated: Expression | None, locations: bool, data: bool) -> list[str]:
+    """Return the lines of a graph, or of the body of a loop in it, which does not state the version."""
+    lines = [f"(graph {show(graph.name)}" + (f" {show(stated)}" if stated else "")]
+    for node in graph.nodes:
+        lines += (f"  {line}" for line in _node_lines(node, locations, data))
+        if data and node.name in graph.constants:
+            written = list(_data_lines(graph.constants[node.name]))
+            lines[-1] = f"{lines[-1][:-1]}"
+            lines += [f"    {line}" for line in written]
+            lines[-1] += ")"
+    lines.append(f"  {show(('outputs', *graph.outputs))})")
+    return lines
+
+
+def _node_lines(node: Node, locations: bool, data: bool) -> list[str]:
+    rest = " ".join(map(show, _typed(node, locations)))
+    if not isinstance(node.op, Scan):
+        return [f"({show(node.name)} {show(_op_form(node.op))} {rest})"]
+    body = [f"    {line}" for line in _graph_lines(node.op.body, None, locations, data)]
+    return [f"({show(node.name)} ({node.op.name} :body", *body[:-1], f"{body[-1]}) {rest})"]
+
+
+def _op_form(op: Op) -> Expression:
     attributes: list[Expression] = []
-    for name, field in fields_of(type(node.op)).items():
-        value = getattr(node.op, name)
-        if name not in node.op.optional or value != field.default:
+    for name, field in fields_of(type(op)).items():
+        value = getattr(op, name)
+        if name not in op.optional or value != field.default:
             attributes += [f":{name}", value]
-    form: tuple[Expression, ...] = (
-        node.name,
-        (node.op.name, *attributes),
-        node.inputs,
-        _dtype_form(node.type.dtype),
-        node.type.shape,
-    )
+    return (op.name, *attributes)
+
+
+def _typed(node: Node, locations: bool) -> tuple[Expression, ...]:
+    """Return what stands behind the operator of a node."""
+    shape: tuple[Expression, ...] = node.type.shape
+    if node.type.is_sequence:
+        shape = (SEQUENCE, *shape)
+    form: tuple[Expression, ...] = (node.inputs, _dtype_form(node.type.dtype), shape)
     if not locations or node.location == NOWHERE:
         return form
     return (*form, ("at", node.location.module, node.location.file, node.location.line))

@@ -16,6 +16,8 @@ from .verify import ELEMENTS_MAX, is_too_large
 
 NODE = "a node looks like (NAME (OPERATOR :ATTRIBUTE VALUE ..) (INPUT ..) TYPE SHAPE)"
 """What a node looks like."""
+SEQUENCE = "steps"
+"""The first word of a sequence's shape."""
 _TYPE = "a type is (float64), (bipolar) or (int LOW HIGH)"
 _NUMBERS: dict[DTypeLike, tuple[type, str]] = {
     np.float64: (float, "numbers with a point"),
@@ -37,10 +39,16 @@ class FormReader:
             raise self.error(form, 3, f"behind a node's type stands its shape, as in (int 0 3) (16 26 26); {NODE}")
         dtype = self.dtype(self.form_at(form, 3, _TYPE))
         shape = self.form_at(form, 4, "a shape is (SIZE ..), whole numbers of at least 1, without the batch")
-        for index, size in enumerate(shape):
+        is_sequence = shape[:1] == (SEQUENCE,)
+        for index, size in enumerate(shape[is_sequence:], int(is_sequence)):
             if type(size) is not int or size < 1:
-                raise self.error(shape, index, f"a shape has whole numbers of at least 1, got {short(size)}")
-        type_ = TensorType(tuple(size for size in shape if isinstance(size, int)), dtype)
+                raise self.error(
+                    shape,
+                    index,
+                    f"a shape has whole numbers of at least 1, got {short(size)}; a sequence's begins with the word "
+                    f"{SEQUENCE}, as in ({SEQUENCE} 16)",
+                )
+        type_ = TensorType(tuple(size for size in shape if isinstance(size, int)), dtype, is_sequence)
         if is_too_large(type_):
             raise self.error(form, 4, f"a value has at most {ELEMENTS_MAX} elements, got the shape {show(shape)}")
         return type_
@@ -116,7 +124,7 @@ def shown(type: TensorType) -> str:
         if dtype.bipolar
         else f"(int {dtype.low} {dtype.high})"
     )
-    return f"{words} {show(type.shape)}"
+    return f"{words} {show((SEQUENCE, *type.shape) if type.is_sequence else type.shape)}"
 
 
 def short(item: Expression | None) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nnhw.errors import IrError, raise_all
+from nnhw.errors import IrError, NnhwError, ProblemList, raise_all
 
-from .attributes import fields_of, fits, is_needed, signature, takes
+from .attributes import fields_of, fits, is_needed, kind_of, signature, takes
 from .expressions import Expression, Form, Symbol, Text, TextError, show
-from .graph import NOWHERE, Graph, Node, infer
+from .graph import NOWHERE, Graph, Node, infer, inner_name
 from .ops import OPS, Constant, Input, Op, Operand
 from .text_forms import NODE, FormReader, keyword, short, shown
 from .types import BIT, FLOAT, FloatType, TensorType
@@ -77,15 +77,15 @@ class GraphReader(FormReader):
         for node in nodes:
             if node and isinstance(node[0], str):
                 self.places.setdefault(str(node[0]), node.place)
-        problems: list[TextError] = []
+        problems: list[NnhwError] = []
         failed: set[str] = set()
         for node in nodes:
             try:
                 made = self._node(node, failed)
                 self.nodes[made.name] = made
-            except (TextError, _Skipped) as problem:
-                if isinstance(problem, TextError):
-                    problems.append(problem)
+            except (TextError, ProblemList, _Skipped) as problem:
+                if not isinstance(problem, _Skipped):
+                    problems += problem.problems if isinstance(problem, ProblemList) else [problem]
                 if node and isinstance(node[0], str):
                     failed.add(str(node[0]))
         raise_all(problems)
@@ -101,7 +101,7 @@ class GraphReader(FormReader):
             raise self.error(
                 form, 0, f"'{name}' is defined twice, first in line {first}; give one of them another name"
             )
-        op = self._op(self.form_at(form, 1, NODE))
+        op = self._op(self.form_at(form, 1, NODE), name)
         inputs = self._inputs(self.form_at(form, 2, NODE), name, failed)
         rest = list(range(3, len(form)))
         stated = None
@@ -132,7 +132,7 @@ class GraphReader(FormReader):
             found[word] = item
         return found
 
-    def _op(self, form: Form) -> Op:
+    def _op(self, form: Form, node: str) -> Op:
         name = self.name(form, 0) if form else ""
         row = OPS.get(name)
         if row is None:
@@ -144,7 +144,7 @@ class GraphReader(FormReader):
                 f"unknown operator '{name}'; {hint}known are {', '.join(OPS)}. If it is one of your own, import the "
                 "module that registers it, or give --extension MODULE",
             )
-        given = self._attributes(form, row)
+        given = self._attributes(form, row, node)
         fields = fields_of(row)
         missing = [attribute for attribute, field in fields.items() if is_needed(field) and attribute not in given]
         if missing:
@@ -155,8 +155,8 @@ class GraphReader(FormReader):
         except IrError as error:
             raise self.error(form, 0, str(error)) from error
 
-    def _attributes(self, form: Form, row: type[Op]) -> dict[str, Any]:
-        """Return what an operator's form says, by attribute."""
+    def _attributes(self, form: Form, row: type[Op], node: str) -> dict[str, Any]:
+        """Return what an operator's form says, by attribute; the body of a loop is a graph with arrays of its own."""
         fields = fields_of(row)
         given: dict[str, Any] = {}
         for index in range(1, len(form), 2):
@@ -171,12 +171,27 @@ class GraphReader(FormReader):
                 raise self.error(form, index, f"{where} is given twice; delete one")
             if index + 1 == len(form):
                 raise self.error(form, index, f"{where} needs {takes(field)} behind it")
-            value = form[index + 1]
+            value: object = form[index + 1]
+            if kind_of(field) == "Graph" and isinstance(value, Form):
+                value = self._body(value, node)
             if not fits(field, value):
-                raise self.error(form, index + 1, f"{where} takes {takes(field)}, got {short(value)}")
+                raise self.error(form, index + 1, f"{where} takes {takes(field)}, got {short(form[index + 1])}")
             plain = str(value) if isinstance(value, str) else value
             given[name] = tuple(plain) if isinstance(plain, Form) else plain
         return given
+
+    def _body(self, form: Form, node: str) -> Graph:
+        """Return the body of a loop, and take its arrays from those of the whole text."""
+        start = inner_name(node, "")
+        taken = [name for name in self.places if name.startswith(start)]
+        if taken:
+            raise self.error(
+                form,
+                None,
+                f"'{taken[0]}' is the name of a value in this body, seen from outside; give that node another one",
+            )
+        own = {name.removeprefix(start): self.arrays.pop(name) for name in list(self.arrays) if name.startswith(start)}
+        return GraphReader(self.source, own).graph(form)
 
     def _inputs(self, form: Form, name: str, failed: set[str]) -> tuple[str, ...]:
         names = tuple(self.name(form, index) for index in range(len(form)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,10 +80,13 @@ class TensorType:
     Parameters
     ----------
     shape: without the batch axis, which every value but a constant carries in front at run time.
+    is_sequence: there is such a tensor for each step of a sequence. How many steps there are comes with the input: at
+        run time they are an axis behind the batch's, of any size from 1 on.
     """
 
     shape: tuple[int, ...]
     dtype: IntType | FloatType
+    is_sequence: bool = False
 
     def __post_init__(self) -> None:
         if any(size < 1 for size in self.shape):
@@ -91,7 +94,7 @@ class TensorType:
 
     @property
     def size(self) -> int:
-        """Number of elements of one image."""
+        """Number of elements of one image, or of one step of a sequence."""
         return math.prod(self.shape)
 
     @property
@@ -109,5 +112,16 @@ class TensorType:
         """Whether the elements are integers."""
         return isinstance(self.dtype, IntType)
 
+    @property
+    def step(self) -> TensorType:
+        """The type of one step of a sequence; of any other value its own."""
+        return replace(self, is_sequence=False)
+
+    @property
+    def sequence(self) -> TensorType:
+        """The type of a sequence of such values."""
+        return replace(self, is_sequence=True)
+
     def __str__(self) -> str:
-        return f"{self.dtype} {list(self.shape)}"
+        sizes = [*(["steps"] if self.is_sequence else []), *map(str, self.shape)]
+        return f"{self.dtype} [{', '.join(sizes)}]"

@@ -12,6 +12,7 @@ from .types import FloatType, IntType, TensorType
 
 if TYPE_CHECKING:
     from .builder import Builder
+    from .graph import Graph
 
 _PAIR = (0, 0)
 Ints = Sequence[int]
@@ -186,6 +187,20 @@ class Value:
     def slice(self, axis: int, start: int, stop: int, name: str = "") -> Value:
         """The elements from start to below stop along one axis."""
         return self._apply("slice", name=name, axis=axis, start=start, stop=stop)
+
+    # sequences
+
+    def scan(self, body: Graph, *others: Value | ArrayLike, name: str = "") -> Value:
+        """The body's results of each step: of this sequence and others, then of what the states begin as."""
+        return self._apply("scan", *others, name=name, body=body)
+
+    def last_step(self, name: str = "") -> Value:
+        """The last step of a sequence."""
+        return self._apply("last_step", name=name)
+
+    def reverse_steps(self, name: str = "") -> Value:
+        """The steps of a sequence from the last to the first."""
+        return self._apply("reverse_steps", name=name)
 
     def argmax(self, axis: int = 0, keepdim: bool = False, name: str = "") -> Value:
         """The index of the greatest element along an axis."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nnhw.errors import IrError, raise_all
+from nnhw.errors import IrError, ProblemList, raise_all
 
-from .graph import Graph, Node, infer
-from .ops import OPS, Constant, Input
+from .graph import Graph, Node, infer, inner_name
+from .ops import OPS, Constant, Input, Scan
 from .types import BIT, IntType, TensorType
 
 ELEMENTS_MAX = 1 << 28
@@ -22,7 +22,7 @@ def verify(graph: Graph) -> Graph:
 
     Rules: names are unique and not empty; every op is in `OPS`; operands are defined before they are used;
     every type is what the op's rule says; each constant node has its array and the other way round, of the
-    right dtype, shape and range; there is an output, and every output exists.
+    right dtype, shape and range; there is an output, and every output exists. So it is in the body of a loop.
 
     Raises
     ------
@@ -108,5 +108,18 @@ def array_problem(type: TensorType, array: np.ndarray) -> str:
     return "" if dtype.holds(array) else f"needs values in {dtype}, got {array.min()}..{array.max()}"
 
 
+def _body_rule(graph: Graph, node: Node, known: set[str]) -> str:
+    if not isinstance(node.op, Scan):
+        return ""
+    taken = [other.name for other in graph.nodes if other.name.startswith(inner_name(node.name, ""))]
+    if taken:
+        return f"has a body, whose values would share the name '{taken[0]}' with another one"
+    try:
+        verify(node.op.body)
+    except (IrError, ProblemList) as error:
+        return f"has a body that breaks a rule: {error}"
+    return ""
+
+
 _Rule = Callable[[Graph, Node, set[str]], str]
-_RULES: tuple[_Rule, ...] = (_name_rule, _op_rule, _order_rule, _type_rule, _size_rule, _constant_rule)
+_RULES: tuple[_Rule, ...] = (_name_rule, _op_rule, _order_rule, _body_rule, _type_rule, _size_rule, _constant_rule)

@@ -5,6 +5,7 @@ from .functional import power_of_two_scale, quantize
 from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLinear, Scale
 from .packed import load_packed, save_packed
 from .quantizers import Bipolar, Int, Quantizer, Ternary, UInt
+from .recurrent import QuantGRU, QuantLSTM, QuantRNN
 from .rescale import Rescale
 
 __all__ = [
@@ -14,9 +15,12 @@ __all__ = [
     "QuantConv2d",
     "QuantConvTranspose1d",
     "QuantConvTranspose2d",
+    "QuantGRU",
     "QuantHardTanh",
     "QuantIdentity",
+    "QuantLSTM",
     "QuantLinear",
+    "QuantRNN",
     "QuantReLU",
     "Quantizer",
     "Rescale",

@@ -8,7 +8,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
 
 import torch
 from torch import Tensor, fx, nn
@@ -93,6 +93,12 @@ def _opened(program: ExportedProgram) -> fx.GraphModule:
     opened = fx.GraphModule(unlifted, unlifted.graph)
     opened.load_state_dict({name: value.clone() for name, value in opened.state_dict().items()}, assign=True)
     return opened
+
+
+def eager_loops() -> AbstractContextManager[None]:
+    """Let torch's `scan`, which compiles its body, run by itself, so that hooks and modes see what it calls."""
+    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from nnhw.errors import InputError
 from nnhw.ir import Graph, verify
+from nnhw.ir.graph import inner_name, with_body
 
 from .align_sums import align_sums
 from .cancel_permutes import cancel_permutes
@@ -55,7 +56,7 @@ def lower(
     observe: Observer | None = None,
     proofs: dict[str, str] | None = None,
 ) -> Graph:
-    """Run the passes, with `verify` before, between and after them.
+    """Run the passes, with `verify` before, between and after them. A pass changes the bodies of loops, too.
 
     Parameters
     ----------
@@ -69,10 +70,23 @@ def lower(
         raise InputError(f"there is no pass '{stop_after}'; the passes are {', '.join(PIPELINE)}")
     graph = verify(graph)
     for name, apply in PIPELINE.items():
-        proving = next((one for one in _PROVING if one is apply), None)
-        graph = verify(proving(graph, proofs) if proving else apply(graph))
+        graph = _applied(apply, graph, proofs)
         if observe is not None:
             observe(name, graph)
         if name == stop_after:
             break
+    return graph
+
+
+def _applied(apply: Pass, graph: Graph, proofs: dict[str, str] | None) -> Graph:
+    """Run a pass over a graph, then over the body of each loop in it: passes themselves know nothing of bodies."""
+    proving = next((one for one in _PROVING if one is apply), None)
+    graph = verify(proving(graph, proofs) if proving else apply(graph))
+    for loop, scan in graph.loops:
+        found: dict[str, str] = {}
+        body = _applied(apply, scan.body, found)
+        if body is not scan.body:
+            graph = verify(with_body(graph, loop.name, body))
+        if proofs is not None:
+            proofs.update({inner_name(loop.name, name): proof for name, proof in found.items()})
     return graph

@@ -195,7 +195,7 @@ def check_elementwise(region: Region) -> None:
                 f"{node} stands before quantizer '{region.quantizer.name}' and mixes elements, which no integer form "
                 f"is known for; let it be the model's end, or leave it out"
             )
-        if isinstance(node.op, SHAPE_OPS):
+        if isinstance(node.op, SHAPE_OPS) or node.op.along_steps:
             raise LoweringError(
                 f"{node} stands before quantizer '{region.quantizer.name}' and can move neither behind it nor in front "
                 f"of the ops between; put it directly behind the quantizer"

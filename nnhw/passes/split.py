@@ -125,6 +125,8 @@ def frozen_values(graph: Graph) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for node in graph.nodes:
         data = graph.data_inputs(node)
+        if node.op.along_steps:
+            continue
         if data and all(operand.name in found for operand in data):
             operands = (found.get(name, graph.constants.get(name)) for name in node.inputs)
             found[node.name] = node.op.evaluate(*operands)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nnhw.ir.attributes import fields_of, is_needed, takes
 from nnhw.ir.ops import OPS, Op
-from nnhw.ir.ops.base import ANY
+from nnhw.ir.ops.base import ANY, SOME
 from nnhw.ir.ops.elementwise import Binary
 
 PAGE = Path(__file__).parents[2] / "docs" / "ir.md"
@@ -33,6 +33,8 @@ def committed() -> str:
 def _inputs(row: type[Op]) -> str:
     if row.arity == ANY:
         return "two or more values"
+    if row.arity == SOME:
+        return "one or more values, then values or constants"
     if row.arity == 0:
         return "none"
     if issubclass(row, Binary):

@@ -9,8 +9,13 @@ from .tail import result_name
 from .text import c_type
 
 
-def main_text(prefix: str, head: Graph, body: Graph, tail: Graph) -> str:
-    """Return the text of `NAME_main.c`: .npy or raw float32, from a file or standard input."""
+def main_text(prefix: str, head: Graph, body: Graph, tail: Graph, is_recurrent: bool = False) -> str:
+    """Return the text of `NAME_main.c`: .npy or raw float32, from a file or standard input.
+
+    Parameters
+    ----------
+    is_recurrent: the images of a file are the steps of one sequence.
+    """
     image = head.inputs[0].type
     results = "\n".join(
         f"        static double {result_name(tail, k)}[{node.type.size}];" for k, node in enumerate(tail.output_nodes)
@@ -30,6 +35,9 @@ def main_text(prefix: str, head: Graph, body: Graph, tail: Graph) -> str:
         "RESULTS": results,
         "PRINTED": printed,
         "RESULT_NAMES": names,
+        "STATE": f"    static {prefix}_state state;\n" if is_recurrent else "",
+        "RESET": f"    {prefix}_reset(&state);\n" if is_recurrent else "",
+        "RUN": f"{prefix}_{'step(codes, answer, &state' if is_recurrent else 'run(codes, answer'}, &scratch)",
     }
     text = _TEXT
     for key, value in replaced.items():
@@ -107,7 +115,7 @@ int main(int argc, char **argv)
     static @ITYPE@ codes[@BIG@_INPUT_COUNT];
     static @OTYPE@ answer[@BIG@_OUTPUT_COUNT];
     static @NAME@_scratch scratch;
-    unsigned char magic[6];
+@STATE@    unsigned char magic[6];
     size_t had, got;
     char type = 'f';
     int only_codes = argc > 1 && !strcmp(argv[argc - 1], "--codes");
@@ -126,7 +134,7 @@ int main(int argc, char **argv)
     } else {
         memcpy(image, magic, had);
     }
-    for (;;) {
+@RESET@    for (;;) {
 @RESULTS@
         if (type == 'f' && had) {
             got = fread((unsigned char *)image + had, 1, sizeof image - had, file) + had;
@@ -147,7 +155,7 @@ int main(int argc, char **argv)
             }
         }
         @NAME@_quantize(image, codes);
-        @NAME@_run(codes, answer, &scratch);
+        @RUN@;
         if (only_codes) {
             for (int i = 0; i < @BIG@_OUTPUT_COUNT; ++i) {
                 printf("%s%lld", i ? " " : "", (long long)answer[i]);

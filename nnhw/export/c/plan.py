@@ -57,17 +57,19 @@ class Plan:
 
     Parameters
     ----------
-    buffers: bytes of each, without the caller's input and output.
+    buffers: bytes of each, without the caller's input and output, and without states.
+    states: fields of the caller's states, by the inputs of the graph that they are.
     """
 
     graph: Graph
     layers: list[Layer] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     buffers: dict[str, int] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
 
 
 def make_plan(graph: Graph, small: bool = False) -> Plan:
-    """Return the plan of an integer graph with one input and one output.
+    """Return the plan of an integer graph: its first input and output are the caller's, all others are states.
 
     Parameters
     ----------
@@ -86,6 +88,7 @@ class _Planner:
         self.small = small
         self.users = graph.users()
         self.result = graph.outputs[0]
+        self.kept = set(graph.outputs)
         self.made = Plan(graph)
         self.names: set[str] = set()
         self.fused: dict[str, Node] = {}
@@ -96,6 +99,7 @@ class _Planner:
     def plan(self) -> Plan:
         skipped = {node.name for node in self.fused.values()}
         self._input()
+        self._states()
         for node in self.graph.nodes:
             if node.inputs and node.name not in skipped:
                 self._node(node)
@@ -104,7 +108,7 @@ class _Planner:
     def _only_reader(self, node: Node, kinds: tuple[type, ...]) -> Node | None:
         """Return the only reader of a value, if it is of some kind and nobody else needs the value."""
         readers = self.users[node.name]
-        alone = len(readers) == 1 and node.name != self.result and isinstance(readers[0].op, kinds)
+        alone = len(readers) == 1 and node.name not in self.kept and isinstance(readers[0].op, kinds)
         return readers[0] if alone and readers[0].inputs.count(node.name) == 1 else None
 
     def _input(self) -> None:
@@ -117,6 +121,15 @@ class _Planner:
         layer = self._layer(place, "its codes, as layers read them")
         layer.reads = [(given.ctype, "x", "input")]
         self._finish(layer, node, moves.load(given, wanted))
+
+    def _states(self) -> None:
+        """Let states be read where the caller keeps them; they lie as any value does."""
+        for node in self.graph.inputs[1:]:
+            name = identifier(node.name).lower()
+            while name in self.made.states.values():
+                name += "_"
+            self.made.states[node.name] = name
+            self.made.values[node.name] = Value(f"state {name}", Storage.of(node.type))
 
     def _ended(self) -> Plan:
         """Give the result to the caller: the layer that makes it writes there, if it is in C order."""
@@ -152,11 +165,12 @@ class _Planner:
         root = node
         while isinstance(root.op, MaxPool2d | Flatten):
             root = self.graph.data_inputs(root)[0]
-        return isinstance(root.op, Input | Threshold | StepTable) and self._all_take_bits(root)
+        is_state = root.name in self.made.states
+        return isinstance(root.op, Input | Threshold | StepTable) and not is_state and self._all_take_bits(root)
 
     def _all_take_bits(self, node: Node) -> bool:
         type = node.type
-        if not type.is_int or not type.int_dtype.bipolar or node.name == self.result or len(type.shape) not in (1, 3):
+        if not type.is_int or not type.int_dtype.bipolar or node.name in self.kept or len(type.shape) not in (1, 3):
             return False
         return all(self._takes_bits(reader) for reader in self.users[node.name])
 

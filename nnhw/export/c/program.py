@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from nnhw.errors import ExportError
-from nnhw.ir import Graph, graph_hash
+from nnhw.errors import ExportError, IrError
+from nnhw.ir import Graph, OneStep, graph_hash, one_step
 from nnhw.ir.ops import Quantize
+from nnhw.ir.steps import State
 
 from .arena import Lifetime, place
 from .fixed_softmax import LINES as FIXED_SOFTMAX
@@ -16,6 +17,7 @@ from .functions import FUNCTIONS, with_needs
 from .helpers import helper_lines
 from .main_program import main_text
 from .plan import Plan, make_plan
+from .states import StateMemory
 from .tail import TAIL_HELPERS, TailWriter, result_name
 from .text import c_type, comment, identifier, indented
 
@@ -52,7 +54,8 @@ def make_c(
 
     Parameters
     ----------
-    body, head, tail: what `nnhw.passes.split` returns. Without head and tail there is `NAME_run` alone.
+    body, head, tail: what `nnhw.passes.split` returns. Without head and tail there is `NAME_run` alone; of a model of
+        sequences `NAME_step`, which computes one step, and `NAME_reset`.
     name: prefix of the functions; the model's name otherwise.
     program: with `NAME_main.c`, a program that reads a tensor and prints the results.
     small: for microcontrollers: rows of weights are not padded to whole vectors of 32 bytes.
@@ -62,22 +65,46 @@ def make_c(
     ExportError: an operator, or a chain at the float ends, that has no C.
     """
     prefix = identifier(name or body.name.removesuffix("_body"))
-    if len(body.inputs) != 1 or len(body.outputs) != 1:
+    if body.loops:
+        step = _unrolled(body)
+        head, tail = (graph and _unrolled(graph).graph for graph in (head, tail))
+        return _program(step.graph, head, tail, prefix, program, small, step.states)
+    return _program(body, head, tail, prefix, program, small)
+
+
+def _unrolled(graph: Graph) -> OneStep:
+    try:
+        return one_step(graph)
+    except IrError as error:
+        raise ExportError(f"{error}; C computes one step at a time") from error
+
+
+def _program(
+    body: Graph,
+    head: Graph | None,
+    tail: Graph | None,
+    prefix: str,
+    program: bool,
+    small: bool,
+    states: Sequence[State] = (),
+) -> CProgram:
+    if len(body.inputs) != 1 + len(states) or len(body.outputs) != 1 + len(states):
         raise ExportError(f"model '{prefix}' needs one input and one output of its integer graph for C")
     plan = make_plan(body, small)
-    code, scratch = _run(plan, prefix)
+    memory = StateMemory(plan, states)
+    code, scratch = _run(plan, prefix, memory)
     floats, math = _float_functions(head, tail, prefix)
-    header = _header(prefix, head, body, tail, scratch)
-    source = _source(prefix, plan, code, floats, math)
+    header = _header(prefix, head, body, tail, scratch, memory)
+    source = _source(prefix, plan, [*code, *memory.reset(prefix)], floats, math)
     files = {f"{prefix}.h": header, f"{prefix}.c": source}
     if program and head is not None and tail is not None:
-        files[f"{prefix}_main.c"] = main_text(prefix, head, body, tail)
+        files[f"{prefix}_main.c"] = main_text(prefix, head, body, tail, bool(states))
     return CProgram(prefix, files, scratch, math, tuple(layer.about for layer in plan.layers))
 
 
-def _run(plan: Plan, prefix: str) -> tuple[list[str], int]:
+def _run(plan: Plan, prefix: str, memory: StateMemory) -> tuple[list[str], int]:
     """Return the function that runs the layers, and the size of its scratch memory."""
-    buffers = _lifetimes(plan)
+    buffers = _lifetimes(plan, {plan.values[state.made].buffer for state in memory.states})
     offsets, size = place(buffers)
     size = max(size, 8)
     lines = []
@@ -86,6 +113,7 @@ def _run(plan: Plan, prefix: str) -> tuple[list[str], int]:
         arguments.append(_address(plan, layer.writes[2], layer.writes[0], offsets, False))
         arguments += [f"({array.ctype} *)(void *)(at + {offsets[f'{number} {array.name}']})" for array in layer.scratch]
         lines += [f"{layer.name}({', '.join(arguments)});"]
+    lines += memory.kept(lambda state: _address(plan, state.made, memory.ctype(state), offsets, True))
     used = any("at + " in line for line in lines)
     start = ["unsigned char *at = scratch->bytes;"] if used else ["(void)scratch;"]
     return [_run_head(prefix, plan.graph), "{", *indented([*start, *lines]), "}"], size
@@ -93,10 +121,19 @@ def _run(plan: Plan, prefix: str) -> tuple[list[str], int]:
 
 def _run_head(prefix: str, body: Graph) -> str:
     given, made = (c_type(node.type.int_dtype) for node in (body.inputs[0], body.output_nodes[0]))
+    if len(body.inputs) > 1:
+        state = f"{prefix}_state *state, "
+        return f"void {prefix}_step(const {given} *codes, {made} *result, {state}{prefix}_scratch *scratch)"
     return f"void {prefix}_run(const {given} *codes, {made} *result, {prefix}_scratch *scratch)"
 
 
-def _lifetimes(plan: Plan) -> list[Lifetime]:
+def _lifetimes(plan: Plan, kept: Collection[str]) -> list[Lifetime]:
+    """Return when each buffer is used.
+
+    Parameters
+    ----------
+    kept: buffers that are read behind the last layer.
+    """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, layer in enumerate(plan.layers):
@@ -104,6 +141,7 @@ def _lifetimes(plan: Plan) -> list[Lifetime]:
             buffer = plan.values[value].buffer if value in plan.values else value
             first.setdefault(buffer, number)
             last[buffer] = number
+    last |= dict.fromkeys(kept, len(plan.layers))
     found = [Lifetime(name, size, first[name], last[name]) for name, size in plan.buffers.items()]
     for number, layer in enumerate(plan.layers):
         found += [Lifetime(f"{number} {array.name}", array.bytes, number, number) for array in layer.scratch]
@@ -116,6 +154,8 @@ def _address(plan: Plan, value: str, ctype: str, offsets: Mapping[str, int], rea
         return "codes"
     if buffer == "output":
         return "result"
+    if buffer.startswith("state "):
+        return f"state->{buffer.removeprefix('state ')}"
     const = "const " if reads else ""
     return f"({const}{ctype} *)({const}void *)(at + {offsets[buffer]})"
 
@@ -151,7 +191,7 @@ def _finish_head(prefix: str, tail: Graph) -> str:
     return f"void {prefix}_finish(const {c_type(tail.inputs[0].type.int_dtype)} *codes, {results})"
 
 
-def _header(prefix: str, head: Graph | None, body: Graph, tail: Graph | None, scratch: int) -> str:
+def _header(prefix: str, head: Graph | None, body: Graph, tail: Graph | None, scratch: int, memory: StateMemory) -> str:
     entry, result, big = body.inputs[0].type, body.output_nodes[0].type, prefix.upper()
     lines = [
         comment(f"Model '{prefix}' in C99, made by nnhw from the integer graph {graph_hash(body)[:16]}."),
@@ -176,7 +216,8 @@ def _header(prefix: str, head: Graph | None, body: Graph, tail: Graph | None, sc
         f"    unsigned char bytes[{big}_SCRATCH_BYTES];",
         f"}} {prefix}_scratch;",
         "",
-        comment(f"The network: codes {entry} --> {result}, in C order."),
+        *memory.declarations(prefix),
+        comment(f"The network: codes {entry} --> {result}, in C order{memory.about}."),
         f"{_run_head(prefix, body)};",
         "",
         *_end_declarations(prefix, head, tail),

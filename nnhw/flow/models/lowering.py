@@ -10,9 +10,13 @@ import numpy as np
 
 from nnhw.errors import ExactnessError, IrError, LoweringError
 from nnhw.flow.models.samples import differing_rows
-from nnhw.ir import Graph, Node, graph_hash, run
+from nnhw.ir import Graph, Node, TensorType, graph_hash, run
+from nnhw.ir.graph import levels
 from nnhw.ir.interpreter import run_in_chunks
 from nnhw.passes import OPTIMIZATIONS, Parts, Size, find_rounding_notes, lower, savings, split
+
+_STEPS = 256
+"""Steps and states on which the body of a loop is compared."""
 
 
 def lower_graph(
@@ -45,6 +49,7 @@ def lower_graph(
         nonlocal before, known
         after = before if after_pass is known else run_in_chunks(after_pass, inputs)[0]
         check_equal(name, before, after, lambda rows: _first_difference([known], [after_pass], inputs[rows]))
+        check_bodies(name, known, after_pass)
         if name in OPTIMIZATIONS and after_pass is not known:
             sizes[name] = Size.of(known), Size.of(after_pass)
         before, known = after, after_pass
@@ -58,8 +63,8 @@ def lower_graph(
     passes["split"] = 0
     facts = {
         "hash": graph_hash(parts.body),
-        "weight_bits": sum(_weight_bits(parts.body, node) for node in _layers(parts.body)),
-        "accumulators": {layer_name(node): _bounds(node) for node in _layers(parts.body)},
+        "weight_bits": sum(_weight_bits(part, node) for _, part in levels(parts.body) for node in _layers(part)),
+        "accumulators": {layer_name(node): _bounds(node) for _, part in levels(parts.body) for node in _layers(part)},
         "samples": len(inputs),
         "torch_ir": _differing(samples, "torch", reference),
         "torch_gap": _gap(samples, "torch", reference),
@@ -112,6 +117,37 @@ def check_equal(
         + (f"; {layer} is the first layer whose codes differ" if layer else "")
         + "; this is a mistake of nnhw, please report the model"
     )
+
+
+def check_bodies(name: str, before: Graph, after: Graph) -> None:
+    """Compare the bodies of loops before and after a pass, on steps and states of all that their types allow.
+
+    A whole model shows few of the states that its loops can have.
+
+    Raises
+    ------
+    ExactnessError: a body computes something else.
+    """
+    known = {loop.name: scan.body for loop, scan in before.loops}
+    for loop, scan in after.loops:
+        body = known.get(loop.name, scan.body)
+        if body is scan.body:
+            continue
+        inputs = [_any_codes(node.type, number) for number, node in enumerate(body.inputs)]
+        if any((left != right).any() for left, right in zip(run(body, inputs), run(scan.body, inputs), strict=True)):
+            raise ExactnessError(
+                f"the pass '{name}' changes what the body of {loop} computes; this is a mistake of nnhw, please report "
+                f"the model"
+            )
+
+
+def _any_codes(type: TensorType, seed: int) -> np.ndarray:
+    """Return values of a type: its ends among them, and numbers between."""
+    rng, kind = np.random.default_rng(seed), type.int_dtype
+    values = rng.integers(kind.low, kind.high, (_STEPS, *type.shape), endpoint=True)
+    ends = rng.integers(0, 8, values.shape)
+    values = np.where(ends == 0, kind.low, np.where(ends == 1, kind.high, values))
+    return np.where(values < 0, -1, 1) if kind.bipolar else values
 
 
 def _first_difference(known: Sequence[Graph], made: Sequence[Graph], inputs: np.ndarray) -> Node | None:

@@ -11,6 +11,7 @@ from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
 from .product import Product
 from .rescale import Rescale
+from .sequence import LastStep, ReverseSteps, Scan
 from .shape import Flatten, Permute, Reshape, Slice
 from .tail import ArgMax, LogSoftmax, Softmax
 from .threshold import StepTable, Threshold
@@ -44,6 +45,10 @@ _ROWS: tuple[type[Op], ...] = (
     ArgMax,
     Minimum,
     Maximum,
+    # sequences
+    Scan,
+    LastStep,
+    ReverseSteps,
     # floats
     Add,
     Subtract,
@@ -107,6 +112,7 @@ __all__ = [
     "HardSigmoid",
     "HardSwish",
     "Input",
+    "LastStep",
     "LeakyRelu",
     "Linear",
     "LogSoftmax",
@@ -126,7 +132,9 @@ __all__ = [
     "Relu",
     "Rescale",
     "Reshape",
+    "ReverseSteps",
     "Round",
+    "Scan",
     "Sigmoid",
     "Sign",
     "Silu",

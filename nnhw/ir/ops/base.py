@@ -16,6 +16,7 @@ Array = np.ndarray
 Pair = tuple[int, int]
 
 ANY = -1
+SOME = -2
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,16 @@ class Operand:
 class Op(ABC):
     """An operator. Its dataclass fields are its attributes.
 
-    A field is an int, float, bool, str or a tuple of ints: what the text form can print and parse.
+    A field is an int, float, bool, str, a tuple of ints, or a graph: what the text form can print and parse.
+
+    Most operators know nothing of sequences: of one they compute each step by itself, as they do each image of a batch.
     """
 
     name: ClassVar[str]
-    arity: ClassVar[int]  # number of inputs; ANY: two or more
+    arity: ClassVar[int]  # number of inputs; ANY: two or more; SOME: one or more
     parameters: ClassVar[tuple[int, ...]] = ()  # positions of operands that are constants; all others are not
     optional: ClassVar[tuple[str, ...]] = ()  # attributes that the text form leaves out where they have their default
+    along_steps: ClassVar[bool] = False  # its rule and its meaning are of whole sequences, [N, steps, *shape]
     from_library: ClassVar[bool] = False  # PyTorch's last bits depend on the machine; `waver` bounds them, too
 
     def check_operands(self, operands: Sequence[Operand]) -> None:

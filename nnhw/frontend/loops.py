@@ -1,0 +1,242 @@
+"""Loops: torch's `scan`, whose body is translated once for all steps, into the body of the IR's op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import fx
+
+from nnhw.errors import CaptureError
+from nnhw.ir import IntType, TensorType
+from nnhw.ir.ops import Scan
+
+from .calls import Call
+from .sequences import SCAN, last_step
+from .translator import Handler, KnownResult, Translator
+from .values import Batch, Block, Codes, Constant, Float, PerImage, StepsFirst, Unknown, Value
+
+
+@dataclass(frozen=True)
+class TracedBody:
+    """The body of a loop, translated.
+
+    Parameters
+    ----------
+    nodes: what was traced.
+    translator: that knows what they have become.
+    name: of the loop's node in the graph.
+    """
+
+    nodes: tuple[fx.Node, ...]
+    translator: Translator
+    name: str
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A call of `scan`, taken apart.
+
+    Parameters
+    ----------
+    starts: what the states begin as.
+    sequences: that the body is given a step of, and the types of these steps.
+    others: what the body reads beside these.
+    """
+
+    body: fx.GraphModule
+    starts: Sequence[PerImage | Codes]
+    sequences: Sequence[Codes]
+    types: Sequence[TensorType]
+    others: Sequence[Constant | Batch]
+
+
+@dataclass(frozen=True)
+class _State:
+    """The number format of a state: that of the quantizer behind what computes the next one."""
+
+    type: TensorType
+    scale: np.ndarray
+
+
+def scan(translator: Translator, call: Call) -> list[Value | None]:
+    """A loop over the steps of sequences [steps, batch, ..]; its states are codes."""
+    loop = _taken_apart(translator, call)
+    states = _states(translator, call, loop)
+    body = translator.inner(translator.label(call), call.location)
+    results = _translated(body, loop, states)
+    count = len(loop.starts)
+    if body.problems or any(isinstance(value, Unknown) for value in results):
+        translator.problems += body.problems
+        return [Unknown()] * len(results)
+    _check_next_states(call, results[:count], states, body)
+    maker = _Maker(translator, call, loop, body, [result.name for result in results[:count]], states)  # type: ignore[union-attr]
+    read = {user.args[1] for user in call.node.users if user.users}
+    return [
+        None if index not in read else maker.last(value) if index < count else StepsFirst(maker.sequence(value))
+        for index, value in enumerate(results)
+    ]
+
+
+class _Maker:
+    """Adds the loop to the graph: once for each value of its body that is read."""
+
+    def __init__(
+        self,
+        translator: Translator,
+        call: Call,
+        loop: _Loop,
+        body: Translator,
+        following: Sequence[str],
+        states: Sequence[_State],
+    ) -> None:
+        self.translator, self.call, self.loop, self.body, self.following = translator, call, loop, body, following
+        pairs = zip(loop.starts, states, strict=True)
+        self.operands = [value.name for value in loop.sequences]
+        self.operands += [_start(translator, call, start, state, number) for number, (start, state) in enumerate(pairs)]
+        self.made: dict[str, Codes] = {}
+
+    def sequence(self, value: Value) -> Codes:
+        """Return the sequence of a value in the body."""
+        if not isinstance(value, Codes):
+            raise CaptureError(
+                f"{self.call} gives a sequence that is no codes; put a quantizer behind what its body returns"
+            )
+        if value.name not in self.made:
+            graph = self.body.builder.build([value.name, *self.following])
+            name = self.translator.emit(self.call, Scan(graph), *self.operands)
+            if not self.made:
+                nodes = tuple(self.loop.body.graph.nodes)
+                self.translator.bodies[self.call.node] = TracedBody(nodes, self.body, name)
+            self.made[value.name] = Codes(name, value.scale, value.quantized)
+        return self.made[value.name]
+
+    def last(self, value: Value) -> Value:
+        """Return what a state is in the end."""
+        return last_step(self.translator, self.call, self.sequence(value), "last")
+
+
+def _taken_apart(translator: Translator, call: Call) -> _Loop:
+    block, starts, sequences, others = (call.arguments[index] for index in range(4))  # type: ignore[index]
+    assert isinstance(block, Block)
+    for value in starts:
+        if not isinstance(value, PerImage | Codes) or translator.is_sequence(value):
+            raise CaptureError(
+                f"{call} has a state that begins as {_what(value)}; let it begin as numbers that are the same for each "
+                f"image, as in x.new_zeros(x.shape[0], units), or as the codes of a quantizer"
+            )
+    for value in sequences:
+        if not isinstance(value, StepsFirst):
+            raise CaptureError(
+                f"{call} does not run over the steps of a sequence of any length, but over {_what(value)}; give it "
+                f"sequence.transpose(0, 1), and export with dynamic_shapes=({{0: Dim.DYNAMIC, 1: Dim.DYNAMIC}},)"
+            )
+        if not isinstance(value.value, Codes):
+            raise CaptureError(f"{call} reads a sequence of floats; put a quantizer in front of the loop")
+    for value in others:
+        if not isinstance(value, Constant | Batch | int | torch.SymInt):
+            raise CaptureError(
+                f"{call} reads {_what(value)} in each step, which is computed outside of the loop from the model's "
+                f"input; compute it in the loop, or let it be a state that never changes"
+            )
+    codes = [value.value for value in sequences]
+    types = [translator.builder.type_of(value.name).step for value in codes]
+    return _Loop(block.module, starts, codes, types, others)
+
+
+def _what(value: object) -> str:
+    names = {Constant: "a constant for the whole batch", Float: "floats", Codes: "a value", StepsFirst: "a sequence"}
+    return names.get(type(value), type(value).__name__.lower())
+
+
+def _states(translator: Translator, call: Call, loop: _Loop) -> list[_State]:
+    """Return the formats of the states: of what a first translation, which knows none of them, makes of their floats.
+
+    Raises: CaptureError for a state that no quantizer makes.
+    """
+    trial = translator.inner("trial", call.location)
+    results = _translated(trial, loop, None)[: len(loop.starts)]
+    if any(not isinstance(value, Codes) or not value.quantized for value in results):
+        others = [problem for problem in trial.problems if not isinstance(problem, KnownResult)]
+        translator.problems += others[1:]
+        if others:
+            raise others[0]
+        raise CaptureError(
+            f"{call} has a state that is no codes when a step ends; put a quantizer behind what computes it, so that "
+            f"it keeps its number format from step to step"
+        )
+    return [_State(trial.builder.type_of(value.name), value.scale) for value in results if isinstance(value, Codes)]
+
+
+def _translated(body: Translator, loop: _Loop, states: Sequence[_State] | None) -> list[Value]:
+    """Translate a body, and return its results: the next states, then what the sequences get.
+
+    Parameters
+    ----------
+    states: None: they are floats of any kind.
+    """
+    nodes = list(loop.body.graph.nodes)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    count = len(loop.starts)
+    steps = placeholders[count : count + len(loop.sequences)]
+    for node, value, type in zip(steps, loop.sequences, loop.types, strict=True):
+        body.add_codes(node, "step", type, value.scale, value.quantized)
+    for number, node in enumerate(placeholders[:count]):
+        if states is None:
+            body.add_input(node)
+        else:
+            body.add_codes(node, "state", states[number].type, states[number].scale)
+    for node, other in zip(placeholders[count + len(steps) :], loop.others, strict=True):
+        body.set_value(node, other)
+    for node in nodes:
+        if node.op == "call_function":
+            body.translate(node)
+    return [body.value_of(node) for node in nodes[-1].args[0]]
+
+
+def _check_next_states(call: Call, results: Sequence[Value], states: Sequence[_State], body: Translator) -> None:
+    for number, (value, state) in enumerate(zip(results, states, strict=True)):
+        if not isinstance(value, Codes) or body.builder.type_of(value.name) != state.type:
+            raise CaptureError(f"{call} has a state whose number format changes from step to step, number {number}")
+        if not np.array_equal(value.scale, state.scale):
+            raise CaptureError(f"{call} has a state whose scale changes from step to step, number {number}")
+
+
+def _start(translator: Translator, call: Call, start: PerImage | Codes, state: _State, number: int) -> str:
+    """Return the node of what a state begins as. Raises: CaptureError for numbers that are no codes of it."""
+    kind = state.type.int_dtype
+    if isinstance(start, Codes):
+        if not np.array_equal(start.scale, state.scale) or translator.builder.type_of(start.name) != state.type:
+            raise CaptureError(
+                f"{call} has a state that begins as {translator.builder.type_of(start.name)} in other steps than the "
+                f"{state.type} it is then; let the same quantizer make both"
+            )
+        return start.name
+    numbers = start.constant.doubles.cpu().numpy() / state.scale
+    codes = np.rint(numbers)
+    if numbers.shape != state.type.shape:
+        raise CaptureError(
+            f"{call} has a state of shape {list(state.type.shape)} that begins as numbers of shape "
+            f"{list(numbers.shape)}"
+        )
+    if not (codes == numbers).all() or not kind.holds(codes.astype(np.int64)):
+        place = tuple(np.argwhere((codes != numbers) | (codes < kind.low) | (codes > kind.high) | (codes == 0))[0])
+        raise CaptureError(
+            f"{call} has a state that begins as {start.constant.doubles.numpy()[place]}, which is no code of its "
+            f"quantizer ({kind} in steps of {np.broadcast_to(state.scale, codes.shape)[place]}); begin with one that is"
+        )
+    array = codes.astype(np.int64)
+    # A state of signs begins as signs; other codes are whatever numbers there are.
+    found = kind if kind.bipolar else IntType(int(array.min()), int(array.max()))
+    label = translator.label(call, f"start_{number}")
+    return translator.builder.constant(label, array, TensorType(array.shape, found), call.location)
+
+
+def flip(translator: Translator, call: Call) -> Value:
+    """The steps of a sequence from the last to the first; other axes cannot be reversed."""
+    raise call.refusal()  # where it is the steps, `by_step` has translated it
+
+
+HANDLERS: dict[str, Handler] = {SCAN: scan, "aten.flip.default": flip}

@@ -1,0 +1,200 @@
+"""Traced operations on whole sequences, [batch, steps, ..] or [steps, batch, ..]: each step by itself, as in the graph.
+
+An operation that leaves batch and steps alone is what it is of one step, with its axes counted without them. What moves
+steps, or takes one of them, is an op of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nnhw.errors import CaptureError
+from nnhw.ir.ops import LastStep, ReverseSteps
+
+from .calls import Call, evaluate
+from .values import Batch, Codes, Constant, Float, PerImage, StepsFirst, Value
+
+if TYPE_CHECKING:
+    from .translator import Handler, Translator
+
+_AXES = ("axis", "dim", "dim0", "dim1", "dims")
+"""Arguments of ATen's operators, and of nnhw's, that are axes."""
+_MADE = ("new_zeros", "new_ones", "new_full", "zeros", "ones", "full", "expand")
+"""Operations that make the same numbers for each image."""
+SCAN = "torch.ops.higher_order.scan"
+_WHOLE = ("_operator.getitem", SCAN)
+_ALL = 2**63 - 1
+
+
+def each_image(call: Call) -> PerImage | None:
+    """Return what a call makes that is the same for each image; None if it makes something else."""
+    if call.operation not in _MADE or not any(isinstance(value, Batch) for value in call.values):
+        return None
+    size = call.arguments.get("size")
+    if not isinstance(size, list | tuple) or [isinstance(item, Batch) for item in size].index(True) != 0:
+        return None
+    if any(isinstance(item, Batch) for item in size[1:]):
+        return None
+    like = call.arguments.get("self")
+    if like is not None and not isinstance(like, Constant):  # new_zeros and the like: only the dtype counts
+        dtype = call.node.args[0].meta["val"].dtype  # type: ignore[union-attr]
+        like = Constant(torch.zeros((), dtype=dtype), "")
+    given = {**call.arguments, "size": [1, *size[1:]]} | ({} if like is None else {"self": like})
+    made = evaluate(replace(call, arguments=given))
+    return PerImage(Constant(made[0], call.node.name))
+
+
+def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
+    """Translate a call by its handler; where it has sequences, as one of each step."""
+    if call.operator in _WHOLE or not any(map(translator.is_sequence, call.values)):
+        return handler(translator, call)
+    if call.operator in _MOVES:
+        moved = _MOVES[call.operator](translator, call)
+        if moved is not None:
+            return moved
+    turned = [isinstance(value, StepsFirst) for value in call.values if translator.is_sequence(value)]
+    if any(turned) and not all(turned):
+        raise CaptureError(
+            f"{call} joins a sequence [batch, steps, ..] with one [steps, batch, ..]; let both have one order, by "
+            f"transpose(0, 1)"
+        )
+    result = handler(translator, _of_one_step(translator, call))
+    return _turned(result) if any(turned) else result
+
+
+def last_step(translator: Translator, call: Call, value: Codes | Float, suffix: str = "") -> Codes | Float:
+    """Return the last step of a sequence."""
+    return replace(value, name=translator.emit(call, LastStep(), value.name, suffix=suffix))
+
+
+def reversed_steps(translator: Translator, call: Call, value: Codes | Float, suffix: str = "") -> Codes | Float:
+    """Return a sequence from its last step to its first."""
+    return replace(value, name=translator.emit(call, ReverseSteps(), value.name, suffix=suffix))
+
+
+def plain(value: Any) -> Any:
+    """Return a sequence by itself, in whatever order its traced axes are."""
+    return value.value if isinstance(value, StepsFirst) else value
+
+
+def _turned(result: Any) -> Any:
+    if isinstance(result, list):
+        return [_turned(item) for item in result]
+    return StepsFirst(result) if isinstance(result, Codes | Float) else result
+
+
+def _rank(translator: Translator, value: Any) -> int:
+    """Return the number of a traced sequence's axes."""
+    return len(translator.builder.type_of(plain(value).name).shape) + 2
+
+
+def _axis(translator: Translator, value: Any, axis: int) -> int:
+    """Return an axis of a sequence as it is in [batch, steps, ..], from 0 on."""
+    axis %= _rank(translator, value)
+    return 1 - axis if isinstance(value, StepsFirst) and axis < 2 else axis
+
+
+def _of_one_step(translator: Translator, call: Call) -> Call:
+    """Return a call with one step in the place of each sequence."""
+    first = next(value for value in call.values if translator.is_sequence(value))
+    ranks = max(_rank(translator, value) for value in call.values if translator.is_sequence(value))
+    added = call.operation in ("unsqueeze", "stack")
+
+    def axis_of(axis: int) -> int:
+        if axis == -1 and call.operation == "quantize":  # one scale
+            return axis
+        axis %= ranks + added
+        if axis < 2:
+            place = _axis(translator, first, axis)
+            where = ("batch", "steps")[place]
+            raise CaptureError(
+                f"{call} works along the {where} of a sequence, of which an accelerator sees one step at a time; let a "
+                f"loop over the steps compute it (torch._higher_order_ops.scan), or take the last step in front of it"
+            )
+        return axis - 1
+
+    def step_of(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(step_of(item) for item in value)
+        if isinstance(value, Constant) and value.tensor.dim() == ranks and value.codes is None:
+            precise = None if value.precise is None else value.precise.squeeze(1)
+            return replace(value, tensor=value.tensor.squeeze(1), precise=precise)
+        return plain(value)
+
+    given: dict[str, Any] = {}
+    for name, value in call.arguments.items():
+        if name in _AXES and isinstance(value, int) and not isinstance(value, bool):
+            given[name] = axis_of(value)
+        elif name in _AXES and isinstance(value, list | tuple):
+            given[name] = [axis_of(axis) for axis in value]
+        else:
+            given[name] = step_of(value)
+    return replace(call, arguments=given)
+
+
+def _transpose(translator: Translator, call: Call) -> Value | None:
+    """Let batch and steps change places."""
+    value = call["self"]
+    axes = {_axis(translator, value, call["dim0"]), _axis(translator, value, call["dim1"])}
+    return _exchanged(value) if axes == {0, 1} else None
+
+
+def _permute(translator: Translator, call: Call) -> Value | None:
+    """Let batch and steps change places, if no other axes do."""
+    rank = _rank(translator, call["self"])
+    axes = [axis % rank for axis in call["dims"]]
+    return _exchanged(call["self"]) if axes == [1, 0, *range(2, rank)] else None
+
+
+def _exchanged(value: Any) -> Value:
+    return value.value if isinstance(value, StepsFirst) else StepsFirst(value)
+
+
+def _flip(translator: Translator, call: Call) -> Value | None:
+    """Reverse the steps."""
+    value = call["self"]
+    if [_axis(translator, value, axis) for axis in call["dims"]] != [1]:
+        return None
+    result = reversed_steps(translator, call, plain(value))
+    return StepsFirst(result) if isinstance(value, StepsFirst) else result
+
+
+def _select(translator: Translator, call: Call) -> Value | None:
+    """Take the last step, or the first."""
+    value = call["self"]
+    if _axis(translator, value, call["dim"]) != 1:
+        return None
+    if call["index"] == -1:
+        return last_step(translator, call, plain(value))
+    if call["index"] == 0:
+        return last_step(translator, call, reversed_steps(translator, call, plain(value), "reversed"))
+    raise CaptureError(
+        f"{call} takes step {call['index']} of a sequence of any length; take the last step, [:, -1], or the first"
+    )
+
+
+def _slice(translator: Translator, call: Call) -> Value | None:
+    """All steps, and all of the batch."""
+    value = call["self"]
+    axis = _axis(translator, value, call["dim"])
+    if axis > 1:
+        return None
+    if call["start"] in (None, 0) and call["step"] == 1 and call["end"] in (None, _ALL):
+        return value  # type: ignore[no-any-return]
+    where = ("batch", "steps")[axis]
+    raise CaptureError(f"{call} takes a part of the {where} of a sequence; take all of it, or the last step, [:, -1]")
+
+
+_MOVES: dict[str, Callable[[Translator, Call], Value | None]] = {
+    "aten.transpose.int": _transpose,
+    "aten.swapaxes.default": _transpose,
+    "aten.permute.default": _permute,
+    "aten.flip.default": _flip,
+    "aten.select.int": _select,
+    "aten.slice.Tensor": _slice,
+}
+"""Operations that may move steps or take some; they return None where they leave steps alone."""

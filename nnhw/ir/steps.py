@@ -1,0 +1,137 @@
+"""A graph of sequences as what happens in one step: an ordinary graph, whose states go in and come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nnhw.errors import IrError
+
+from .graph import NOWHERE, Graph, Node, inner_name
+from .ops import Input, LastStep, ReverseSteps, Scan
+from .verify import verify
+
+
+@dataclass(frozen=True)
+class State:
+    """What is kept from one step to the next.
+
+    Parameters
+    ----------
+    given: the input of the graph that it is.
+    made: the node that it becomes.
+    start: what it is in front of the first step, int64 or float64 of its shape.
+    """
+
+    given: str
+    made: str
+    start: np.ndarray
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """One step of a graph of sequences.
+
+    Parameters
+    ----------
+    graph: without sequences. Its inputs are those of the whole graph, of one step, then the states; its outputs are the
+        results behind this step, as if it were the last one, then the next states.
+    states: in the order of these inputs and outputs.
+    """
+
+    graph: Graph
+    states: tuple[State, ...]
+
+    def run(self, steps: np.ndarray) -> np.ndarray:
+        """Run sequences [N, steps, *shape] from their start; return the first result behind each step."""
+        from .interpreter import run
+
+        count = len(self.graph.outputs) - len(self.states)
+        states = [np.broadcast_to(state.start, (len(steps), *state.start.shape)) for state in self.states]
+        results = []
+        for step in range(steps.shape[1]):
+            result, *rest = run(self.graph, [steps[:, step], *states])
+            states = rest[count - 1 :]
+            results.append(result)
+        return np.stack(results, axis=1)
+
+
+def one_step(graph: Graph) -> OneStep:
+    """Return what a graph does in one step: bodies of loops in line, and states as inputs and outputs.
+
+    Nodes of bodies get the names that they have outside (`inner_name`). A graph without sequences stays as it is.
+
+    Raises
+    ------
+    IrError: it reverses a sequence, for which all of it must be there; or a state begins as a computed value.
+    """
+    unroller = _Unroller(graph)
+    for node in graph.nodes:
+        unroller.add(node)
+    return unroller.finish()
+
+
+class _Unroller:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.names: dict[str, str] = {}
+        self.states: list[State] = []
+
+    def add(self, node: Node) -> None:
+        """Take one node of the graph of sequences."""
+        if isinstance(node.op, Scan):
+            self._in_line(node, node.op)
+        elif isinstance(node.op, LastStep):
+            self.names[node.name] = self._name(node.inputs[0])
+        elif isinstance(node.op, ReverseSteps):
+            raise IrError(
+                f"{node} reads a sequence from its end, so all of it must be there in front of the first step; run "
+                f"a model with both directions on whole sequences"
+            )
+        else:
+            self._copy(node, node.name, self.graph)
+
+    def finish(self) -> OneStep:
+        """Return the graph of one step."""
+        outputs = [*map(self._name, self.graph.outputs), *(state.made for state in self.states)]
+        order = [node.name for node in self.graph.inputs] + [state.given for state in self.states]
+        given = sorted((node for node in self.nodes if isinstance(node.op, Input)), key=lambda n: order.index(n.name))
+        rest = [node for node in self.nodes if not isinstance(node.op, Input)]
+        made = Graph(self.graph.name, (*given, *rest), tuple(outputs), self.constants).pruned()
+        return OneStep(verify(made), tuple(self.states))
+
+    def _name(self, name: str) -> str:
+        return self.names.get(name, name)
+
+    def _copy(self, node: Node, name: str, graph: Graph) -> None:
+        inputs = tuple(self._name(operand) for operand in node.inputs)
+        self.nodes.append(replace(node, name=name, inputs=inputs, type=node.type.step))
+        if node.name in graph.constants:
+            self.constants[name] = graph.constants[node.name]
+
+    def _in_line(self, loop: Node, scan: Scan) -> None:
+        """Take the body of a loop."""
+        outer = dict(self.names)
+        names = {node.name: inner_name(loop.name, node.name) for node in scan.body.nodes}
+        steps = len(scan.body.inputs) - len(scan.states)
+        for node, operand in zip(scan.body.inputs[:steps], loop.inputs, strict=False):
+            names[node.name] = outer.get(operand, operand)
+        self.names = names
+        step_inputs = {node.name for node in scan.body.inputs[:steps]}
+        for node in scan.body.nodes:
+            if node.name not in step_inputs:
+                placed = node if node.location != NOWHERE else replace(node, location=loop.location)
+                self._copy(placed, names[node.name], scan.body)
+        self.names = {**outer, loop.name: names[scan.body.outputs[0]]}
+        pairs = zip(scan.states, scan.body.outputs[1:], loop.inputs[steps:], strict=True)
+        for node, made, start in pairs:
+            if start not in self.graph.constants:
+                raise IrError(
+                    f"{loop} has the state '{node.name}', which begins as the value '{start}' that is computed; one "
+                    f"step alone needs a constant"
+                )
+            array = np.broadcast_to(self.graph.constants[start], node.type.shape)
+            self.states.append(State(names[node.name], names[made], array))

@@ -1,0 +1,325 @@
+"""Recurrent layers of quantized weights, gates and states: a Python loop in eager mode, one loop when exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nnhw.errors import InputError
+
+from .quantizers import Int, Quantizer, UInt
+
+States = tuple[Tensor, ...]
+Cell = Callable[[Tensor, States], States]
+"""Of the products of a step with the input's weights, and the states: the next states, the first of them the output."""
+
+STATE_SCALE, GATE_SCALE, CELL_SCALE = 2.0**-7, 2.0**-8, 2.0**-11
+CELL_BITS = 16
+
+
+def run_steps(cell: Cell, weight: Tensor, sequence: Tensor, states: States) -> tuple[States, Tensor]:
+    """Run a cell for each step of a sequence.
+
+    In eager mode the products with the input's weights are computed for all steps at once. An exported program has one
+    loop (`torch._higher_order_ops.scan`), which runs for any number of steps.
+
+    Parameters
+    ----------
+    weight: [sums, features], of the input.
+    sequence: [steps, batch, features].
+
+    Returns
+    -------
+    The last states, and the first state behind each step: [steps, batch, units].
+    """
+    if torch.compiler.is_exporting():
+        from torch._higher_order_ops.scan import scan
+
+        def step(states: States, x: Tensor) -> tuple[States, Tensor]:
+            following = cell(functional.linear(x, weight), states)
+            return following, following[0].clone()
+
+        last, results = scan(step, states, sequence, dim=0)
+        return last, results
+    outputs = []
+    for sums in functional.linear(sequence, weight):
+        states = cell(sums, states)
+        outputs.append(states[0])
+    return states, torch.stack(outputs)
+
+
+class _Recurrent(nn.RNNBase):
+    """What the recurrent layers have in common; parameters have the names, shapes and start values of torch's."""
+
+    _states = 1
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        formats: dict[str, Quantizer],
+        **options: Any,
+    ) -> None:
+        if options.get("proj_size"):
+            raise InputError(f"{type(self).__name__} has no projection; leave proj_size out, and use a linear layer")
+        super().__init__(mode, input_size, hidden_size, num_layers, **options)
+        for name, quantizer in formats.items():
+            setattr(self, name, _checked(type(self).__name__, name, quantizer))
+
+    def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:  # type: ignore[override]
+        """[N, T, input_size] if batch_first, else [T, N, input_size] --> the same with units, and the last states.
+
+        Parameters
+        ----------
+        hx: what the states begin as: [layers * directions, N, units], or a pair of them; zeros without it.
+        """
+        if input.dim() != 3 or input.shape[-1] != self.input_size:
+            order = "batch, steps" if self.batch_first else "steps, batch"
+            raise InputError(
+                f"{type(self).__name__} needs an input of shape [{order}, {self.input_size}], got {list(input.shape)}"
+            )
+        sequence = input.transpose(0, 1) if self.batch_first else input
+        if not torch.compiler.is_exporting() and not sequence.shape[0]:
+            raise InputError(f"{type(self).__name__} needs sequences of one step or more, got {list(input.shape)}")
+        starts = self._starts(sequence, hx)
+        lasts: list[States] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(1 + self.bidirectional):
+                start = tuple(state[len(lasts)] for state in starts)
+                last, output = self._run(layer, direction, sequence, start)
+                lasts.append(last)
+                outputs.append(output)
+            sequence = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
+            if layer < self.num_layers - 1:
+                sequence = functional.dropout(sequence, self.dropout, self.training)
+        ends = tuple(torch.stack(column) for column in zip(*lasts, strict=True))
+        output = sequence.transpose(0, 1) if self.batch_first else sequence
+        return output, ends[0] if self._states == 1 else ends
+
+    def _run(self, layer: int, direction: int, sequence: Tensor, start: States) -> tuple[States, Tensor]:
+        suffix = f"l{layer}{'_reverse' if direction else ''}"
+        names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
+        ih, hh, *biases = (getattr(self, f"{name}_{suffix}") for name in names)
+        # One scale for both matrices, so that their products add up as integers.
+        weight = self.weight_quant(torch.cat([ih, hh], dim=1))  # type: ignore[operator]
+        inputs = ih.shape[1]
+        own, recurrent = _part(weight, slice(inputs), 1), _part(weight, slice(inputs, None), 1)
+        cell = self._cell(recurrent, biases)
+        if not direction:
+            return run_steps(cell, own, sequence, start)
+        last, output = run_steps(cell, own, sequence.flip(0), start)
+        return last, output.flip(0)
+
+    def _starts(self, sequence: Tensor, hx: Any) -> list[Sequence[Tensor]]:
+        """Return what each state begins as, by layer and direction."""
+        count = self.num_layers * (1 + self.bidirectional)
+        if hx is None:
+            zeros = [sequence.new_zeros(sequence.shape[1], self.hidden_size)] * count
+            return [zeros] * self._states
+        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        wanted = [count, sequence.shape[1], self.hidden_size]
+        if len(given) != self._states or any(list(state.shape) != wanted for state in given):
+            shapes = ", ".join(str(list(state.shape)) for state in given)
+            what = "a state" if self._states == 1 else "a pair of states"
+            raise InputError(f"{type(self).__name__} needs {what} of shape {wanted}, got {shapes}")
+        return list(given)
+
+    def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
+        """Return the cell of one layer and direction.
+
+        Parameters
+        ----------
+        recurrent: quantized weights of the state.
+        biases: of the input and of the state; none without bias.
+        """
+        raise NotImplementedError
+
+
+class QuantRNN(_Recurrent):
+    """`nn.RNN` of quantized weights and states: h = state_quant(tanh(W x + U h + b)).
+
+    Parameters
+    ----------
+    nonlinearity: 'tanh' or 'relu'.
+    weight_quant: number format of the weights, of which an input's and a state's share a scale; 8 bits without it.
+    state_quant: of the state; 8 bits in -1..1 without it.
+    options: those of `nn.RNN` (bias, batch_first, dropout, bidirectional, device, dtype).
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *,
+        weight_quant: Quantizer | None = None,
+        state_quant: Quantizer | None = None,
+        **options: Any,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise InputError(f"QuantRNN needs the nonlinearity 'tanh' or 'relu', got {nonlinearity!r}")
+        self.nonlinearity = nonlinearity
+        formats = {"weight_quant": _weights(weight_quant), "state_quant": state_quant or Int(8, STATE_SCALE)}
+        mode = f"RNN_{nonlinearity.upper()}"
+        super().__init__(mode, input_size, hidden_size, num_layers, formats, **options)
+
+    def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
+        bias = sum(biases) if biases else None
+
+        def cell(sums: Tensor, states: States) -> States:
+            sums = sums + functional.linear(states[0], recurrent)
+            sums = sums if bias is None else sums + bias
+            activated = torch.tanh(sums) if self.nonlinearity == "tanh" else torch.relu(sums)
+            return (self.state_quant(activated),)  # type: ignore[operator]
+
+        return cell
+
+
+class QuantGRU(_Recurrent):
+    """`nn.GRU` of quantized weights, gates and states.
+
+        r, z = gate_quant(sigmoid(W x + U h + b))
+        m = sum_quant(U h + b)
+        n = tanh_quant(tanh(W x + b + r * m))
+        h = state_quant(n + z * difference_quant(h - n))
+
+    Parameters
+    ----------
+    weight_quant: see `QuantRNN`.
+    state_quant: of the state; 8 bits in -1..1 without it.
+    gate_quant: of r and z; 8 bits in 0..1 without it.
+    sum_quant: of m; 8 bits, observed, without it.
+    tanh_quant: of n; 8 bits in -1..1 without it.
+    difference_quant: of h - n; 9 bits in -2..2, which is exact with the formats above, without it.
+    options: those of `nn.GRU`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        weight_quant: Quantizer | None = None,
+        state_quant: Quantizer | None = None,
+        gate_quant: Quantizer | None = None,
+        sum_quant: Quantizer | None = None,
+        tanh_quant: Quantizer | None = None,
+        difference_quant: Quantizer | None = None,
+        **options: Any,
+    ) -> None:
+        formats = {
+            "weight_quant": _weights(weight_quant),
+            "state_quant": state_quant or Int(8, STATE_SCALE),
+            "gate_quant": gate_quant or UInt(8, GATE_SCALE),
+            "sum_quant": sum_quant or Int(8, "observed"),
+            "tanh_quant": tanh_quant or Int(8, STATE_SCALE),
+            "difference_quant": difference_quant or Quantizer(-256, 255, STATE_SCALE),
+        }
+        super().__init__("GRU", input_size, hidden_size, num_layers, formats, **options)
+
+    def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
+        units = self.hidden_size
+        first, last = slice(2 * units), slice(2 * units, None)
+        gates, candidate = _part(recurrent, first), _part(recurrent, last)
+        bias = biases[0][first] + biases[1][first] if biases else None
+        outer, inner = (_part(bias, last) for bias in biases) if biases else (None, None)
+
+        def cell(sums: Tensor, states: States) -> States:
+            (h,) = states
+            gate = sums[:, : 2 * units] + functional.linear(h, gates)
+            gate = self.gate_quant(torch.sigmoid(gate if bias is None else gate + bias))  # type: ignore[operator]
+            r, z = gate[:, :units], gate[:, units:]
+            m = self.sum_quant(functional.linear(h, candidate, inner))  # type: ignore[operator]
+            n = sums[:, 2 * units :] + r * m
+            n = self.tanh_quant(torch.tanh(n if outer is None else n + outer))  # type: ignore[operator]
+            return (self.state_quant(n + z * self.difference_quant(h - n)),)  # type: ignore[operator]
+
+        return cell
+
+
+class QuantLSTM(_Recurrent):
+    """`nn.LSTM` of quantized weights, gates and states.
+
+        i, f, o = gate_quant(sigmoid(W x + U h + b))
+        g = tanh_quant(tanh(W x + U h + b))
+        c = cell_quant(f * c + i * g)
+        h = state_quant(o * tanh_quant(tanh(c)))
+
+    Parameters
+    ----------
+    weight_quant: see `QuantRNN`.
+    state_quant: of h; 8 bits in -1..1 without it.
+    cell_quant: of c, with 8 to 16 bits; 16 bits in -16..16 without it.
+    gate_quant: of i, f and o; 8 bits in 0..1 without it.
+    tanh_quant: of g and of tanh(c); 8 bits in -1..1 without it.
+    options: those of `nn.LSTM` but proj_size.
+    """
+
+    _states = 2
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        weight_quant: Quantizer | None = None,
+        state_quant: Quantizer | None = None,
+        cell_quant: Quantizer | None = None,
+        gate_quant: Quantizer | None = None,
+        tanh_quant: Quantizer | None = None,
+        **options: Any,
+    ) -> None:
+        most = 1 << (CELL_BITS - 1)
+        formats = {
+            "weight_quant": _weights(weight_quant),
+            "state_quant": state_quant or Int(8, STATE_SCALE),
+            "cell_quant": cell_quant or Quantizer(-most, most - 1, CELL_SCALE),
+            "gate_quant": gate_quant or UInt(8, GATE_SCALE),
+            "tanh_quant": tanh_quant or Int(8, STATE_SCALE),
+        }
+        super().__init__("LSTM", input_size, hidden_size, num_layers, formats, **options)
+
+    def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
+        bias, units = sum(biases) if biases else None, self.hidden_size
+
+        def cell(sums: Tensor, states: States) -> States:
+            h, c = states
+            sums = sums + functional.linear(h, recurrent)
+            sums = sums if bias is None else sums + bias
+            i, f = (self.gate_quant(torch.sigmoid(sums[:, k * units : (k + 1) * units])) for k in (0, 1))  # type: ignore[operator]
+            g = self.tanh_quant(torch.tanh(sums[:, 2 * units : 3 * units]))  # type: ignore[operator]
+            o = self.gate_quant(torch.sigmoid(sums[:, 3 * units :]))  # type: ignore[operator]
+            c = self.cell_quant(f * c + i * g)  # type: ignore[operator]
+            return self.state_quant(o * self.tanh_quant(torch.tanh(c))), c  # type: ignore[operator]
+
+        return cell
+
+
+def _part(tensor: Tensor, part: slice, axis: int = 0) -> Tensor:
+    """Return a part of a parameter: a copy when exporting, for a loop takes no two views of one tensor."""
+    taken = tensor[part] if axis == 0 else tensor[:, part]
+    return taken.clone() if torch.compiler.is_exporting() else taken
+
+
+def _weights(weight_quant: Quantizer | None) -> Quantizer:
+    return Int(8, axis=0) if weight_quant is None else weight_quant
+
+
+def _checked(layer: str, name: str, quantizer: Quantizer) -> Quantizer:
+    if not isinstance(quantizer, Quantizer):
+        raise InputError(f"{layer} needs {name} to be a quantizer such as Int(8), got {quantizer!r}")
+    wrong = "observed" if name == "weight_quant" else "max_abs"
+    if quantizer.scale_source == wrong:
+        right = "a number or 'max_abs'" if name == "weight_quant" else "a number or 'observed'"
+        raise InputError(f"{layer} needs the scale of {name} to be {right}, got '{wrong}'")
+    return quantizer
