@@ -15,7 +15,7 @@ from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.nn.given import half_floats, unready
 
-from . import activations, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
+from . import activations, attention, elementwise, layout, linear, pooling, quantizers, rescaling, slices, transposed
 from .agreement import Captured, TracedQuantizer, agree, compare_conventions
 from .archive import random_input
 from .calls import is_view
@@ -33,6 +33,7 @@ HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
     **rescaling.HANDLERS,
     **linear.HANDLERS,
+    **attention.HANDLERS,
     **transposed.HANDLERS,
     **pooling.HANDLERS,
     **layout.HANDLERS,

@@ -185,6 +185,8 @@ _ROLES: dict[str, tuple[str, ...]] = {
     "dequantize": ("x", "scale"),
     "threshold": ("x", "thresholds", "descending"),
     "step_table": ("x", "thresholds", "codes"),
+    "integer_softmax": ("x", "table", "keep"),
+    "broadcast": ("x", "values"),
     "rescale": ("x", "multiplier", "exponent", "bias"),
     "prelu": ("x", "slope"),
     "batch_norm": ("x", "weight", "bias", "mean", "variance"),

@@ -8,6 +8,8 @@ from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, 
 from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
+from .matrix_product import Broadcast, MatrixProduct
+from .normalization import IntegerNorm, IntegerSoftmax
 from .rescale import Rescale
 from .shape import Flatten, Permute, Reshape, Slice
 from .tail import ArgMax, LogSoftmax, Softmax
@@ -29,7 +31,11 @@ _ROWS: tuple[type[Op], ...] = (
     Rescale,
     SumPool2d,
     WeightedSum,
+    MatrixProduct,
+    IntegerSoftmax,
+    IntegerNorm,
     # integers or floats
+    Broadcast,
     MaxPool2d,
     Pad,
     Upsample,
@@ -82,6 +88,7 @@ __all__ = [
     "Add",
     "ArgMax",
     "BatchNorm",
+    "Broadcast",
     "Ceil",
     "Clamp",
     "Concat",
@@ -98,9 +105,12 @@ __all__ = [
     "HardSigmoid",
     "HardSwish",
     "Input",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "LeakyRelu",
     "Linear",
     "LogSoftmax",
+    "MatrixProduct",
     "MaxPool2d",
     "Maximum",
     "Minimum",
