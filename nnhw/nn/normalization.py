@@ -28,28 +28,33 @@ class QuantSoftmax(nn.Module):
     dim: along which shares add up to about 1; not the batch.
     bits: of a share, 1 to 8.
     input_quant: number format of what it reads, with one scale; 8 bits with a scale that is observed without it.
+    keep: what takes part, without the batch axis, true or 1; all without it.
+
+    Members
+    -------
+    keep: buffer of booleans, or None.
 
     Source: no division but one for each row, as in Kim et al., I-BERT, arXiv:2101.01321; powers by a table here.
     """
 
-    def __init__(self, dim: int = -1, *, bits: int = 8, input_quant: Quantizer | None = None) -> None:
+    keep: Tensor | None
+
+    def __init__(
+        self, dim: int = -1, *, bits: int = 8, input_quant: Quantizer | None = None, keep: Tensor | None = None
+    ) -> None:
         super().__init__()
         if not 1 <= bits <= 8:
             raise InputError(f"QuantSoftmax needs 1 to 8 bits, got {bits}")
         self.dim, self.bits = dim, bits
         self.input_quant = checked_input(self, input_quant)
+        self.register_buffer("keep", None if keep is None else keep.bool())
 
-    def forward(self, input: Tensor, keep: Tensor | None = None) -> Tensor:
-        """[N, ..] --> the same shape.
-
-        Parameters
-        ----------
-        keep: what takes part, without the batch axis, true or 1; a constant. All without it.
-        """
+    def forward(self, input: Tensor) -> Tensor:
+        """[N, ..] --> the same shape."""
         codes = self.input_quant(input)
         quant = self.input_quant
         axis = image_axis(self, self.dim, input)
-        result: Tensor = integer_softmax(codes, quant.scale, keep, quant.qmax - quant.qmin + 1, axis, self.bits)
+        result: Tensor = integer_softmax(codes, quant.scale, self.keep, quant.qmax - quant.qmin + 1, axis, self.bits)
         return result
 
     def extra_repr(self) -> str:

@@ -16,7 +16,7 @@ from nnhw.errors import InputError, NnhwError, raise_all
 from .calibration import all_zero, batches_of
 from .frames import module_path
 from .given import half_floats, unready
-from .kinds import KNOWN, WEIGHTED, operation
+from .kinds import KNOWN, operation
 from .placement import Plan
 from .quantized import Accuracy, QuantizedModel, Summary
 from .quantizers import Quantizer
@@ -79,9 +79,10 @@ def quantize(
     raise_all(problems)
     assert plan is not None
     before = _accuracy(graph_module, labelled, dtype)
-    layers = sum(operation(node, modules) in WEIGHTED for node in graph_module.graph.nodes)
+    layers = plan.layers
     plan.observe(batches)
     plan.insert(act_bits, input_bits)
+    plan.replace_mixing(act_bits)
     plan.replace_weights(weight_bits)
     graph_module.graph.lint()
     graph_module.recompile()
