@@ -191,7 +191,7 @@ def with_open_attention(model: nn.Module) -> nn.Module:
             continue
         opened = make(module, path).eval()
         if not path:
-            return opened
+            return nn.Sequential(opened)  # a traced module itself would take a mask as a second input
         model.set_submodule(path, opened)
     return model
 
@@ -248,5 +248,3 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     if bias is not None:
         layer.bias = nn.Parameter(bias.detach().clone())
     return layer.eval()
-
-

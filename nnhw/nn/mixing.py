@@ -56,6 +56,13 @@ class Mixing:
         self._shapes[node] = value.shape
 
     @staticmethod
+    def reads_two(node: fx.Node, values: set[fx.Node]) -> bool:
+        """Return whether a node reads two computed values, which may be one and the same."""
+        read: list[fx.Node] = []
+        fx.node.map_arg((node.args, node.kwargs), read.append)
+        return sum(operand in values for operand in read) == 2 == len(read)
+
+    @staticmethod
     def share_format(bits: int) -> Quantizer:
         """Return the format of a softmax's shares."""
         return UInt(bits, scale=2.0**-bits)
@@ -99,9 +106,8 @@ class Mixing:
             assert isinstance(layer, nn.LayerNorm | nn.RMSNorm)
             self._put(node, quantized_norm(layer, quantizer), [node.args[0] if node.args else node.kwargs["input"]])
             return
-        names = ("input", "normalized_shape", "weight", "bias", "eps")
         rms = "rms_norm" in str(node.target) or "rms_norm" in getattr(node.target, "__name__", "")
-        names = (*names[:3], "eps") if rms else names
+        names = ["input", "normalized_shape", "weight", *([] if rms else ["bias"]), "eps"]
         given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
         options: dict[str, Any] = {"elementwise_affine": False}
         if given.get("eps") is not None:

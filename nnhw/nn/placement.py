@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -122,7 +122,7 @@ class Plan:
         for node in self._graph.nodes:
             if node in self._values:
                 self._place(node)
-        watch = {
+        watch: dict[fx.Node, Callable[[Any], None]] = {
             weights: functools.partial(self._constants.__setitem__, weights) for weights, _ in self._weights.values()
         }
         for node in self._joined_constants():
@@ -172,13 +172,23 @@ class Plan:
 
     def _place_softmaxes(self) -> None:
         """Plan codes for what each softmax reads whose shares are read as codes."""
-        waiting = True
-        while waiting:
-            inner = [node for node in self.groups if self._name(node) == "softmax" and node not in self._mixing.inner]
-            for node in inner:
+        for node in reversed(self._graph.nodes):
+            if node in self._values and self._name(node) == "softmax" and self._is_read_as_codes(node):
+                self.groups.setdefault(node, node)
                 self._mixing.inner[node] = None
                 self._mixing.read_whole += self._give_codes([node.all_input_nodes[0]])
-            waiting = bool(inner)
+
+    def _is_read_as_codes(self, node: fx.Node) -> bool:
+        """Return whether a value, or something behind it, becomes codes."""
+        seen, waiting = {node}, [node]
+        while waiting:
+            value = waiting.pop()
+            if value in self.groups:
+                return True
+            behind = set(value.users) - seen
+            seen |= behind
+            waiting += behind
+        return False
 
     def _place_result(self) -> None:
         """Plan codes for a join of several values that the model returns, or ends with: one leaves the device."""
@@ -201,7 +211,7 @@ class Plan:
         if name in MODES:
             self._check_mode(node, *MODES[name])
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
-        if name in PRODUCTS and len(operands) > 1:
+        if name in PRODUCTS and self._mixing.reads_two(node, self._values):
             self._mixing.products.add(node)
         elif name in WEIGHTED and node.op != "call_module":
             self._find_weights(node)

@@ -19,6 +19,7 @@ from .share_twins import share_twins
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
 from .split import Parts, split
+from .turn_products import turn_products
 
 __all__ = [
     "OPTIMIZATIONS",
@@ -45,4 +46,5 @@ __all__ = [
     "sink_integer_pooling",
     "sink_shapes",
     "split",
+    "turn_products",
 ]
