@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
 
 from nnhw.errors import CaptureError
 from nnhw.ir import IntType, Op, TensorType
@@ -17,7 +18,7 @@ from .calls import Call
 from .constants import ORDERS, SHAPES
 from .scales import merged, moved
 from .translator import Handler, Translator
-from .values import Codes, Constant, Float, Value
+from .values import Codes, Constant, Float, Turned, Value
 
 
 def reshape(translator: Translator, call: Call) -> Value:
@@ -30,9 +31,19 @@ def permute(translator: Translator, call: Call) -> Value:
     """permute, transpose, movedim and the like."""
     value: Codes | Float = call.values[0]  # type: ignore[assignment]
     axes = _axes(call, len(translator.shape(value)) + 1)
+    if axes[0] != 0 and call.node.users and all(map(_takes_first, call.node.users)):
+        return Turned(value, tuple(axes))
     if axes[0] != 0:
         raise CaptureError(f"{call} moves the batch, which must stay the first axis; permute the other axes alone")
     return permuted(translator, call, value, tuple(axis - 1 for axis in axes[1:]))
+
+
+def _takes_first(node: fx.Node) -> bool:
+    """Return whether a traced call takes places of the first axis, which goes, as in q, k, v = qkv.unbind(0)."""
+    if str(node.target) not in ("aten.select.int", "aten.unbind.int"):
+        return False
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    return isinstance(dim, int) and dim == 0
 
 
 def channel_shuffle(translator: Translator, call: Call) -> Value:

@@ -275,6 +275,7 @@ BETWEEN_VALUES: dict[str, Forward] = {
     "mm_of_rows": lambda m, x: torch.bmm(x[:, 0], x[:, 1].transpose(1, 2)),
     "einsum_of_two": lambda m, x: torch.einsum("bhqd,bhkd->bqhk", x, m.other(x)),
     "einsum_of_many_axes": lambda m, x: torch.einsum("bhqd,bcqd->bch", x, m.other(x)),
+    "batch_behind": lambda m, x: x.permute(1, 0, 3, 2)[1] @ x.transpose(0, 1).unbind(0)[-1],
     "integer_softmax": lambda m, x: integer_softmax(x, m.step, None, 64, 2, 7),
     "masked_softmax": lambda m, x: integer_softmax(x, m.step, torch.ones(8, 8).tril(), 64, 3, 8),
     "layer_norm": lambda m, x: integer_norm(x, m.step, 1e-3, 3, 10, True),
