@@ -19,6 +19,7 @@ from nnhw.nn.given import half_floats, unready
 
 from . import (
     activations,
+    attention,
     conditions,
     elementwise,
     layout,
@@ -50,6 +51,7 @@ HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
     **rescaling.HANDLERS,
     **linear.HANDLERS,
+    **attention.HANDLERS,
     **transposed.HANDLERS,
     **pooling.HANDLERS,
     **layout.HANDLERS,

@@ -24,6 +24,7 @@ from nnhw.ir.ops import (
 )
 
 from .calls import Call
+from .layout import as_value
 from .pairs import check_shapes, paired
 from .translator import Handler, KnownResult, Translator
 from .values import Codes, Constant, Float, Integers, Value
@@ -179,8 +180,28 @@ def arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any
     shapes = [translator.shape(value) for value in (left, right) if isinstance(value, Codes | Float)]
     check_shapes(translator, call, op, shapes)
     rank = max(map(len, shapes), default=0)
+    left, right = (
+        _positions(translator, call, op, left, right, rank),
+        _positions(translator, call, op, right, left, rank),
+    )
     names = [operand(translator, call, side, rank) for side in (left, right)]
     return Float(translator.emit(call, op, *names, suffix=suffix))
+
+
+def _positions(translator: Translator, call: Call, op: Op, side: Any, other: Any, rank: int) -> Any:
+    """Return a quantized constant that differs from position to position, and is added to a value, as a value."""
+    if isinstance(op, Add | Subtract) and isinstance(side, Constant) and _is_positional(side, rank):
+        return as_value(translator, call, side, other)
+    return side
+
+
+def _is_positional(constant: Constant, rank: int) -> bool:
+    """Return whether a constant changes along two axes or more of an image of `rank` axes: no number for a channel."""
+    if constant.codes is None:
+        return False
+    codes = constant.codes[0] if constant.codes.ndim == rank + 1 else constant.codes
+    moves = [bool((codes != codes.take([0], axis=axis)).any()) for axis in range(codes.ndim)]
+    return sum(moves) > 1
 
 
 def operand(translator: Translator, call: Call, value: Any, rank: int) -> str:

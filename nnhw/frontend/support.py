@@ -10,6 +10,7 @@ from nnhw.ir.ops.base import ANY, SOME
 
 from . import (
     activations,
+    attention,
     conditions,
     elementwise,
     layout,
@@ -27,6 +28,7 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Quantizers", quantizers),
     ("Integers of other tools", rescaling),
     ("Linear operators", linear),
+    ("Softmax and normalization by integers", attention),
     ("Transposed convolutions", transposed),
     ("Pooling", pooling),
     ("Layout", layout),
@@ -48,6 +50,7 @@ once, each with its place in the model and what to use instead. Forms in place (
 Each operator has an example in the tests, compared with `==` as far as it goes:
 
 - `RTL`: between two quantizers, on the device: PyTorch, the integer graph, the engines' golden functions, the hardware;
+- `C`: between two quantizers: PyTorch, the integer graph, exported C; there is no hardware for it yet;
 - `host`: at the end of a model, which the host computes: the captured graph and its three parts;
 - `weights`: of weights and other constants alone, when the model is captured: PyTorch and the captured graph.
 """

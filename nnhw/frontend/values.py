@@ -80,6 +80,20 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Turned:
+    """A value whose first axis is another one than the batch until one of its places is taken.
+
+    Parameters
+    ----------
+    value: with the batch as its first axis.
+    axes: which axis of the value each axis is, the batch being 0.
+    """
+
+    value: Codes | Float
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Unknown:
     """The result of something that is not supported: nothing may be concluded from it."""
 
@@ -115,4 +129,4 @@ class Block:
     module: fx.GraphModule
 
 
-Value = Constant | Codes | Float | Integers | Batch | Unknown | StepsFirst | PerImage | Block
+Value = Constant | Codes | Float | Integers | Batch | Turned | Unknown | StepsFirst | PerImage | Block

@@ -174,13 +174,18 @@ class Observed:
         return float((centres * self.counts).sum()) / total if self.peak and total else 1.0
 
 
-def activation_quantizer(observed: Observed, bits: int, signed: bool) -> Quantizer:
-    """Return the quantizer of an activation, its scale fixed."""
+def activation_quantizer(observed: Observed, bits: int, signed: bool, whole: bool = False) -> Quantizer:
+    """Return the quantizer of an activation, its scale fixed.
+
+    Parameters
+    ----------
+    whole: clip nothing that was seen, as the greatest numbers matter most to a softmax.
+    """
     if bits == 1:
         scale = rounded(torch.tensor([observed.mean()]))
         return Bipolar(scale) if signed else Quantizer(0, 1, rounded(torch.tensor([observed.best_scale(1)])))
     qmax = (1 << (bits - int(signed))) - 1
-    scale = rounded(torch.tensor([observed.best_scale(qmax)]))
+    scale = rounded(torch.tensor([observed.peak / qmax if whole and observed.peak else observed.best_scale(qmax)]))
     return Int(bits, scale) if signed else UInt(bits, scale)
 
 

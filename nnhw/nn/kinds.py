@@ -7,8 +7,14 @@ from collections.abc import Container, Mapping
 from torch import fx, nn
 from torch._ops import OpOverload
 
+from .attention import ShareSoftmax
+
 WEIGHTED = frozenset({"linear", "conv1d", "conv2d", "matmul", "mm", "einsum", "conv_transpose1d", "conv_transpose2d"})
 """Operations with constant weights."""
+PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum"})
+"""Operations that may have two computed operands instead, each of which needs codes."""
+NORMS = frozenset({"layer_norm", "rms_norm"})
+"""Normalizations over features, which are computed from codes."""
 OUTPUT_AXES: Mapping[str, int] = {"matmul": -1, "mm": -1, "conv_transpose1d": 1, "conv_transpose2d": 1}
 """The axis of the outputs in their weights, where it is not the first one."""
 CONDITIONS = frozenset(
@@ -57,14 +63,14 @@ ELEMENTWISE = NONNEGATIVE | frozenset(
 )
 """One value in, one out, at each position; and what ends a model."""
 ENDS = frozenset({"softmax", "log_softmax", "argmax"})
-"""What ends a model, among these: it mixes elements."""
+"""What ends a model, among these: it mixes elements. A softmax in front of others is computed from codes."""
 MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "pad": (2, ("constant",)),
     "interpolate": (3, ("nearest", "nearest-exact")),
     "upsample": (3, ("nearest", "nearest-exact")),
 }
 """Functions and modules that run in some of their modes alone: place of that argument, and its values."""
-KNOWN = WEIGHTED | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+KNOWN = WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 
 MODULES: Mapping[type[nn.Module], str] = {
     nn.Linear: "linear",
@@ -121,7 +127,10 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.Hardshrink: "hardshrink",
     nn.Softshrink: "softshrink",
     nn.LogSigmoid: "logsigmoid",
+    nn.LayerNorm: "layer_norm",
+    nn.RMSNorm: "rms_norm",
     nn.Softmax: "softmax",
+    ShareSoftmax: "softmax",
     nn.LogSoftmax: "log_softmax",
 }
 

@@ -13,10 +13,11 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, NnhwError, raise_all
 
+from .attention import ShareSoftmax
 from .calibration import all_zero, batches_of
 from .frames import module_path
 from .given import half_floats, unready
-from .kinds import KNOWN, WEIGHTED, operation
+from .kinds import KNOWN, operation
 from .placement import Plan
 from .quantized import Accuracy, QuantizedModel, Summary
 from .quantizers import Quantizer
@@ -80,9 +81,10 @@ def quantize(
     raise_all(problems)
     assert plan is not None
     before = _accuracy(graph_module, labelled, dtype)
-    layers = sum(operation(node, modules) in WEIGHTED for node in graph_module.graph.nodes)
+    layers = plan.layers
     plan.observe(batches)
     plan.insert(act_bits, input_bits)
+    plan.replace_mixing(act_bits)
     plan.replace_weights(weight_bits)
     graph_module.graph.lint()
     graph_module.recompile()
@@ -161,9 +163,20 @@ def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module])
                 yield InputError(f"{place} has padding_mode='{module.padding_mode}'; use padding_mode='zeros'")
             elif name == "batch_norm" and module.running_mean is None:
                 yield InputError(f"{place} has no statistics of training; use track_running_stats=True")
+    masks = _masks(graph_module, modules)
     for key, value in graph_module.state_dict().items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        if key not in masks and value.is_floating_point() and not bool(torch.isfinite(value).all()):
             yield InputError(f"the model holds NaN or infinity in '{key}'; train again, or load another file")
+
+
+def _masks(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> set[str]:
+    """Return the names of constants that are masks of attention alone, and may hold minus infinity."""
+
+    def reads_mask(node: fx.Node) -> bool:
+        return node.op == "call_module" and isinstance(modules[str(node.target)], ShareSoftmax)
+
+    constants = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
+    return {str(node.target) for node in constants if all(map(reads_mask, node.users))}
 
 
 def _plan(

@@ -35,7 +35,10 @@ _WINDOWS = "use nnhw.nn.QuantConv2d, or QuantConv1d, whose kernels are such wind
 _NEAREST = "use mode='nearest'"
 _SHRINK = "use nn.ReLU, nn.LeakyReLU or nn.Hardtanh"
 _STATE = "use layers without state, such as nn.Conv1d along the time steps"
-_ATTENTION = "use layers whose weights are constants, such as nn.Linear across the rows of x.transpose(1, 2)"
+_ATTENTION = (
+    "use nnhw.nn.QuantSoftmax between two products, as in softmax(q @ k.transpose(-2, -1) * scale) @ v, each of "
+    "them of quantized values"
+)
 _ZEROS = "use padding with a constant, as nn.ZeroPad2d does"
 _POOLING = "use nn.MaxPool2d or nn.AvgPool2d"
 
@@ -51,10 +54,10 @@ REMEDIES: dict[str, str] = {
     ),
     **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce", "slice_scatter", "select_scatter"), _WRITES),
     **dict.fromkeys(("repeat", "repeat_interleave", "tile"), _REPEATS),
-    **dict.fromkeys(("addmm", "bmm", "baddbmm", "_int_mm"), _PRODUCT),
-    **dict.fromkeys(
-        ("layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm", "normalize"), _NORMALIZATION
-    ),
+    **dict.fromkeys(("addmm", "baddbmm", "_int_mm"), _PRODUCT),
+    **dict.fromkeys(("group_norm", "instance_norm", "local_response_norm", "normalize"), _NORMALIZATION),
+    "layer_norm": "use nnhw.nn.QuantLayerNorm, which computes with integers",
+    "rms_norm": "use nnhw.nn.QuantRMSNorm, which computes with integers",
     "sym_numel": SIZES,
     **dict.fromkeys(("floor_divide", "floordiv"), _FLOOR),
     **dict.fromkeys(("remainder", "mod"), _REMAINDER),

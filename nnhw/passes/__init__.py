@@ -20,6 +20,7 @@ from .sink_extremes import sink_extremes
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
 from .split import Parts, split
+from .turn_products import turn_products
 
 __all__ = [
     "OPTIMIZATIONS",
@@ -47,4 +48,5 @@ __all__ = [
     "sink_integer_pooling",
     "sink_shapes",
     "split",
+    "turn_products",
 ]

@@ -24,6 +24,7 @@ from .share_twins import share_twins
 from .sink_extremes import sink_extremes
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
+from .turn_products import turn_products
 
 Pass = Callable[[Graph], Graph]
 Observer = Callable[[str, Graph], None]
@@ -40,6 +41,7 @@ PIPELINE: dict[str, Pass] = {
     "collapse_chains": collapse_chains,
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
+    "turn_products": turn_products,
     "fold_permutes": fold_permutes,
     "share_twins": share_twins,
     "fold_fixed_channels": fold_fixed_channels,

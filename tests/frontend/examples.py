@@ -21,6 +21,7 @@ from nnhw.nn import (
     Rescale,
     Sign,
 )
+from nnhw.nn.integers import integer_norm, integer_softmax
 
 aten: Any = torch.ops.aten
 Forward = Callable[["Net", torch.Tensor], torch.Tensor]
@@ -43,6 +44,9 @@ class Net(nn.Module):
         self.up = QuantConvTranspose2d(3, 2, 4, stride=2, padding=1, weight_quant=Int(3, 2**-1))
         self.whole, self.rescale = Int(8, 1.0), Rescale([0.3, 0.7, 1.4], [5, -3, 0], zero_point=-2)
         self.register_buffer("table", torch.arange(-128, 128) ** 2 // 100 - 60)
+        self.register_buffer("step", torch.tensor([2**-3]))
+        self.register_buffer("token", torch.linspace(-3, 3, 64)[None, None])
+        self.register_buffer("positions", torch.linspace(-4, 4, 64).sin().reshape(1, 8, 8) * 4)
         self.up_line = QuantConvTranspose1d(3, 2, 2, stride=2, weight_quant=Int(3, 2**-1), bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -326,3 +330,19 @@ ENDS: dict[str, Forward] = {
     "fixed_softmax": lambda m, x: fixed_softmax(m.whole(m.all(x.flatten(1))), 1 << 30, 22, -248),
 }
 """Of models, computed by the host."""
+BETWEEN_VALUES: dict[str, Forward] = {
+    "product": lambda m, x: x @ x.mT,
+    "product_of_permuted": lambda m, x: x.permute(0, 3, 1, 2) @ m.other(x).permute(0, 3, 2, 1),
+    "mm_of_rows": lambda m, x: torch.bmm(x[:, 0], x[:, 1].transpose(1, 2)),
+    "einsum_of_two": lambda m, x: torch.einsum("bhqd,bhkd->bqhk", x, m.other(x)),
+    "einsum_of_many_axes": lambda m, x: torch.einsum("bhqd,bcqd->bch", x, m.other(x)),
+    "batch_behind": lambda m, x: x.permute(1, 0, 3, 2)[1] @ x.transpose(0, 1).unbind(0)[-1],
+    "integer_softmax": lambda m, x: integer_softmax(x, m.step, None, 64, 2, 7),
+    "masked_softmax": lambda m, x: integer_softmax(x, m.step, torch.ones(8, 8).tril(), 64, 3, 8),
+    "layer_norm": lambda m, x: integer_norm(x, m.step, 1e-3, 3, 10, True),
+    "rms_norm": lambda m, x: integer_norm(x, m.step, 1e-3, 1, 8, False),
+    "class_token": lambda m, x: torch.cat([m.codes(m.token).expand(x.shape[0], -1, -1), x.flatten(2)], 1),
+    "repeated_token": lambda m, x: torch.cat([x.flatten(2), m.codes(m.token).repeat(x.shape[0], 2, 1)], 1),
+    "positions": lambda m, x: m.quant(x[:, 0] - m.other(m.positions)) + m.quant(m.other(m.positions) + x[:, 1]),
+}
+"""Of computed values with one another, and of constants of each position: compared with exported C."""

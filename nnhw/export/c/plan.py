@@ -8,11 +8,15 @@ from nnhw.errors import ExportError
 from nnhw.ir import Graph, Node
 from nnhw.ir.ops import (
     ArgMax,
+    Broadcast,
     Concat,
     Conv2d,
     Flatten,
     Input,
+    IntegerNorm,
+    IntegerSoftmax,
     Linear,
+    MatrixProduct,
     Maximum,
     MaxPool2d,
     Minimum,
@@ -28,7 +32,7 @@ from nnhw.ir.ops import (
     WeightedSum,
 )
 
-from . import moves
+from . import attention, moves
 from .products import Sums, conv2d_sums, linear_sums
 from .steps import STEP_OPS, StepFunction, step_function
 from .storage import Storage, c_strides
@@ -225,15 +229,36 @@ class _Planner:
             self._pad(node)
         elif isinstance(op, Flatten | Reshape):
             self._reshape(node)
+        elif isinstance(op, MatrixProduct | IntegerSoftmax | IntegerNorm | Broadcast):
+            self._attention(node)
         else:
             self._move(node)
+
+    def _attention(self, node: Node) -> None:
+        """A product of two computed matrices, softmax, normalization, or a constant."""
+        op, sources, y = node.op, self._sources(node), self._storage(node)
+        layer = self._layer(node, _shapes(sources[0].type.shape, node.type.shape))
+        self._reads(layer, node)
+        constants = [self.graph.constants[name] for name in node.inputs if name in self.graph.constants]
+        if isinstance(op, MatrixProduct):
+            body = attention.matrix_product(node, sources, y)
+        elif isinstance(op, IntegerSoftmax):
+            powers, keep = constants
+            body, layer.tables, layer.scratch = attention.integer_softmax(node, powers, keep, sources[0], y, layer.name)
+            layer.helpers = ["bits_of"]
+        elif isinstance(op, IntegerNorm):
+            body = attention.integer_norm(node, sources[0], y)
+            layer.helpers = ["rounded", "bits_of", "reciprocal_root"]
+        else:
+            body, layer.tables = attention.broadcast(constants[0], y, layer.name)
+        self._finish(layer, node, body)
 
     def _sources(self, node: Node) -> list[Storage]:
         return [self.made.values[one.name].storage for one in self.graph.data_inputs(node)]
 
     def _reads(self, layer: Layer, node: Node) -> None:
         names = [one.name for one in self.graph.data_inputs(node)]
-        several = isinstance(node.op, (Concat, WeightedSum, *PAIR_OPS))
+        several = isinstance(node.op, (Concat, WeightedSum, MatrixProduct, *PAIR_OPS))
         layer.reads = [
             (self.made.values[name].storage.ctype, f"x_{k}" if several else "x", name) for k, name in enumerate(names)
         ]

@@ -9,6 +9,8 @@ from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, 
 from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
+from .matrix_product import Broadcast, MatrixProduct
+from .normalization import IntegerNorm, IntegerSoftmax
 from .product import Product
 from .rescale import Rescale
 from .sequence import LastStep, ReverseSteps, Scan
@@ -33,7 +35,11 @@ _ROWS: tuple[type[Op], ...] = (
     SumPool2d,
     WeightedSum,
     Product,
+    MatrixProduct,
+    IntegerSoftmax,
+    IntegerNorm,
     # integers or floats
+    Broadcast,
     MaxPool2d,
     Pad,
     Upsample,
@@ -94,6 +100,7 @@ __all__ = [
     "Add",
     "ArgMax",
     "BatchNorm",
+    "Broadcast",
     "Ceil",
     "Clamp",
     "Concat",
@@ -112,10 +119,13 @@ __all__ = [
     "HardSigmoid",
     "HardSwish",
     "Input",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "LastStep",
     "LeakyRelu",
     "Linear",
     "LogSoftmax",
+    "MatrixProduct",
     "MaxPool2d",
     "Maximum",
     "Minimum",
