@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .kernels import LANES, PRODUCTS_OF_FOUR
+
 _FIXED: dict[str, list[str]] = {
     "rounded": [
         "/* number / 2**shift, to the nearest, ties up. */",
@@ -53,6 +55,7 @@ _FIXED: dict[str, list[str]] = {
         "    return count;",
         "}",
     ],
+    "products_of_four": [*LANES, *PRODUCTS_OF_FOUR[:-1]],
 }
 
 

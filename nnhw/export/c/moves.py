@@ -5,8 +5,8 @@ from __future__ import annotations
 from nnhw.ir import Node
 from nnhw.ir.ops import ArgMax, Concat, MaxPool2d, Permute, Slice, SumPool2d, Upsample
 
-from .products import Sums
 from .storage import Storage, c_strides
+from .sums import Sums
 from .text import BYTES, Scratch, accumulator, integer, loop, loops
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,31 +12,13 @@ from nnhw.ir.ops import Conv2d
 from nnhw.ir.types import IntType
 
 from .storage import Storage
+from .sums import Sums
 from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table
 
 VECTOR_BYTES = 32
 """Rows of factors are padded to so many bytes, short ones to half of it .."""
 SHORT_VECTOR = 8
 """.. down to so many elements."""
-
-
-@dataclass
-class Sums:
-    """How the sums of one pixel come about.
-
-    Parameters
-    ----------
-    ctype: of the sums, in the array `sums`, one per channel.
-    body: statements that fill `sums`, in loops over `row` and `column` of the result.
-    start: statements in front of the loops.
-    """
-
-    ctype: str
-    body: list[str]
-    tables: list[str]
-    helpers: list[str]
-    scratch: list[Scratch]
-    start: list[str] = field(default_factory=list)
 
 
 def linear_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name: str, small: bool) -> Sums:
