@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .kernels import LANES, PRODUCTS_OF_FOUR
+from . import kernels
 
 _FIXED: dict[str, list[str]] = {
     "rounded": [
@@ -55,7 +55,7 @@ _FIXED: dict[str, list[str]] = {
         "    return count;",
         "}",
     ],
-    "products_of_four": [*LANES, *PRODUCTS_OF_FOUR[:-1]],
+    "products_of_four": kernels.lines(),
 }
 
 

@@ -1,4 +1,4 @@
-"""The innermost loop of convolutions of bytes in C: products of four factors at a time, for four pixels together.
+"""The innermost loop of convolutions of bytes in C: products of four factors at a time, for several pixels together.
 
 Weights lie as `layout` puts them: blocks of 16 outputs, in them each four factors of a sum, in them the outputs. So one
 vector holds four weights of several outputs each, and four factors of a pixel meet all of them. Of signed factors, 128
@@ -13,7 +13,7 @@ BLOCK = 16
 """Outputs in a block: the sums of a vector of 512 bits."""
 FACTORS = 4
 """Factors of one sum that are multiplied at a time."""
-PIXELS = 4
+PIXELS = 8
 """Pixels that share what is read of the weights."""
 
 
@@ -38,11 +38,11 @@ typedef __m512i lanes;
 typedef __m512i factors;
 enum { LANES = 16 };
 
-static inline factors four_factors(const void *x, int flip)
+static inline factors four_factors(const uint8_t *x, int flip)
 {
     int32_t four;
     memcpy(&four, x, 4);
-    return _mm512_set1_epi32(four ^ flip);
+    return _mm512_xor_si512(_mm512_set1_epi32(four), _mm512_set1_epi32(flip));
 }
 
 static inline lanes multiplied(lanes sums, factors x, const int8_t *weights)
@@ -60,11 +60,11 @@ typedef __m256i lanes; /* of each output, the products of two weights in the low
 typedef __m256i factors;
 enum { LANES = 4 };
 
-static inline factors four_factors(const void *x, int flip)
+static inline factors four_factors(const uint8_t *x, int flip)
 {
     int32_t four;
     memcpy(&four, x, 4);
-    return _mm256_cvtepu8_epi16(_mm_set1_epi32(four ^ flip));
+    return _mm256_cvtepu8_epi16(_mm_xor_si128(_mm_set1_epi32(four), _mm_set1_epi32(flip)));
 }
 
 static inline lanes multiplied(lanes sums, factors x, const int8_t *weights)
@@ -86,11 +86,11 @@ typedef __m128i lanes; /* of each output, the products of two weights in the low
 typedef __m128i factors;
 enum { LANES = 2 };
 
-static inline factors four_factors(const void *x, int flip)
+static inline factors four_factors(const uint8_t *x, int flip)
 {
     int32_t four;
     memcpy(&four, x, 4);
-    return _mm_unpacklo_epi8(_mm_set1_epi32(four ^ flip), _mm_setzero_si128());
+    return _mm_unpacklo_epi8(_mm_xor_si128(_mm_set1_epi32(four), _mm_set1_epi32(flip)), _mm_setzero_si128());
 }
 
 static inline lanes multiplied(lanes sums, factors x, const int8_t *weights)
@@ -115,12 +115,11 @@ typedef struct {
 } factors;
 enum { LANES = 16 };
 
-static inline factors four_factors(const void *x, int flip)
+static inline factors four_factors(const uint8_t *x, int flip)
 {
-    const uint8_t *from = x;
     factors four;
     for (int i = 0; i < 4; ++i) {
-        four.of[i] = from[i] ^ (flip & 128);
+        four.of[i] = x[i] ^ (flip & 128);
     }
     return four;
 }
@@ -143,39 +142,58 @@ static inline void put_sums(int32_t *sums, lanes made, const int32_t *start)
 #endif
 """.split("\n")
 
-PRODUCTS_OF_FOUR = """\
-/* Where factors of a pixel lie, and how the sums of up to four pixels in a row come about.
+WINDOW = """\
+/* Where factors of a pixel lie.
  * step: bytes from a pixel to the next one. runs: pieces of factors, `pitch` bytes apart; quads: four factors each.
- * flip: what turns signed factors into ones that are 128 more. outputs: a multiple of 16; start: of each sum. */
+ * flip: what turns signed factors into ones that are 128 more. outputs: a multiple of 16. */
 typedef struct {
     int step, runs, pitch, quads, flip, outputs;
 } window;
+""".split("\n")
 
+PRODUCTS = """\
+/* Sums of up to eight pixels in a row; start: of the sums of each output. */
 static inline void products_of_four(
-    const void *x, int pixels, window at, const int8_t *restrict weights, const int32_t *restrict start,
-    int32_t *restrict sums)
+    const uint8_t *x, int pixels, window at, const int8_t *weights, const int32_t *start, int32_t *sums)
 {
-    const uint8_t *x0 = x;
-    const uint8_t *x1 = x0 + (pixels > 1 ? at.step : 0);
-    const uint8_t *x2 = x0 + (pixels > 2 ? 2 * at.step : 0);
-    const uint8_t *x3 = x0 + (pixels > 3 ? 3 * at.step : 0);
-    const lanes none = {0};
-    for (int output = 0; output < at.outputs; output += LANES) {
-        const int8_t *w = weights + output / 16 * (at.runs * at.quads * 64) + output % 16 * 4;
-        lanes s0 = none, s1 = none, s2 = none, s3 = none;
-        for (int run = 0; run < at.runs; ++run) {
-            for (int i = run * at.pitch; i < run * at.pitch + 4 * at.quads; i += 4) {
-                s0 = multiplied(s0, four_factors(x0 + i, at.flip), w);
-                s1 = multiplied(s1, four_factors(x1 + i, at.flip), w);
-                s2 = multiplied(s2, four_factors(x2 + i, at.flip), w);
-                s3 = multiplied(s3, four_factors(x3 + i, at.flip), w);
-                w += 64;
-            }
-        }
-        put_sums(sums + output, s0, start + output);
-        put_sums(sums + at.outputs + output, s1, start + output);
-        put_sums(sums + 2 * at.outputs + output, s2, start + output);
-        put_sums(sums + 3 * at.outputs + output, s3, start + output);
+    if (pixels > 4) {
+        products_of_8_pixels(x, pixels, at, weights, start, sums);
+    } else {
+        products_of_4_pixels(x, pixels, at, weights, start, sums);
     }
 }
 """.split("\n")
+
+
+def lines() -> list[str]:
+    """Return the text of `products_of_four`."""
+    return [*LANES, *WINDOW, *_tile(4), *_tile(8), *PRODUCTS[:-1]]
+
+
+def _tile(pixels: int) -> list[str]:
+    """Return the function for so many pixels; those that are not wanted repeat the first one."""
+    others = range(1, pixels)
+    names = ", ".join(f"s{k} = none" for k in range(pixels))
+    return [
+        f"static inline void products_of_{pixels}_pixels(",
+        "    const uint8_t *restrict x0, int pixels, window at, const int8_t *restrict weights,",
+        "    const int32_t *restrict start, int32_t *restrict sums)",
+        "{",
+        *(f"    const uint8_t *x{k} = x0 + (pixels > {k} ? {k} * at.step : 0);" for k in others),
+        "    const lanes none = {0};",
+        "    for (int output = 0; output < at.outputs; output += LANES) {",
+        f"        const int8_t *w = weights + output / {BLOCK} * (at.runs * at.quads * {FACTORS * BLOCK})"
+        f" + output % {BLOCK} * {FACTORS};",
+        f"        lanes {names};",
+        "        for (int run = 0; run < at.runs; ++run) {",
+        "            for (int i = run * at.pitch; i < run * at.pitch + 4 * at.quads; i += 4) {",
+        *(f"                s{k} = multiplied(s{k}, four_factors(x{k} + i, at.flip), w);" for k in range(pixels)),
+        f"                w += {FACTORS * BLOCK};",
+        "            }",
+        "        }",
+        "        put_sums(sums + output, s0, start + output);",
+        *(f"        put_sums(sums + {k} * at.outputs + output, s{k}, start + output);" for k in others),
+        "    }",
+        "}",
+        "",
+    ]

@@ -39,7 +39,7 @@ def fits(node: Node, weight: np.ndarray, x: Storage) -> bool:
 
 
 def quad_sums(node: Node, weight: np.ndarray, x: Storage, y: Storage, name: str) -> tuple[Sums, Storage]:
-    """Return the sums of a convolution, four pixels at a time, and the result's map as its loops see it.
+    """Return the sums of a convolution, eight pixels at a time, and the result's map as its loops see it.
 
     Parameters
     ----------
@@ -64,7 +64,8 @@ def quad_sums(node: Node, weight: np.ndarray, x: Storage, y: Storage, name: str)
     }
     fields = ", ".join(f".{field} = {value}" for field, value in window.items())
     corner = x.pixel(_times("row", op.stride[0]), _times("column", op.stride[1]))
-    call = f"products_of_four(x + {corner}, pixels, at, {name}_weights, {name}_start, sums);"
+    bytes = f"(const uint8_t *)x + {corner}" if signed else f"x + {corner}"
+    call = f"products_of_four({bytes}, pixels, at, {name}_weights, {name}_start, sums);"
     tables = [*table("int8_t", f"{name}_weights", packed), *table("int32_t", f"{name}_start", start)]
     scratch = [Scratch("sums", "int32_t", PIXELS * len(start))]
     before = [f"const window at = {{{fields}}};"]
