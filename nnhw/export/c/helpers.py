@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import kernels
+from . import kernels, words
 
 _FIXED: dict[str, list[str]] = {
     "rounded": [
@@ -55,6 +55,8 @@ _FIXED: dict[str, list[str]] = {
         "    return count;",
         "}",
     ],
+    "products_of_bits": words.LINES[:-1],
+    "packed": words.PACKED[:-1],
     "products_of_four": kernels.lines(),
 }
 

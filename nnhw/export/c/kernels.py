@@ -174,6 +174,7 @@ def _tile(pixels: int) -> list[str]:
     """Return the function for so many pixels; those that are not wanted repeat the first one."""
     others = range(1, pixels)
     names = ", ".join(f"s{k} = none" for k in range(pixels))
+    place = f"output / {BLOCK} * (at.runs * at.quads * {FACTORS * BLOCK}) + output % {BLOCK} * {FACTORS}"
     return [
         f"static inline void products_of_{pixels}_pixels(",
         "    const uint8_t *restrict x0, int pixels, window at, const int8_t *restrict weights,",
@@ -182,8 +183,7 @@ def _tile(pixels: int) -> list[str]:
         *(f"    const uint8_t *x{k} = x0 + (pixels > {k} ? {k} * at.step : 0);" for k in others),
         "    const lanes none = {0};",
         "    for (int output = 0; output < at.outputs; output += LANES) {",
-        f"        const int8_t *w = weights + output / {BLOCK} * (at.runs * at.quads * {FACTORS * BLOCK})"
-        f" + output % {BLOCK} * {FACTORS};",
+        f"        const int8_t *w = weights + {place};",
         f"        lanes {names};",
         "        for (int run = 0; run < at.runs; ++run) {",
         "            for (int i = run * at.pitch; i < run * at.pitch + 4 * at.quads; i += 4) {",

@@ -205,6 +205,8 @@ class _Planner:
         else:
             self.made.buffers[buffer] = storage.bytes + self.slack
         self.made.values[node.name] = Value(buffer, storage)
+        if any("packed(" in line for line in body):
+            layer.helpers.append("packed")
         layer.writes, layer.body = (storage.ctype, "y", node.name), body
         self.made.layers.append(layer)
 
