@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from . import kernels, words
+
 _FIXED: dict[str, list[str]] = {
     "rounded": [
         "/* number / 2**shift, to the nearest, ties up. */",
@@ -80,6 +82,9 @@ _FIXED: dict[str, list[str]] = {
         "    return count;",
         "}",
     ],
+    "products_of_bits": words.LINES[:-1],
+    "packed": words.PACKED[:-1],
+    "products_of_four": kernels.lines(),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,41 +11,29 @@ from nnhw.ir import Node
 from nnhw.ir.ops import Conv2d
 from nnhw.ir.types import IntType
 
+from . import words
 from .storage import Storage
+from .sums import Sums
 from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table
 
+WORD_BYTES = 8
+"""Rows of bits are padded to so many bytes."""
 VECTOR_BYTES = 32
 """Rows of factors are padded to so many bytes, short ones to half of it .."""
 SHORT_VECTOR = 8
 """.. down to so many elements."""
 
 
-@dataclass
-class Sums:
-    """How the sums of one pixel come about.
-
-    Parameters
-    ----------
-    ctype: of the sums, in the array `sums`, one per channel.
-    body: statements that fill `sums`, in loops over `row` and `column` of the result.
-    start: statements in front of the loops.
-    """
-
-    ctype: str
-    body: list[str]
-    tables: list[str]
-    helpers: list[str]
-    scratch: list[Scratch]
-    start: list[str] = field(default_factory=list)
-
-
 def linear_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name: str, small: bool) -> Sums:
     """Return the sums of a linear layer; its weights [outputs, inputs] are put in the order in which x lies."""
     slots = x.slots()
     rows = np.where(slots >= 0, weight[:, np.maximum(slots, 0)], 0)
-    if x.bits:
-        return _bit_sums(rows, weight.shape[1], name, _Source("x", []))
     extra = 0 if small else _extra(rows.shape[1], x)
+    if x.bits:
+        size = rows.shape[1] // 8
+        extra = 0 if small else -size % WORD_BYTES
+        copied = _Source("taps", [f"memcpy(taps, x, {size});"], size, extra)
+        return _bit_sums(rows, weight.shape[1], name, copied if extra else _Source("x", []), small)
     if not extra:
         return _integer_sums(node, rows, kind, x, name, _Source("x", []))
     copy = f"memcpy(taps, x, {rows.shape[1] * BYTES[x.ctype]});"
@@ -64,8 +52,9 @@ def conv2d_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name:
     taps = weight.transpose(0, 2, 3, 1)
     if x.bits:
         pixels = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, x.cells * 8 - per_group)))
-        source = _gathered(op, weight.shape[2:], x, x.cells, "0", 0)
-        return _bit_sums(pixels.reshape(outputs, -1), weight[0].size, name, source)
+        extra = 0 if small else -(weight.shape[2] * weight.shape[3] * x.cells) % WORD_BYTES
+        source = _gathered(op, weight.shape[2:], x, x.cells, "0", extra)
+        return _bit_sums(pixels.reshape(outputs, -1), weight[0].size, name, source, small)
     rows = taps.reshape(outputs, -1)
     if op.groups == 1:
         extra = 0 if small else _extra(rows.shape[1], x)
@@ -118,14 +107,21 @@ def _integer_sums(node: Node, rows: np.ndarray, kind: IntType, x: Storage, name:
     )
 
 
-def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source) -> Sums:
+def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source, small: bool) -> Sums:
     """sum = count - 2 * (how many bits differ); a byte holds eight weights, 1 for +1."""
     packed = np.packbits(rows > 0, axis=1, bitorder="little").astype(np.int64)
-    size = packed.shape[1]
-    difference = f"differing_bits({source.place}, {name}_weights + channel * {size}, {size})"
-    body = [*source.gather, *loop("channel", len(rows), [f"sums[channel] = {count} - 2 * {difference};"])]
     arrays = [*source.scratch("uint8_t"), Scratch("sums", "int32_t", len(rows))]
-    return Sums("int32_t", body, table("uint8_t", f"{name}_weights", packed), ["differing_bits"], arrays)
+    if small:
+        size = packed.shape[1]
+        difference = f"differing_bits({source.place}, {name}_weights + channel * {size}, {size})"
+        body = [*source.gather, *loop("channel", len(rows), [f"sums[channel] = {count} - 2 * {difference};"])]
+        return Sums("int32_t", body, table("uint8_t", f"{name}_weights", packed), ["differing_bits"], arrays)
+    blocks = words.layout(packed)
+    arrays[-1] = Scratch("sums", "int32_t", len(blocks) * words.BLOCK)
+    call = f"products_of_bits({source.place}, {name}_weights, {blocks.shape[1]}, {len(blocks)}, {count}, sums);"
+    zeros = [f"memset(taps + {source.count}, 0, {source.extra});"] if source.extra else []
+    tables = table("uint8_t", f"{name}_weights", blocks)
+    return Sums("int32_t", [*source.gather, call], tables, ["products_of_bits"], arrays, zeros)
 
 
 def _gathered(op: Conv2d, kernel: tuple[int, ...], x: Storage, cells: int, offset: str, extra: int) -> _Source:
