@@ -21,6 +21,7 @@ from tests.mapping.products import PRODUCTS
 from tests.mapping.test_mapper import LARGE, check_equal
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS | PRODUCTS)
 @pytest.mark.parametrize("interval", [None, 100_000])
 def test_network_equals_interpreter_at_every_boundary(name: str, interval: int | None) -> None:
