@@ -45,6 +45,17 @@ class OwnEngine(EngineConfig):
     input and `lanes` at the output, each in its two's complement or, if bipolar, as one bit, 1 for +1.
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A field without a default would take the property of that name for its default.
+        fields = [name for name in vars(cls).get("__annotations__", {}) if name not in vars(cls)]
+        taken = [name for name in fields if not name.startswith("_") and hasattr(OwnEngine, name)]
+        if taken:
+            raise InputError(
+                f"engine '{cls.__name__}' has a field '{taken[0]}', and every engine has a property of that name; "
+                "give the field another name"
+            )
+
     @classmethod
     @abstractmethod
     def plan(cls, op: Any, inputs: Sequence[Port], output: Port, lanes: int) -> OwnEngine:
