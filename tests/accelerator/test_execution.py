@@ -8,6 +8,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from nnhw.mapping.family import ICE40
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.boundaries import StoreBoundary
@@ -20,7 +21,6 @@ from nnhw.engines.window import WindowConfig
 from nnhw.flow.verification.boundaries import Comparison, Passing, compare_stages
 from nnhw.ir import BIPOLAR, Graph, run
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import ICE40
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared.accelerator import assemble, map_program
 from nnhw.mapping.shared.compile import compile_network, network_of
