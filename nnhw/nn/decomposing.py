@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -38,6 +39,6 @@ def _write(graph: fx.Graph, node: fx.Node, modules: dict[str, nn.Module]) -> Non
     graph.erase_node(node)
 
 
-def _axis(node: fx.Node) -> object:
+def _axis(node: fx.Node) -> Any:
     """Return the axis that a function halves: the last one if it names none."""
     return node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", -1)
