@@ -93,9 +93,8 @@ Codes are multiplied with codes, as in `x * gate(torch.sigmoid(y))`: of one shap
 of the other, as the gate [batch, channels, 1, 1] of squeeze-and-excitation. Their product is exact, as the sums of a
 layer are, and what stands between it and the next quantizer becomes steps. A map waits in a FIFO until its gate, which
 is computed from all of it, is there. What is a function of one value alone, such as `y * torch.sigmoid(y)`, needs no
-quantizer inside.
-`torch.maximum` and `torch.minimum` of codes of one scale give codes of that scale; of other values, they go behind the
-quantizer that follows. A shared engine runs none of them.
+quantizer inside. `torch.maximum` and `torch.minimum` of codes of one scale give codes of that scale; of other values,
+they go behind the quantizer that follows. A shared engine runs none of them.
 
 What is refused, with its place in the model:
 

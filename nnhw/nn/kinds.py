@@ -43,6 +43,7 @@ MOVES = frozenset(
         *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d"),
         *("contiguous", "clone", "detach", "alias", "getitem", "movedim", "swapaxes", "to", "type_as"),
         *("_to_copy", "slice", "dropout1d", "dropout2d", "t", "mT", "swapdims", "moveaxis"),
+        *("expand", "expand_as", "broadcast_to"),
         *("channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "native_channel_shuffle"),
         *("chunk", "split", "split_with_sizes", "tensor_split", "unbind", "select", "narrow"),
     }
@@ -120,6 +121,7 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.SiLU: "silu",
     nn.Mish: "mish",
     nn.GELU: "gelu",
+    nn.GLU: "glu",
     nn.Softplus: "softplus",
     nn.Softsign: "softsign",
     nn.Tanhshrink: "tanhshrink",

@@ -15,6 +15,7 @@ from nnhw.errors import InputError, NnhwError, raise_all
 
 from .attention import ShareSoftmax
 from .calibration import all_zero, batches_of
+from .decomposing import written_out
 from .frames import module_path
 from .given import half_floats, unready
 from .kinds import KNOWN, operation
@@ -120,7 +121,7 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
         return fx.GraphModule(nn.Module(), fx.Graph())
     problems += half_floats(model)
     try:
-        made = traced(model, batches[0] if batches else None)
+        made = written_out(traced(model, batches[0] if batches else None))
     except InputError as error:
         problems.append(error)
         return fx.GraphModule(nn.Module(), fx.Graph())

@@ -8,7 +8,6 @@ from math import inf
 
 import numpy as np
 import pytest
-from nnhw.mapping.family import ICE40
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.boundaries import StoreBoundary
@@ -18,6 +17,7 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.requantize import MultiplyShift
 from nnhw.engines.shared import Compute, SharedConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.families import ICE40
 from nnhw.flow.verification.boundaries import Comparison, Passing, compare_stages
 from nnhw.ir import BIPOLAR, Graph, run
 from nnhw.mapping.budget import Budget

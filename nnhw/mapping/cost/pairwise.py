@@ -70,4 +70,13 @@ def _level_lc(terms: list[Term], first: bool, config: PairConfig, family: Family
         gates = min(passed, bits)
         total += adder_lc(bits - gates, family) + (gates if first else register_lc(gates, family))
         total += register_lc(wide - 1, family) if first and bits > gates else 0
+    if first and _subtracts(config):  # no gate of a difference is in the cells of its adder
+        total += wide if family.flip_flop_packs else 2 * wide - 1
     return total
+
+
+def _subtracts(config: PairConfig) -> bool:
+    """Return whether the highest row is subtracted from the one below it."""
+    sides = (config.left, config.right)
+    narrow = min(sides, key=lambda kind: (number_bits(kind), kind.signed))
+    return narrow.signed and config.planes % 2 == 0
