@@ -76,10 +76,12 @@ codes is compared when the model is lowered. A branch may also be the raw sums o
 
 What is refused, with its place in the model:
 
-- constants that differ from row to row or from pixel to pixel, such as embeddings of positions: one number, or one for
-  each channel or feature, can be added or multiplied;
-- products and quotients of two values that both depend on the input, as in gates, squeeze-and-excitation and attention:
-  the engines multiply by constants;
+- constants that differ from row to row or from pixel to pixel and are not quantized, or are multiplied: one number, or
+  one for each channel or feature, can be added or multiplied; quantized ones, such as embeddings of positions, can be
+  added ([attention.md](attention.md)), but no engine runs that yet;
+- quotients of two values that both depend on the input, and products element by element, as in gates and
+  squeeze-and-excitation; matrix products of two values, softmax and normalization inside of a model are exact in the
+  reference and in exported C ([attention.md](attention.md)), but no engine runs them yet;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two;
 - sums of rescaled codes (TFLite's additions) whose multipliers differ from channel to channel, or of more than two
