@@ -51,7 +51,7 @@ def _integer_softmax(emitter: Emitter, node: Node) -> None:
     divisor = _looked_up(emitter, bits, [1 << shift for shift in shifts])
     moved = emitter.emit("Add", emitter.emit("Mul", power, factor), half)
     shares = emitter.emit("Div", moved, divisor)
-    emitter.finish(node, emitter.emit("Clip", shares, emitter.constant(0), emitter.constant((1 << op.bits) - 1)))
+    emitter.finish(node, emitter.emit("Clip", shares, emitter.constant(0), emitter.constant(op.high)))
 
 
 def _integer_norm(emitter: Emitter, node: Node) -> None:

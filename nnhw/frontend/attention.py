@@ -133,7 +133,7 @@ def integer_softmax(translator: Translator, call: Call) -> Value:
             ("keep", keep, TensorType(keep.shape, IntType(0, 1))),
         )
     ]
-    op = IntegerSoftmax(_image_axis(translator, call, codes), call["bits"])
+    op = IntegerSoftmax(_image_axis(translator, call, codes), call["bits"], call["high"])
     return Codes(translator.emit(call, op, codes.name, *names), np.array(2.0 ** -call["bits"]), quantized=True)
 
 

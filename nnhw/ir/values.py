@@ -156,10 +156,16 @@ class Value:
         return self._apply("matrix_product", right, name=name, **keywords)
 
     def integer_softmax(
-        self, table: Value | ArrayLike, keep: Value | ArrayLike = 1, axis: int = 0, bits: int = 8, name: str = ""
+        self,
+        table: Value | ArrayLike,
+        keep: Value | ArrayLike = 1,
+        axis: int = 0,
+        bits: int = 8,
+        high: int = 255,
+        name: str = "",
     ) -> Value:
         """Shares of powers table[greatest - x] along an axis, in steps of 2**-bits; only of what `keep` keeps."""
-        return self._apply("integer_softmax", table, keep, name=name, axis=axis, bits=bits)
+        return self._apply("integer_softmax", table, keep, name=name, axis=axis, bits=bits, high=high)
 
     def integer_norm(
         self, epsilon: int, axis: int = 0, fraction_bits: int = 10, centered: bool = True, name: str = ""

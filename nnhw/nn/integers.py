@@ -78,8 +78,10 @@ def _checked_bits(who: str, bits: int) -> None:
 
 
 @torch.library.custom_op("nnhw::integer_softmax", mutates_args=())
-def integer_softmax(x: Tensor, scale: Tensor, keep: Tensor | None, distances: int, axis: int, bits: int) -> Tensor:
-    """Softmax of codes along an axis, in steps of 2**-bits, 1.0 being one step short.
+def integer_softmax(
+    x: Tensor, scale: Tensor, keep: Tensor | None, distances: int, axis: int, bits: int, high: int
+) -> Tensor:
+    """Softmax of codes along an axis, in steps of 2**-bits, up to high * 2**-bits.
 
     The gradient is that of softmax with these shares.
 
@@ -90,7 +92,8 @@ def integer_softmax(x: Tensor, scale: Tensor, keep: Tensor | None, distances: in
     keep: what takes part, true or 1, without the batch axis; None: all.
     distances: how many the table of powers has: the number of codes.
     axis: not that of the batch.
-    bits: 1 to 15.
+    bits: of a share's fraction, 1 to 15.
+    high: the greatest share, in steps; 1 to 2**bits.
 
     Returns
     -------
@@ -101,6 +104,8 @@ def integer_softmax(x: Tensor, scale: Tensor, keep: Tensor | None, distances: in
     InputError: x holds other numbers; rows of which nothing is kept.
     """
     _checked_bits("integer_softmax", bits)
+    if not 1 <= high <= 1 << bits:
+        raise InputError(f"integer_softmax of {bits} fraction bits needs high within 1..{1 << bits}, got {high}")
     codes = codes_of("integer_softmax", x, scale)
     kept = torch.ones_like(codes, dtype=torch.bool) if keep is None else keep.bool().expand_as(codes)
     if not bool(kept.any(dim=axis).all()):
@@ -111,13 +116,13 @@ def integer_softmax(x: Tensor, scale: Tensor, keep: Tensor | None, distances: in
     total = power.sum(dim=axis, keepdim=True)
     shift = _bit_length(total) + (RECIPROCAL_BITS - 1)
     factor = ((torch.ones_like(shift) << shift) - 1) // total
-    shares = _rounded_shift(power * factor, shift - bits).clamp(max=(1 << bits) - 1)
+    shares = _rounded_shift(power * factor, shift - bits).clamp(max=high)
     return shares.to(x.dtype) * 2.0**-bits
 
 
 @integer_softmax.register_fake
 def _integer_softmax_fake(
-    x: Tensor, scale: Tensor, keep: Tensor | None, distances: int, axis: int, bits: int
+    x: Tensor, scale: Tensor, keep: Tensor | None, distances: int, axis: int, bits: int, high: int
 ) -> Tensor:
     return torch.empty_like(x)
 
@@ -129,7 +134,7 @@ def _integer_softmax_setup(ctx, inputs, output) -> None:  # type: ignore[no-unty
 
 def _integer_softmax_backward(ctx, grad):  # type: ignore[no-untyped-def]
     (shares,) = ctx.saved_tensors
-    return shares * (grad - (grad * shares).sum(dim=ctx.axis, keepdim=True)), *(None,) * 5
+    return shares * (grad - (grad * shares).sum(dim=ctx.axis, keepdim=True)), *(None,) * 6
 
 
 integer_softmax.register_autograd(_integer_softmax_backward, setup_context=_integer_softmax_setup)

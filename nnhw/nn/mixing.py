@@ -15,6 +15,7 @@ from nnhw.errors import InputError
 
 from .attention import ShareSoftmax
 from .frames import place_of
+from .integers import MOST_FRACTION_BITS
 from .normalization import QuantLayerNorm, QuantRMSNorm, QuantSoftmax, rms_eps
 from .quantizers import Quantizer, UInt
 
@@ -63,9 +64,12 @@ class Mixing:
         return sum(operand in values for operand in read) == 2 == len(read)
 
     @staticmethod
-    def share_format(bits: int) -> Quantizer:
-        """Return the format of a softmax's shares."""
-        return UInt(bits, scale=2.0**-bits)
+    def share_format(bits: int, peak: float) -> Quantizer:
+        """Return the format of a softmax's shares: of as fine steps as hold the greatest one that was seen."""
+        fraction_bits = bits
+        while fraction_bits < MOST_FRACTION_BITS and peak * 2 ** (fraction_bits + 1) < (1 << bits) - 0.5:
+            fraction_bits += 1
+        return UInt(bits, scale=2.0**-fraction_bits)
 
     @staticmethod
     def operand(node: fx.Node) -> fx.Node:
@@ -76,15 +80,21 @@ class Mixing:
         assert isinstance(found, fx.Node)
         return found
 
-    def replace(self, node: fx.Node, quantizer: Quantizer, bits: int) -> None:
-        """Put the integer form of a softmax or a normalization in the place of a node."""
+    def replace(self, node: fx.Node, quantizer: Quantizer, shares: Quantizer | None) -> None:
+        """Put the integer form of a softmax or a normalization in the place of a node.
+
+        Parameters
+        ----------
+        quantizer: of what it reads.
+        shares: format of what a softmax gives.
+        """
         own = copy.deepcopy(quantizer)
-        if node in self.inner:
-            self._replace_softmax(node, own, bits)
+        if shares is not None:
+            self._replace_softmax(node, own, shares)
         else:
             self._replace_norm(node, own)
 
-    def _replace_softmax(self, node: fx.Node, quantizer: Quantizer, bits: int) -> None:
+    def _replace_softmax(self, node: fx.Node, quantizer: Quantizer, shares: Quantizer) -> None:
         module = self._modules.get(str(node.target)) if node.op == "call_module" else None
         keep = None
         if isinstance(module, ShareSoftmax):
@@ -97,7 +107,9 @@ class Mixing:
             raise InputError(f"softmax {place_of(node)} has dim={dim}; say the axis, such as dim=-1")
         if keep is not None and keep.dim() > 3 and keep.shape[0] == 1:
             keep = keep[0]
-        made = QuantSoftmax(dim, bits=bits, input_quant=quantizer, keep=keep)
+        assert shares.scale is not None
+        bits, fraction_bits = shares.qmax.bit_length(), -int(torch.log2(shares.scale))
+        made = QuantSoftmax(dim, bits=bits, fraction_bits=fraction_bits, input_quant=quantizer, keep=keep)
         self._put(node, made, [node.args[0] if node.args else node.kwargs["input"]])
 
     def _replace_norm(self, node: fx.Node, quantizer: Quantizer) -> None:

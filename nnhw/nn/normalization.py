@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nnhw.errors import InputError
 
 from .activations import QuantIdentity
-from .integers import integer_norm, integer_softmax
+from .integers import MOST_FRACTION_BITS, integer_norm, integer_softmax
 from .quantizers import PER_TENSOR, Quantizer
 
 NORM_FRACTION_BITS = 10
@@ -18,15 +18,16 @@ NORM_FRACTION_BITS = 10
 
 
 class QuantSoftmax(nn.Module):
-    """Softmax of codes: shares in steps of 2**-bits, by a table of powers and one reciprocal for each row.
+    """Softmax of codes: shares in steps of 2**-fraction_bits, by a table of powers and one reciprocal for each row.
 
-    The share 1.0 is one step short. What reads the shares needs no quantizer in front: they are codes of a scale of
-    2**-bits, without a sign.
+    With as many fraction bits as bits the share 1.0 is one step short; with more, steps are finer and greater shares
+    are clipped. What reads the shares needs no quantizer in front: they are codes without a sign.
 
     Parameters
     ----------
     dim: along which shares add up to about 1; not the batch.
     bits: of a share, 1 to 8.
+    fraction_bits: as many as bits without it, up to 15.
     input_quant: number format of what it reads, with one scale; 8 bits with a scale that is observed without it.
     keep: what takes part, without the batch axis, true or 1; all without it.
 
@@ -40,12 +41,23 @@ class QuantSoftmax(nn.Module):
     keep: Tensor | None
 
     def __init__(
-        self, dim: int = -1, *, bits: int = 8, input_quant: Quantizer | None = None, keep: Tensor | None = None
+        self,
+        dim: int = -1,
+        *,
+        bits: int = 8,
+        fraction_bits: int | None = None,
+        input_quant: Quantizer | None = None,
+        keep: Tensor | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= bits <= 8:
             raise InputError(f"QuantSoftmax needs 1 to 8 bits, got {bits}")
         self.dim, self.bits = dim, bits
+        self.fraction_bits = bits if fraction_bits is None else fraction_bits
+        if not bits <= self.fraction_bits <= MOST_FRACTION_BITS:
+            raise InputError(
+                f"QuantSoftmax of {bits} bits needs {bits} to {MOST_FRACTION_BITS} fraction bits, got {fraction_bits}"
+            )
         self.input_quant = checked_input(self, input_quant)
         self.register_buffer("keep", None if keep is None else keep.bool())
 
@@ -54,11 +66,12 @@ class QuantSoftmax(nn.Module):
         codes = self.input_quant(input)
         quant = self.input_quant
         axis = image_axis(self, self.dim, input)
-        result: Tensor = integer_softmax(codes, quant.scale, self.keep, quant.qmax - quant.qmin + 1, axis, self.bits)
+        distances, high = quant.qmax - quant.qmin + 1, (1 << self.bits) - 1
+        result: Tensor = integer_softmax(codes, quant.scale, self.keep, distances, axis, self.fraction_bits, high)
         return result
 
     def extra_repr(self) -> str:
-        return f"dim={self.dim}, bits={self.bits}"
+        return f"dim={self.dim}, bits={self.bits}, fraction_bits={self.fraction_bits}"
 
 
 class QuantLayerNorm(nn.LayerNorm):

@@ -120,6 +120,8 @@ class Plan:
         self._mixing = Mixing(graph_module, modules)
         self._inserted: dict[fx.Node, Quantizer] = {}
         """By node, the quantizer of the codes that it becomes."""
+        self._shares: dict[fx.Node, Quantizer] = {}
+        """By softmax, the format of its shares."""
         for node in self._graph.nodes:
             if node in self._values:
                 self._place(node)
@@ -386,9 +388,11 @@ class Plan:
             whole = any(self.groups.get(read) is leader for read in self._mixing.read_whole)
             quantizer = activation_quantizer(self._observed[leader], bits, signed[leader], whole)
             self._inserted[node] = quantizer
-            if node in self._mixing.inner and leader is node and list(self.groups.values()).count(node) == 1:
-                self._inserted[node] = self._mixing.share_format(act_bits)
-                continue  # its shares are codes
+            if node in self._mixing.inner:
+                self._shares[node] = self._mixing.share_format(act_bits, self._observed[leader].peak)
+                if list(self.groups.values()).count(leader) == 1:
+                    self._inserted[node] = self._shares[node]
+                    continue  # its shares are codes
             name = self._add(f"{node.name}_quant", quantizer)
             with self._graph.inserting_after(node):
                 quantized = self._graph.call_module(name, (node,))
@@ -430,11 +434,11 @@ class Plan:
             given = node.args[1]
         return float(given) if isinstance(given, int | float) else -1.0
 
-    def replace_mixing(self, act_bits: int) -> None:
+    def replace_mixing(self) -> None:
         """Put integer softmaxes and normalizations in place of float ones: they know the scales of what they read."""
         for node in [*self._mixing.inner, *self._mixing.norms]:
             source = self._sources(self._mixing.operand(node))[0]
-            self._mixing.replace(node, self._inserted[source], act_bits)
+            self._mixing.replace(node, self._inserted[source], self._shares.get(node))
 
     @property
     def layers(self) -> int:

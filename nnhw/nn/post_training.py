@@ -85,7 +85,7 @@ def quantize(
     layers = plan.layers
     plan.observe(batches)
     plan.insert(act_bits, input_bits)
-    plan.replace_mixing(act_bits)
+    plan.replace_mixing()
     plan.replace_weights(weight_bits)
     graph_module.graph.lint()
     graph_module.recompile()

@@ -23,14 +23,14 @@ def powers(step: float, count: int) -> np.ndarray:
     return values[: int(np.count_nonzero(values)) + 1]
 
 
-def softmax_of(row: list[int], table: list[int], keep: list[int], bits: int) -> list[int]:
+def softmax_of(row: list[int], table: list[int], keep: list[int], bits: int, high: int) -> list[int]:
     """The definition, one row in Python's integers."""
     greatest = max(x for x, kept in zip(row, keep, strict=True) if kept)
     power = [table[min(greatest - x, len(table) - 1)] if kept else 0 for x, kept in zip(row, keep, strict=True)]
     total = sum(power)
     shift = total.bit_length() + 15
     factor = (2**shift - 1) // total
-    return [min((p * factor + 2 ** (shift - bits - 1)) // 2 ** (shift - bits), 2**bits - 1) for p in power]
+    return [min((p * factor + 2 ** (shift - bits - 1)) // 2 ** (shift - bits), high) for p in power]
 
 
 def norm_of(row: list[int], epsilon: int, bits: int, centered: bool) -> list[int]:
@@ -87,7 +87,8 @@ def test_integer_softmax_equals_its_definition(data: st.DataObject) -> None:
     keep = (rng.integers(0, 3, (1, count)) > 0).astype(np.int64) if data.draw(st.booleans()) else np.array(1)
     if keep.ndim:
         keep[0, rng.integers(count)] = 1
-    op = IntegerSoftmax(1, bits)
+    high = data.draw(st.integers(1, 2**bits))
+    op = IntegerSoftmax(1, bits, high)
     operands = [
         Operand(TensorType((3, count), IntType(-5, span - 5))),
         Operand(TensorType(table.shape, IntType(0, 65535)), table),
@@ -96,7 +97,7 @@ def test_integer_softmax_equals_its_definition(data: st.DataObject) -> None:
     result, kept = op.evaluate(x, table, keep), np.broadcast_to(keep, (1, count))[0].tolist()
     assert op.infer(operands).int_dtype.holds(result)
     for image, row in itertools.product(range(2), range(3)):
-        assert result[image, row].tolist() == softmax_of(x[image, row].tolist(), table.tolist(), kept, bits)
+        assert result[image, row].tolist() == softmax_of(x[image, row].tolist(), table.tolist(), kept, bits, high)
 
 
 @pytest.mark.parametrize("count", [2, 17, 50, 1024])

@@ -175,7 +175,7 @@ def test_integer_softmax_rejects_other_numbers_than_codes() -> None:
     with pytest.raises(
         InputError, match=r"^integer_softmax needs codes times the scale 0.5, got other numbers, or NaN"
     ):
-        integer_softmax(torch.tensor([[0.3]]), torch.tensor([0.5]), None, 256, 1, 8)
+        integer_softmax(torch.tensor([[0.3]]), torch.tensor([0.5]), None, 256, 1, 8, 255)
     with pytest.raises(InputError, match=r"^integer_norm needs codes with one scale, got 2 scales"):
         integer_norm(torch.zeros(1, 2), torch.ones(2), 1e-5, 1, 10, True)
     with pytest.raises(InputError, match=r"^QuantSoftmax works along the batch, got dim=0; use dim=1 or dim=-1$"):
@@ -210,7 +210,7 @@ def test_integer_softmax_in_pytorch_equals_the_ir(scale: float) -> None:
     for dtype in (torch.float32, torch.float64):
         x = codes.to(dtype) * step.to(dtype)
         for kept in (None, keep):
-            shares = integer_softmax(x, step.to(dtype), kept, 256, 3, 8)
+            shares = integer_softmax(x, step.to(dtype), kept, 256, 3, 8, 255)
             own = np.array(1) if kept is None else kept.numpy().astype(np.int64)
             expected = IntegerSoftmax(2, 8).evaluate(codes.numpy(), table, own)
             np.testing.assert_array_equal((shares * 256).numpy(), expected)

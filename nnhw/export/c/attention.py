@@ -56,7 +56,7 @@ def integer_softmax(
         taken = f"{name}_keep[{' + '.join([*outer, f'k * {strides[op.axis]}'])}]"
         tables += table("uint8_t", f"{name}_keep", full)
     guard = [f"if (!{taken}) {{", "    continue;", "}"] if masked else []
-    most = f"{(1 << op.bits) - 1}u"
+    most = f"{op.high}u"
     power = [
         "power[k] = 0;",
         *guard,

@@ -77,7 +77,7 @@ class IntegerSoftmax(AlongAxis):
 
     power_i = table[greatest - x_i] where keep is 1, else 0
     total = sum of power_i; s = bits of total + 15; r = floor((2**s - 1) / total)
-    share_i = min((power_i * r + 2**(s - bits - 1)) >> (s - bits), 2**bits - 1)
+    share_i = min((power_i * r + 2**(s - bits - 1)) >> (s - bits), high)
 
     Inputs: x, integers; table, integers 0..65535 [distances] that never rise, the first 2**15 or more, whose last one
     holds for all greater distances; keep, 0 or 1, broadcasts to x: elements that take part, at least one of each row.
@@ -85,23 +85,27 @@ class IntegerSoftmax(AlongAxis):
     Parameters
     ----------
     axis: of the image, along which shares add up to about 1.
-    bits: fraction bits of a share, 1 to 15: the share 1 is short by one step.
+    bits: fraction bits of a share, 1 to 15.
+    high: greatest share, 1 to 2**bits. Where no share comes near 1, fewer bits hold shares of finer steps.
 
     Range: totals are below 2**40, products below 2**32.
     """
 
     bits: int = 8
+    high: int = 255
     name: ClassVar[str] = "integer_softmax"
     arity: ClassVar[int] = 3
     parameters: ClassVar[tuple[int, ...]] = (1, 2)
 
     def infer(self, operands: Sequence[Operand]) -> TensorType:
-        """The shape of x, integers 0..2**bits - 1."""
+        """The shape of x, integers 0..high."""
         x, table, keep = operands
         int_operand(x, "x")
         shape = self.check(operands).shape
         if not 1 <= self.bits <= MOST_FRACTION_BITS:
             raise IrError(f"{self.name} needs 1 to {MOST_FRACTION_BITS} bits, got {self.bits}")
+        if not 1 <= self.high <= 1 << self.bits:
+            raise IrError(f"{self.name} of {self.bits} bits needs high within 1..{1 << self.bits}, got {self.high}")
         powers, kept = table.constant, keep.constant
         if powers.ndim != 1 or powers.dtype.kind != "i" or (np.diff(powers) > 0).any():
             raise IrError(f"{self.name} needs a table of integers [distances] that never rise, got {table.type}")
@@ -116,7 +120,7 @@ class IntegerSoftmax(AlongAxis):
             raise IrError(f"{self.name} needs keep of 0 and 1 that broadcasts to {list(shape)}, got {keep.type}")
         if not np.broadcast_to(kept, shape).any(axis=self.axis).all():
             raise IrError(f"{self.name} has rows of which keep leaves no element; let each row keep one or more")
-        return TensorType(shape, IntType(0, (1 << self.bits) - 1))
+        return TensorType(shape, IntType(0, self.high))
 
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 of the shape of x."""
@@ -125,7 +129,7 @@ class IntegerSoftmax(AlongAxis):
         greatest = np.where(kept, x, np.iinfo(np.int64).min).max(axis=axis, keepdims=True)
         power = np.where(kept, table[np.clip(greatest - x, 0, len(table) - 1)], 0)
         factor, shift = reciprocal(power.sum(axis=axis, keepdims=True))
-        return np.minimum(rounded_shift(power * factor, shift - self.bits), (1 << self.bits) - 1)
+        return np.minimum(rounded_shift(power * factor, shift - self.bits), self.high)
 
 
 @dataclass(frozen=True)

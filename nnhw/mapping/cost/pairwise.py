@@ -71,7 +71,7 @@ def _level_lc(terms: list[Term], first: bool, config: PairConfig, family: Family
         total += adder_lc(bits - gates, family) + (gates if first else register_lc(gates, family))
         total += register_lc(wide - 1, family) if first and bits > gates else 0
     if first and _subtracts(config):  # no gate of a difference is in the cells of its adder
-        total += wide if family.flip_flop_packs else 2 * wide - 1
+        total += wide if family.logic.flip_flop_packs else 2 * wide - 1
     return total
 
 
