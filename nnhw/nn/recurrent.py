@@ -107,8 +107,9 @@ class _Recurrent(nn.RNNBase):
         suffix = f"l{layer}{'_reverse' if direction else ''}"
         names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
         ih, hh, *biases = (getattr(self, f"{name}_{suffix}") for name in names)
+        biases = [self._ordered(bias) for bias in biases]
         # One scale for both matrices, so that their products add up as integers.
-        weight = self.weight_quant(torch.cat([ih, hh], dim=1))  # type: ignore[operator]
+        weight = self.weight_quant(self._ordered(torch.cat([ih, hh], dim=1)))  # type: ignore[operator]
         inputs = ih.shape[1]
         own, recurrent = _part(weight, slice(inputs), 1), _part(weight, slice(inputs, None), 1)
         cell = self._cell(recurrent, biases)
@@ -117,12 +118,19 @@ class _Recurrent(nn.RNNBase):
         last, output = run_steps(cell, own, sequence.flip(0), start)
         return last, output.flip(0)
 
+    def _ordered(self, parameter: Tensor) -> Tensor:
+        """Return the rows of a parameter as the cell takes them: those of gates first."""
+        return parameter
+
     def _starts(self, sequence: Tensor, hx: Any) -> list[Sequence[Tensor]]:
         """Return what each state begins as, by layer and direction."""
         count = self.num_layers * (1 + self.bidirectional)
         if hx is None:
-            zeros = [sequence.new_zeros(sequence.shape[1], self.hidden_size)] * count
-            return [zeros] * self._states
+            # Each has zeros of its own: a loop that is traced takes one tensor in two places for one state.
+            return [
+                [sequence.new_zeros(sequence.shape[1], self.hidden_size) for _ in range(count)]
+                for _ in range(self._states)
+            ]
         given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         wanted = [count, sequence.shape[1], self.hidden_size]
         if len(given) != self._states or any(list(state.shape) != wanted for state in given):
@@ -172,11 +180,10 @@ class QuantRNN(_Recurrent):
         super().__init__(mode, input_size, hidden_size, num_layers, formats, **options)
 
     def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
-        bias = sum(biases) if biases else None
+        bias = biases[0] + biases[1] if biases else 0.0
 
         def cell(sums: Tensor, states: States) -> States:
-            sums = sums + functional.linear(states[0], recurrent)
-            sums = sums if bias is None else sums + bias
+            sums = sums + functional.linear(states[0], recurrent) + bias
             activated = torch.tanh(sums) if self.nonlinearity == "tanh" else torch.relu(sums)
             return (self.state_quant(activated),)  # type: ignore[operator]
 
@@ -230,17 +237,16 @@ class QuantGRU(_Recurrent):
         units = self.hidden_size
         first, last = slice(2 * units), slice(2 * units, None)
         gates, candidate = _part(recurrent, first), _part(recurrent, last)
-        bias = biases[0][first] + biases[1][first] if biases else None
-        outer, inner = (_part(bias, last) for bias in biases) if biases else (None, None)
+        gate_bias = biases[0][first] + biases[1][first] if biases else 0.0
+        outer, inner = (_part(bias, last) for bias in biases) if biases else (0.0, None)
 
         def cell(sums: Tensor, states: States) -> States:
             (h,) = states
-            gate = sums[:, : 2 * units] + functional.linear(h, gates)
-            gate = self.gate_quant(torch.sigmoid(gate if bias is None else gate + bias))  # type: ignore[operator]
+            gate = sums[:, first] + functional.linear(h, gates)
+            gate = self.gate_quant(torch.sigmoid(gate + gate_bias))  # type: ignore[operator]
             r, z = gate[:, :units], gate[:, units:]
             m = self.sum_quant(functional.linear(h, candidate, inner))  # type: ignore[operator]
-            n = sums[:, 2 * units :] + r * m
-            n = self.tanh_quant(torch.tanh(n if outer is None else n + outer))  # type: ignore[operator]
+            n = self.tanh_quant(torch.tanh(sums[:, last] + r * m + outer))  # type: ignore[operator]
             return (self.state_quant(n + z * self.difference_quant(h - n)),)  # type: ignore[operator]
 
         return cell
@@ -289,17 +295,24 @@ class QuantLSTM(_Recurrent):
         }
         super().__init__("LSTM", input_size, hidden_size, num_layers, formats, **options)
 
+    def _ordered(self, parameter: Tensor) -> Tensor:
+        """i, f, g, o --> i, f, o, g."""
+        rows = [parameter[k * self.hidden_size : (k + 1) * self.hidden_size] for k in (0, 1, 3, 2)]
+        return torch.cat(rows)
+
     def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
-        bias, units = sum(biases) if biases else None, self.hidden_size
+        units = self.hidden_size
+        first, last = slice(3 * units), slice(3 * units, None)
+        gates, candidate = _part(recurrent, first), _part(recurrent, last)
+        gate_bias, bias = (biases[0][part] + biases[1][part] if biases else 0.0 for part in (first, last))
 
         def cell(sums: Tensor, states: States) -> States:
             h, c = states
-            sums = sums + functional.linear(h, recurrent)
-            sums = sums if bias is None else sums + bias
-            i, f = (self.gate_quant(torch.sigmoid(sums[:, k * units : (k + 1) * units])) for k in (0, 1))  # type: ignore[operator]
-            g = self.tanh_quant(torch.tanh(sums[:, 2 * units : 3 * units]))  # type: ignore[operator]
-            o = self.gate_quant(torch.sigmoid(sums[:, 3 * units :]))  # type: ignore[operator]
-            c = self.cell_quant(f * c + i * g)  # type: ignore[operator]
+            gate = sums[:, first] + functional.linear(h, gates)
+            gate = self.gate_quant(torch.sigmoid(gate + gate_bias))  # type: ignore[operator]
+            i, f, o = (gate[:, k * units : (k + 1) * units] for k in range(3))
+            g = torch.tanh(sums[:, last] + functional.linear(h, candidate) + bias)
+            c = self.cell_quant(f * c + i * self.tanh_quant(g))  # type: ignore[operator]
             return self.state_quant(o * self.tanh_quant(torch.tanh(c))), c  # type: ignore[operator]
 
         return cell
