@@ -13,10 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "nnhw"
 
-# Part of nnhw --> the other parts that it may import, besides `errors` and `reading`.
+# Part of nnhw --> the other parts that it may import, besides `errors`, `reading` and `notebook`.
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "reading": set(),
+    "notebook": set(),
     "ir": set(),
     "protocol": set(),
     "families": set(),
@@ -115,7 +116,7 @@ def strangers(path: Path) -> set[str]:
     """Return the parts that a file imports, but its own part may not know."""
     part = part_of(path)
     parts = {name.split(".")[1] for name in imported(path) if name.startswith("nnhw.")}
-    return (parts & KNOWS.keys()) - KNOWS[part] - {part, "errors", "reading"}
+    return (parts & KNOWS.keys()) - KNOWS[part] - {part, "errors", "reading", "notebook"}
 
 
 def room_of(module: str) -> str:
