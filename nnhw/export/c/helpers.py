@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import kernels, words
+from . import channels, kernels, words
 
 _FIXED: dict[str, list[str]] = {
     "rounded": [
@@ -56,6 +56,7 @@ _FIXED: dict[str, list[str]] = {
         "}",
     ],
     "products_of_bits": words.LINES[:-1],
+    "products_of_channels": channels.LINES[:-1],
     "packed": words.PACKED[:-1],
     "products_of_four": kernels.lines(),
 }

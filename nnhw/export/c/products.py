@@ -14,7 +14,7 @@ from nnhw.ir.types import IntType
 from . import words
 from .storage import Storage
 from .sums import Sums
-from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table
+from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table, times
 
 WORD_BYTES = 8
 """Rows of bits are padded to so many bytes."""
@@ -127,7 +127,7 @@ def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source, small: b
 def _gathered(op: Conv2d, kernel: tuple[int, ...], x: Storage, cells: int, offset: str, extra: int) -> _Source:
     """Return where the inputs of one sum lie side by side: in the map itself, or in a copy."""
     height, width = kernel
-    corner = x.pixel(_times("row", op.stride[0]), _times("column", op.stride[1]))
+    corner = x.pixel(times("row", op.stride[0]), times("column", op.stride[1]))
     base = _plus(_plus("x", corner), offset)
     whole, size, count = cells == x.cells, BYTES[x.ctype], height * width * cells
     in_rows = width == 1 or (whole and op.dilation[1] == 1)
@@ -167,7 +167,7 @@ def _depthwise_sums(node: Node, weight: np.ndarray, x: Storage, name: str) -> Su
     ctype = _accumulator(node, weight.reshape(channels, -1), x)
     weights = weight[:, 0].transpose(1, 2, 0)
     kind = c_type_of(weights)
-    corner = x.pixel(_times("row", op.stride[0]), _times("column", op.stride[1]))
+    corner = x.pixel(times("row", op.stride[0]), times("column", op.stride[1]))
     products = [
         f"({ctype})from[channel + {(ky * op.dilation[0] * x.pitch + kx * op.dilation[1]) * channels}]"
         f" * {name}_weights[channel + {(ky * width + kx) * channels}]"
@@ -193,10 +193,6 @@ def _accumulator(node: Node, rows: np.ndarray, x: Storage) -> str:
     if bound >= 1 << 63:
         raise ExportError(f"{node} has sums of up to {integer(bound)}, which do not fit into 64 bits")
     return accumulator(bound)
-
-
-def _times(variable: str, factor: int) -> str:
-    return variable if factor == 1 else f"{variable} * {factor}"
 
 
 def _plus(base: str, offset: str) -> str:
