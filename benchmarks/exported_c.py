@@ -49,8 +49,8 @@ def run(board: str | None) -> Row:
 
     Returns
     -------
-    flags, plain_flags: of the compiler. networks: a row each, see `measure`. random: networks, frames, differences, and messages of
-    those that nnhw or the export refuses.
+    flags, plain_flags: of the compiler. networks: a row each, see `measure`. random: networks, frames, differences, and
+    messages of those that nnhw or the export refuses.
     """
     progress = make_progress(Console(stderr=True))
     rows = []

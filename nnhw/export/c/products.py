@@ -35,9 +35,9 @@ def linear_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name:
         copied = _Source("taps", [f"memcpy(taps, x, {size});"], size, extra)
         return _bit_sums(rows, weight.shape[1], name, copied if extra else _Source("x", []), small)
     if not extra:
-        return _integer_sums(node, rows, kind, x, name, _Source("x", []))
+        return _integer_sums(node, rows, kind, x, name, _Source("x", []), small)
     copy = f"memcpy(taps, x, {rows.shape[1] * BYTES[x.ctype]});"
-    return _integer_sums(node, rows, kind, x, name, _Source("taps", [copy], rows.shape[1], extra))
+    return _integer_sums(node, rows, kind, x, name, _Source("taps", [copy], rows.shape[1], extra), small)
 
 
 def conv2d_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name: str, small: bool) -> Sums:
@@ -58,8 +58,9 @@ def conv2d_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name:
     rows = taps.reshape(outputs, -1)
     if op.groups == 1:
         extra = 0 if small else _extra(rows.shape[1], x)
-        return _integer_sums(node, rows, kind, x, name, _gathered(op, weight.shape[2:], x, x.cells, "0", extra))
-    return _grouped_sums(node, rows, kind, x, name, weight.shape)
+        source = _gathered(op, weight.shape[2:], x, x.cells, "0", extra)
+        return _integer_sums(node, rows, kind, x, name, source, small)
+    return _grouped_sums(node, rows, kind, x, name, weight.shape, small)
 
 
 @dataclass
@@ -91,20 +92,55 @@ def _extra(count: int, x: Storage) -> int:
     return -count % wide
 
 
-def _integer_sums(node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, source: _Source) -> Sums:
-    ctype, weights = _accumulator(node, rows, x), c_type(kind)
-    helper = "_".join(["products", *(one.removesuffix("_t") for one in (x.ctype, weights, ctype))])
+def _integer_sums(
+    node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, source: _Source, small: bool
+) -> Sums:
+    ctype = _accumulator(node, rows, x)
     padded = np.pad(rows, ((0, 0), (0, source.extra)))
+    helper, _, weights = _weights(padded, kind, x, ctype, name, small)
     call = f"{helper}({source.place}, {name}_weights, {padded.shape[1]}, {len(rows)}, sums);"
     zeros = f"memset(taps + {source.count}, 0, {source.extra * BYTES[x.ctype]});"
     return Sums(
         ctype,
         [*source.gather, call],
-        table(weights, f"{name}_weights", padded),
+        weights,
         [helper],
         [*source.scratch(x.ctype), Scratch("sums", ctype, len(rows))],
         [zeros] if source.extra else [],
     )
+
+
+def _weights(
+    rows: np.ndarray, kind: IntType, x: Storage, ctype: str, name: str, small: bool
+) -> tuple[str, int, list[str]]:
+    """Return the function that multiplies rows of weights, the array elements of a row, and the lines of the table."""
+    bits = weight_bits(rows) if small else 0
+    largest = max(abs(x.dtype.low), abs(x.dtype.high)) * rows.shape[1] << bits + 1
+    if not bits or accumulator(largest) != ctype:
+        weights = c_type(kind)
+        helper = "_".join(["products", *(one.removesuffix("_t") for one in (x.ctype, weights, ctype))])
+        return helper, rows.shape[1], table(weights, f"{name}_weights", rows)
+    packed = pack_rows(rows, bits)
+    helper = "_".join([f"packed{bits}", *(one.removesuffix("_t") for one in (x.ctype, ctype))])
+    return helper, packed.shape[1], table("uint8_t", f"{name}_weights", packed)
+
+
+def weight_bits(rows: np.ndarray) -> int:
+    """Return of how many bits weights are, if several fit into a byte, or 0: one bit is for -1 and +1."""
+    if (np.abs(rows) == 1).all():
+        return 1
+    return next((bits for bits in (2, 4) if rows.min() >= -(1 << (bits - 1)) and rows.max() < 1 << (bits - 1)), 0)
+
+
+def pack_rows(rows: np.ndarray, bits: int) -> np.ndarray:
+    """Return rows of weights as bytes, the first weight in the lowest bits; each row starts with a byte.
+
+    A weight is stored with half of its range added, so that it has no sign; -1 and +1 of one bit as 0 and 1.
+    """
+    codes = (rows > 0) if bits == 1 else rows + (1 << (bits - 1))
+    per_byte = 8 // bits
+    padded = np.pad(codes.astype(np.int64), ((0, 0), (0, -rows.shape[1] % per_byte)))
+    return (padded.reshape(len(rows), -1, per_byte) << (bits * np.arange(per_byte))).sum(axis=2)
 
 
 def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source, small: bool) -> Sums:
@@ -145,18 +181,19 @@ def _gathered(op: Conv2d, kernel: tuple[int, ...], x: Storage, cells: int, offse
     return _Source("taps", [f"const {x.ctype} *from = {base};", *copies], count, extra)
 
 
-def _grouped_sums(node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, shape: tuple[int, ...]) -> Sums:
+def _grouped_sums(
+    node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, shape: tuple[int, ...], small: bool
+) -> Sums:
     op = node.op
     assert isinstance(op, Conv2d)
-    ctype, weights, outputs = _accumulator(node, rows, x), c_type(kind), shape[0] // op.groups
+    ctype, outputs = _accumulator(node, rows, x), shape[0] // op.groups
     source = _gathered(op, shape[2:], x, shape[1], f"group * {shape[1]}", 0)
-    helper = "_".join(["products", *(one.removesuffix("_t") for one in (x.ctype, weights, ctype))])
-    size = rows.shape[1]
+    helper, size, weights = _weights(rows, kind, x, ctype, name, small)
     start = f"{name}_weights + group * {outputs * size}"
-    call = f"{helper}({source.place}, {start}, {size}, {outputs}, sums + group * {outputs});"
+    call = f"{helper}({source.place}, {start}, {rows.shape[1]}, {outputs}, sums + group * {outputs});"
     arrays = [*source.scratch(x.ctype), Scratch("sums", ctype, len(rows))]
     body = loop("group", op.groups, [*source.gather, call])
-    return Sums(ctype, body, table(weights, f"{name}_weights", rows), [helper], arrays)
+    return Sums(ctype, body, weights, [helper], arrays)
 
 
 def _depthwise_sums(node: Node, weight: np.ndarray, x: Storage, name: str) -> Sums:
