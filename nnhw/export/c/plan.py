@@ -69,7 +69,7 @@ def make_plan(graph: Graph, small: bool = False) -> Plan:
 
     Parameters
     ----------
-    small: rows of weights are not padded to whole vectors.
+    small: weights are packed, and not padded to whole vectors.
 
     Raises
     ------

@@ -55,7 +55,7 @@ def make_c(
     body, head, tail: what `nnhw.passes.split` returns. Without head and tail there is `NAME_run` alone.
     name: prefix of the functions; the model's name otherwise.
     program: with `NAME_main.c`, a program that reads a tensor and prints the results.
-    small: for microcontrollers: rows of weights are not padded to whole vectors of 32 bytes.
+    small: for microcontrollers: weights of 1, 2 and 4 bits are packed, and nothing is padded to whole vectors.
 
     Raises
     ------
