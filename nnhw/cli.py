@@ -401,7 +401,7 @@ def export_c(
     out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("c"),
     name: Annotated[str | None, typer.Option(help="Stem of the files and prefix of the functions.")] = None,
     main: Annotated[bool, typer.Option("--main", help="Also a program that reads a tensor.")] = False,
-    small: Annotated[bool, typer.Option("--small", help="For microcontrollers: weights without padding.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="For microcontrollers: packed weights.")] = False,
     codes: Annotated[bool, typer.Option("--codes", help="The integer network alone, without float ends.")] = False,
     calibrate: Calibrate = None,
     weight_bits: Bits = 8,

@@ -132,6 +132,22 @@ def operators() -> dict[str, ir.Graph]:
             (4, 5, 2, 3),
         ),
         ("pointwise", IntType(-128, 127), IntType(-2, 1), Conv2d(), (18, 3, 7), (33, 18, 1, 1)),
+        (
+            "channels",
+            IntType(0, 255),
+            IntType(-128, 127),
+            Conv2d((1, 1), (0, 0), (1, 2), 21),
+            (21, 5, 9),
+            (21, 1, 3, 2),
+        ),
+        (
+            "signed",
+            IntType(-128, 127),
+            IntType(-128, 127),
+            Conv2d((2, 1), (0, 0), (1, 1), 16),
+            (16, 5, 4),
+            (16, 1, 2, 3),
+        ),
         ("strided_point", IntType(0, 15), IntType(-8, 7), Conv2d((2, 2)), (7, 5, 9), (16, 7, 1, 1)),
     ):
         builder = ir.GraphBuilder(name)

@@ -32,7 +32,7 @@ from nnhw.ir.ops import (
     WeightedSum,
 )
 
-from . import attention, moves
+from . import attention, channels, moves
 from .products import conv2d_sums, linear_sums
 from .quads import SLACK_BYTES, fits, quad_sums, reads_beyond
 from .steps import STEP_OPS, StepFunction, step_function
@@ -79,7 +79,7 @@ def make_plan(graph: Graph, small: bool = False) -> Plan:
 
     Parameters
     ----------
-    small: rows of weights are not padded to whole vectors.
+    small: weights are packed, and not padded to whole vectors.
 
     Raises
     ------
@@ -309,6 +309,8 @@ class _Planner:
         weight = self.graph.constants[node.inputs[1]]
         if not self.small and fits(node, weight, sources[0]):
             return quad_sums(node, weight, sources[0], y, name)
+        if not self.small and channels.fits(node, weight, sources[0]):
+            return channels.channel_sums(node, weight, sources[0], name), y
         kind = self.graph.node(node.inputs[1]).type.int_dtype
         make = linear_sums if isinstance(op, Linear) else conv2d_sums
         return make(node, weight, kind, sources[0], name, self.small), y

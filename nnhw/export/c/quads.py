@@ -12,7 +12,7 @@ from nnhw.ir.ops import Conv2d
 from .kernels import PIXELS, layout, starts
 from .storage import Storage
 from .sums import Sums
-from .text import Scratch, table
+from .text import Scratch, table, times
 
 LEAST_OUTPUTS = 4
 """Of fewer outputs, most of a block would be padding."""
@@ -63,7 +63,7 @@ def quad_sums(node: Node, weight: np.ndarray, x: Storage, y: Storage, name: str)
         "outputs": len(start),
     }
     fields = ", ".join(f".{field} = {value}" for field, value in window.items())
-    corner = x.pixel(_times("row", op.stride[0]), _times("column", op.stride[1]))
+    corner = x.pixel(times("row", op.stride[0]), times("column", op.stride[1]))
     bytes = f"(const uint8_t *)x + {corner}" if signed else f"x + {corner}"
     call = f"products_of_four({bytes}, pixels, at, {name}_weights, {name}_start, sums);"
     tables = [*table("int8_t", f"{name}_weights", packed), *table("int32_t", f"{name}_start", start)]
@@ -79,7 +79,3 @@ def _is_pointwise(op: Conv2d, weight: np.ndarray) -> bool:
 def _in_one_row(map: Storage) -> Storage:
     pixels = map.height * map.width
     return replace(map, height=1, width=pixels, pitch=pixels)
-
-
-def _times(variable: str, factor: int) -> str:
-    return variable if factor == 1 else f"{variable} * {factor}"
