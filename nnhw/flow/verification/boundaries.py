@@ -65,23 +65,18 @@ class Passing:
             values: dict[str, np.ndarray] = {}
             ir.run(body, codes[start : start + CHUNK], observe=values.__setitem__)
             parts.append(cls.of_values(accelerator, values))
-        return cls._joined(parts)
+        beats = zip(*(part.beats for part in parts), strict=True)
+        return cls(tuple(map(np.concatenate, beats)), np.concatenate([part.outputs for part in parts]))
 
     @classmethod
     def of_stages(cls, accelerator: Accelerator, codes: np.ndarray) -> Passing:
         """Return what passes for codes [N, *shape] by the golden functions of the engines; see `execute`."""
-        parts = []
-        for frame in codes:
-            done = execute(accelerator, frame)
-            beats = [pack_beats(done.patterns(each), each.widths) for each in accelerator.boundaries]
-            parts.append(cls(tuple(beats), done.output[None]))
-        return cls._joined(parts)
-
-    @classmethod
-    def _joined(cls, parts: Sequence[Passing]) -> Passing:
-        """Return frames behind one another."""
-        beats = zip(*(part.beats for part in parts), strict=True)
-        return cls(tuple(map(np.concatenate, beats)), np.concatenate([part.outputs for part in parts]))
+        frames = [execute(accelerator, frame) for frame in codes]
+        beats = [
+            pack_beats(np.concatenate([frame.patterns(each) for frame in frames]), each.widths)
+            for each in accelerator.boundaries
+        ]
+        return cls(tuple(beats), np.stack([frame.output for frame in frames]))
 
     def compared(
         self, accelerator: Accelerator, expected: Passing, came: Sequence[int] | None = None
