@@ -8,7 +8,7 @@ from types import ModuleType
 from nnhw.ir import OPS, Op
 from nnhw.ir.ops.base import ANY, SOME
 
-from . import activations, elementwise, layout, linear, pairs, pooling, quantizers, rescaling, slices, transposed
+from . import activations, elementwise, layout, linear, loops, pairs, pooling, quantizers, rescaling, slices, transposed
 from .translator import Handler
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
@@ -20,6 +20,7 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Layout", layout),
     ("Parts of tensors", slices),
     ("Gates", pairs),
+    ("Loops over the steps of sequences", loops),
     ("Arithmetic, batch normalization and the ends of models", elementwise),
     ("Activations and rounding", activations),
 )
@@ -35,6 +36,7 @@ once, each with its place in the model and what to use instead. Forms in place (
 Each operator has an example in the tests, compared with `==` as far as it goes:
 
 - `RTL`: between two quantizers, on the device: PyTorch, the integer graph, the engines' golden functions, the hardware;
+- `steps`: of sequences ([sequences.md](sequences.md)): PyTorch, the captured graph and its three parts;
 - `host`: at the end of a model, which the host computes: the captured graph and its three parts;
 - `weights`: of weights and other constants alone, when the model is captured: PyTorch and the captured graph.
 """

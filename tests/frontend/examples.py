@@ -18,6 +18,7 @@ from nnhw.nn import (
     QuantConvTranspose2d,
     QuantIdentity,
     QuantLinear,
+    QuantRNN,
     Rescale,
     Sign,
 )
@@ -283,3 +284,21 @@ ENDS: dict[str, Forward] = {
     "fixed_softmax": lambda m, x: fixed_softmax(m.whole(m.all(x.flatten(1))), 1 << 30, 22, -248),
 }
 """Of models, computed by the host."""
+
+
+class Reading(nn.Module):
+    """A model of sequences [batch, steps, 3], read in both directions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = Int(6, 2**-3)
+        self.rnn = QuantRNN(3, 2, bidirectional=True, batch_first=True)
+        self.fc = QuantLinear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, steps, 3] --> [batch, 2]."""
+        return self.fc(self.rnn(self.codes(x))[0][:, -1])
+
+
+SEQUENCES: dict[str, type[nn.Module]] = {"reading": Reading}
+"""Models of sequences."""
