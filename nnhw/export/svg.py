@@ -32,6 +32,7 @@ _KINDS: Mapping[str, str] = {
     **dict.fromkeys(("integer_softmax", "integer_norm"), "codes"),
     **dict.fromkeys(("max_pool2d", "sum_pool2d", "pad", "upsample"), "windows"),
     **dict.fromkeys(("concat", "flatten", "reshape", "permute", "slice", "argmax", "broadcast"), "shape"),
+    **dict.fromkeys(("last_step", "reverse_steps"), "shape"),
     "input": "input",
 }
 _HEAD = """\
@@ -43,6 +44,10 @@ font-family="ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-
 <rect width="{width}" height="{height}" fill="#ffffff"/>
 <text x="24" y="26" font-size="16" font-weight="bold" fill="#202124">{title}</text>
 <g transform="translate(0 {top:g})">"""
+_BODY = """\
+<rect x="4" y="{top:g}" width="{width}" height="{height:g}" fill="#f8f9fa" stroke="#dadce0"/>
+<text x="24" y="{top:g}" dy="26" font-size="14" font-weight="bold" fill="#202124">{title}</text>
+<g transform="translate(0 {below:g})">"""
 
 
 @dataclass(frozen=True)
@@ -72,11 +77,13 @@ class Picture:
     title: above all.
     boxes: by name, each behind all that it reads.
     edges: (from, to) --> label.
+    bodies: of loops, drawn below.
     """
 
     title: str
     boxes: Mapping[str, Shown]
     edges: Mapping[tuple[str, str], str]
+    bodies: tuple[Picture, ...] = ()
 
 
 def graph_picture(graph: Graph, notes: Mapping[str, Sequence[str]] | None = None, title: str = "") -> Picture:
@@ -100,21 +107,40 @@ def graph_picture(graph: Graph, notes: Mapping[str, Sequence[str]] | None = None
         name = f"\0output {index}"
         boxes[name] = Shown("output", (_cut(node.name),), "input")
         edges[node.name, name] = _type(node.type)
-    return Picture(_cut(title or graph.name), boxes, edges)
+    bodies = tuple(graph_picture(scan.body, title=f"{loop.name}: what each step does") for loop, scan in graph.loops)
+    return Picture(_cut(title or graph.name), boxes, edges, bodies)
 
 
 def to_svg(picture: Picture) -> str:
     """Return a picture as the text of an SVG file; the same picture gives the same text."""
+    pictures = _with_bodies(picture)
+    drawings = [_drawing(each) for each in pictures]
+    width = max(right for right, _, _ in drawings)
+    height = sum(below + round(_TITLE) for _, below, _ in drawings)
+    lines = [_HEAD.format(width=width, height=height, title=escape(picture.title), top=_TITLE), *drawings[0][2], "</g>"]
+    top = drawings[0][1] + _TITLE
+    for body, (_, below, drawn) in zip(pictures[1:], drawings[1:], strict=True):
+        title = escape(body.title)
+        lines += [_BODY.format(title=title, top=top, below=top + _TITLE, width=width, height=below + _TITLE)]
+        lines += [*drawn, "</g>"]
+        top += below + round(_TITLE)
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _with_bodies(picture: Picture) -> list[Picture]:
+    return [picture, *(inner for body in picture.bodies for inner in _with_bodies(body))]
+
+
+def _drawing(picture: Picture) -> tuple[int, int, list[str]]:
+    """Return width and height of a picture without its title, and its lines."""
     sizes = {name: _box(shown) for name, shown in picture.boxes.items()}
     layout = lay_out(sizes, list(picture.edges))
     labels = _labels(picture, layout)
     right = max([layout.width, *(x + len(text) * _LABEL_CHAR + 12 for x, _, text in labels)])
     right = max(right, len(picture.title) * 9.5 + 48)
-    width, height = round(right), round(layout.height + _TITLE)
-    head = _HEAD.format(width=width, height=height, title=escape(picture.title), top=_TITLE)
     lines = [_line(points) for points in layout.edges.values()]
     boxes = [_drawn(shown, layout.corners[name], sizes[name]) for name, shown in picture.boxes.items()]
-    return "\n".join([head, *lines, *boxes, *(_label(*label) for label in labels), "</g>", "</svg>", ""])
+    return round(right), round(layout.height), [*lines, *boxes, *(_label(*label) for label in labels)]
 
 
 def _shown(graph: Graph, node: Node, notes: Sequence[str]) -> Shown:
@@ -122,7 +148,7 @@ def _shown(graph: Graph, node: Node, notes: Sequence[str]) -> Shown:
     lines = [node.name] if node.op.name != node.name else []
     for name, field in fields_of(type(op)).items():
         value = getattr(op, name)
-        if value != field.default:
+        if value != field.default and not isinstance(value, Graph):
             lines.append(f"{name} {_value(value)}")
     if isinstance(op, Input):
         lines.append(_type(node.type))
@@ -144,7 +170,7 @@ def _short_name(constant: str, node: str) -> str:
 
 def _type(type: TensorType) -> str:
     """Return shape and width: 16x26x26, 5 bits."""
-    shape = "x".join(map(str, type.shape)) or "one"
+    shape = ("steps of " if type.is_sequence else "") + ("x".join(map(str, type.shape)) or "one")
     if not isinstance(type.dtype, IntType):
         return f"{shape}, float64"
     if type.dtype.bipolar:

@@ -14,7 +14,7 @@ from nnhw.ir import IntType, TensorType
 from nnhw.ir.ops import Scan
 
 from .calls import Call
-from .sequences import SCAN, last_step
+from .sequences import FLIP, SCAN, flip, last_step
 from .translator import Handler, KnownResult, Translator
 from .values import Batch, Block, Codes, Constant, Float, PerImage, StepsFirst, Unknown, Value
 
@@ -234,9 +234,4 @@ def _start(translator: Translator, call: Call, start: PerImage | Codes, state: _
     return translator.builder.constant(label, array, TensorType(array.shape, found), call.location)
 
 
-def flip(translator: Translator, call: Call) -> Value:
-    """The steps of a sequence from the last to the first; other axes cannot be reversed."""
-    raise call.refusal()  # where it is the steps, `by_step` has translated it
-
-
-HANDLERS: dict[str, Handler] = {SCAN: scan, "aten.flip.default": flip}
+HANDLERS: dict[str, Handler] = {SCAN: scan, FLIP: flip}

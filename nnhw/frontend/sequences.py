@@ -26,7 +26,9 @@ _AXES = ("axis", "dim", "dim0", "dim1", "dims")
 _MADE = ("new_zeros", "new_ones", "new_full", "zeros", "ones", "full", "expand")
 """Operations that make the same numbers for each image."""
 SCAN = "torch.ops.higher_order.scan"
-_WHOLE = ("_operator.getitem", SCAN)
+FLIP = "aten.flip.default"
+_WHOLE = ("_operator.getitem", SCAN, FLIP)
+"""Operators whose handlers know sequences."""
 _ALL = 2**63 - 1
 
 
@@ -74,6 +76,15 @@ def last_step(translator: Translator, call: Call, value: Codes | Float, suffix: 
 def reversed_steps(translator: Translator, call: Call, value: Codes | Float, suffix: str = "") -> Codes | Float:
     """Return a sequence from its last step to its first."""
     return replace(value, name=translator.emit(call, ReverseSteps(), value.name, suffix=suffix))
+
+
+def flip(translator: Translator, call: Call) -> Value:
+    """The steps of a sequence from the last to the first; no other axis can be reversed."""
+    value = call["self"]
+    if not translator.is_sequence(value) or [_axis(translator, value, axis) for axis in call["dims"]] != [1]:
+        raise call.refusal()
+    result = reversed_steps(translator, call, plain(value))
+    return StepsFirst(result) if isinstance(value, StepsFirst) else result
 
 
 def plain(value: Any) -> Any:
@@ -154,15 +165,6 @@ def _exchanged(value: Any) -> Value:
     return value.value if isinstance(value, StepsFirst) else StepsFirst(value)
 
 
-def _flip(translator: Translator, call: Call) -> Value | None:
-    """Reverse the steps."""
-    value = call["self"]
-    if [_axis(translator, value, axis) for axis in call["dims"]] != [1]:
-        return None
-    result = reversed_steps(translator, call, plain(value))
-    return StepsFirst(result) if isinstance(value, StepsFirst) else result
-
-
 def _select(translator: Translator, call: Call) -> Value | None:
     """Take the last step, or the first."""
     value = call["self"]
@@ -193,7 +195,6 @@ _MOVES: dict[str, Callable[[Translator, Call], Value | None]] = {
     "aten.transpose.int": _transpose,
     "aten.swapaxes.default": _transpose,
     "aten.permute.default": _permute,
-    "aten.flip.default": _flip,
     "aten.select.int": _select,
     "aten.slice.Tensor": _slice,
 }

@@ -15,6 +15,7 @@ from . import (
     elementwise,
     layout,
     linear,
+    loops,
     pairs,
     pooling,
     quantizers,
@@ -34,6 +35,7 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Layout", layout),
     ("Parts of tensors", slices),
     ("Gates", pairs),
+    ("Loops over the steps of sequences", loops),
     ("Arithmetic, batch normalization and the ends of models", elementwise),
     ("Conditions", conditions),
     ("Activations and rounding", activations),
@@ -51,6 +53,7 @@ Each operator has an example in the tests, compared with `==` as far as it goes:
 
 - `RTL`: between two quantizers, on the device: PyTorch, the integer graph, the engines' golden functions, the hardware;
 - `C`: between two quantizers: PyTorch, the integer graph, exported C; there is no hardware for it yet;
+- `steps`: of sequences ([sequences.md](sequences.md)): PyTorch, the captured graph and its three parts;
 - `host`: at the end of a model, which the host computes: the captured graph and its three parts;
 - `weights`: of weights and other constants alone, when the model is captured: PyTorch and the captured graph.
 """

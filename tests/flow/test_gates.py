@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from nnhw.mapping.family import ECP5
 
 import nnhw
 from benchmarks.random_networks import extreme_codes, rtl_difference
@@ -16,7 +17,6 @@ from nnhw.errors import MappingError
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ECP5
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import compile_body
 from tests.flow.test_rows import lowered

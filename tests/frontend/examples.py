@@ -18,6 +18,7 @@ from nnhw.nn import (
     QuantConvTranspose2d,
     QuantIdentity,
     QuantLinear,
+    QuantRNN,
     Rescale,
     Sign,
 )
@@ -346,3 +347,21 @@ BETWEEN_VALUES: dict[str, Forward] = {
     "positions": lambda m, x: m.quant(x[:, 0] - m.other(m.positions)) + m.quant(m.other(m.positions) + x[:, 1]),
 }
 """Of computed values with one another, and of constants of each position: compared with exported C."""
+
+
+class Reading(nn.Module):
+    """A model of sequences [batch, steps, 3], read in both directions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = Int(6, 2**-3)
+        self.rnn = QuantRNN(3, 2, bidirectional=True, batch_first=True)
+        self.fc = QuantLinear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, steps, 3] --> [batch, 2]."""
+        return self.fc(self.rnn(self.codes(x))[0][:, -1])
+
+
+SEQUENCES: dict[str, type[nn.Module]] = {"reading": Reading}
+"""Models of sequences."""

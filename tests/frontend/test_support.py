@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.random_networks import LC, extreme_codes, golden_difference, rtl_difference
 from nnhw.errors import NnhwError
@@ -15,7 +16,7 @@ from nnhw.ir import OPS
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.frontend import tested
-from tests.frontend.examples import ENDS, EXACT, Net
+from tests.frontend.examples import ENDS, EXACT, SEQUENCES, Net
 from tests.frontend.models import settled
 from tests.sim.test_benches import pytestmark as needs_simulator
 
@@ -63,6 +64,16 @@ def test_examples_of_ends_equal_reference_on_the_host(name: str) -> None:
     parts, facts = lower_graph(capture(settled(Net(ENDS[name])), images), {"inputs": images.numpy()})
     assert set(facts["passes"].values()) == {0}
     assert parts.tail.nodes[-1].op.name == name
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_examples_of_sequences_equal_reference(name: str) -> None:
+    torch.manual_seed(1)
+    model, images = SEQUENCES[name]().eval(), torch.randn(5, 9, 3)
+    graph = capture(model, images[:2, :4])
+    parts, facts = lower_graph(graph, {"inputs": images.numpy()})
+    assert set(facts["passes"].values()) == {0}
+    assert torch.equal(torch.from_numpy(parts.run(images.numpy())[0]).float(), model(images))
 
 
 @pytest.mark.parametrize(("name", "problem"), tested.REFUSED.items())

@@ -1,0 +1,222 @@
+"""Recurrent models, captured: equal to PyTorch by == for any number of steps, and what cannot be captured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
+
+import nnhw
+from nnhw.errors import CaptureError, ExactnessError, InputError, MappingError, NnhwError
+from nnhw.export.c import make_c
+from nnhw.flow.models import lowering
+from nnhw.flow.models.lowering import lower_graph
+from nnhw.frontend import capture
+from nnhw.frontend.agreement import own_answers
+from nnhw.frontend.capture import capture_quantizers
+from nnhw.ir import Graph, dumps, loads, one_step
+from nnhw.ir.graph import with_body
+from nnhw.mapping.loops import refuse_loops
+from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
+from nnhw.passes import split
+from nnhw.passes.pipeline import PIPELINE, lower
+
+STEPS = (1, 9, 10, 1000, 9)
+EXAMPLE = torch.linspace(-2, 2, 2 * 10 * 4).reshape(2, 10, 4)
+
+
+class Net(nn.Module):
+    """A recurrent layer between a quantizer and a linear layer, of the last step or of each."""
+
+    def __init__(self, kind: Callable[..., Any], last: bool = True, **options: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.codes, self.rnn, self.last = Int(8, 2**-5), kind(4, 6, **options), last
+        self.fc = QuantLinear(6 * (1 + self.rnn.bidirectional), 3, weight_quant=Int(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, 4] --> [batch, 3] or [batch, steps, 3]."""
+        x = self.codes(x)
+        y = self.rnn(x)[0] if self.rnn.batch_first else self.rnn(x.transpose(0, 1))[0].transpose(0, 1)
+        return self.fc(y[:, -1] if self.last else y)
+
+
+class Loop(nn.Module):
+    """A loop of the user's own: torch's scan in eager mode, too."""
+
+    def __init__(self, step: Callable[[Loop, Tensor, Tensor], tuple[Tensor, Tensor]], start: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.step, self.start = step, start
+        self.codes, self.state, self.fc = Int(8, 2**-5), Int(4, 2**-2), QuantLinear(8, 4, weight_quant=Int(4, 2**-3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, 4] --> [batch, 4]."""
+        x = self.codes(x).transpose(0, 1)
+        state = x.new_zeros(x.shape[1], 4) if not self.start else x.new_full((x.shape[1], 4), self.start)
+        return scan(lambda h, step: self.step(self, h, step), state, x, dim=0)[0]
+
+
+def plain_step(model: Loop, state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    following = model.state(torch.tanh(model.fc(torch.cat([x, state * 8], 1))))
+    return following, following.clone()
+
+
+def trained(model: nn.Module) -> nn.Module:
+    model.train()(torch.randn(20, 15, 4))
+    return model.eval()
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("options", [{"batch_first": True}, {"bias": False}], ids=["batch_first", "plain"])
+@pytest.mark.parametrize("kind", [QuantRNN, QuantGRU, QuantLSTM])
+def test_recurrent_model_equals_pytorch_for_any_number_of_steps(
+    kind: Callable[..., Any], options: dict[str, Any], last: bool
+) -> None:
+    model = trained(Net(kind, last, **options))
+    reference = nnhw.reference(model, EXAMPLE)
+    for steps in STEPS:
+        images = torch.randn(3, steps, 4)
+        assert torch.equal(reference(images).float(), model(images))
+
+
+def test_layers_and_directions_equal_pytorch() -> None:
+    model = trained(Net(QuantRNN, num_layers=2, bidirectional=True, batch_first=True))
+    reference = nnhw.reference(model, EXAMPLE)
+    assert len(reference.graph().loops) == 4
+    for steps in STEPS:
+        images = torch.randn(3, steps, 4)
+        assert torch.equal(reference(images).float(), model(images))
+
+
+@pytest.mark.parametrize("kind", [QuantRNN, QuantGRU, QuantLSTM])
+def test_recurrent_model_is_lowered_with_its_body(kind: Callable[..., Any]) -> None:
+    graph = capture(trained(Net(kind, batch_first=True)), EXAMPLE)
+    parts, facts = lower_graph(graph, {"inputs": torch.randn(6, 7, 4).numpy()})
+    assert set(facts["passes"].values()) == {0}
+    assert any(name.startswith("rnn/quantize") for name in facts["proofs"])
+    body = parts.body.loops[0][1].body
+    assert all(node.type.is_int for node in body.nodes)
+    assert loads(dumps(parts.body, data=True)) == parts.body
+    codes = nnhw.ir.run(parts.head, torch.randn(3, 20, 4).numpy())[0]
+    assert np.array_equal(one_step(parts.body).run(codes)[:, -1], nnhw.ir.run(parts.body, codes)[0])
+    assert "_step(" in make_c(parts.body, parts.head, parts.tail).files["model.h"]
+    with pytest.raises(MappingError) as caught:
+        refuse_loops(parts.body)
+    assert str(caught.value).endswith(
+        "recurrent networks are exported as C and interpreted; the mapping to hardware is not there yet; use "
+        "'nnhw export c'"
+    )
+
+
+def test_loop_of_torch_equals_pytorch_at_each_quantizer_of_each_step() -> None:
+    model = Loop(plain_step, start=0.5).eval()
+    captured = capture_quantizers(model, EXAMPLE)
+    for steps in (1, 9, 10, 100):
+        images = torch.randn(4, steps, 4).numpy()
+        answers = own_answers(model, captured, images)
+        assert np.array_equal(answers.own, nnhw.ir.run(captured.graph, images)[0].astype(np.float32))
+
+
+def spoiled(graph: Graph) -> Graph:
+    """Return a graph whose loop has other weights of its state."""
+    loop, scan = graph.loops[0]
+    node = next(node for node in scan.body.nodes if node.op.name == "linear" and node.inputs[0] == "state")
+    constants = dict(scan.body.constants)
+    constants[node.inputs[1]] = np.flip(constants[node.inputs[1]], axis=1)
+    return with_body(graph, loop.name, Graph(scan.body.name, scan.body.nodes, scan.body.outputs, constants))
+
+
+def test_comparison_with_pytorch_finds_a_wrong_body() -> None:
+    model = trained(Net(QuantGRU, batch_first=True))
+    captured = capture_quantizers(model, EXAMPLE)
+    wrong = dataclasses.replace(captured, graph=spoiled(captured.graph))
+    with pytest.raises(ExactnessError, match=r"^quantize 'rnn' .* is the first whose code differs"):
+        own_answers(model, wrong, torch.randn(3, 9, 4).numpy())
+
+
+@pytest.mark.parametrize("name", list(PIPELINE))
+def test_lowering_stops_behind_a_pass_that_changes_a_body(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, images = capture(Net(QuantRNN, batch_first=True).eval(), EXAMPLE), np.zeros((2, 1, 4))
+    lower_graph(graph, {"inputs": images})
+    apply = PIPELINE[name]
+
+    def wrong(graph: Graph) -> Graph:
+        made = apply(graph)
+        return spoiled(made) if made.loops else made
+
+    monkeypatch.setitem(PIPELINE, name, wrong)
+    # With one step, which begins as zeros, no sample shows the weights of the state.
+    with pytest.raises(ExactnessError, match=rf"^the pass '{name}' changes what the body of scan 'rnn' .* computes;"):
+        lowering.lower_graph(graph, {"inputs": images})
+
+
+def test_passes_leave_what_they_need_not_change() -> None:
+    graph = capture(Net(QuantRNN, batch_first=True).eval(), EXAMPLE)
+    assert split(lower(graph)).body.node("rnn").type == graph.node("rnn").type
+
+
+def step_without_quantizer(model: Loop, state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    following = torch.tanh(model.fc(torch.cat([x, model.state(state) * 8], 1)))
+    return following, following.clone()
+
+
+def step_of_floats(model: Loop, state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    following = plain_step(model, state, x)[0]
+    return following, following.softmax(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Loop(step_without_quantizer), "has a state that is no codes when a step ends; put a quantizer behind what"),
+        (Loop(plain_step, start=0.3), "begins as 0.3"),
+        (Loop(plain_step, start=9.0), "begins as 9.0, which is no code of its quantizer (int -8..7 in steps of 0.25)"),
+    ],
+)
+def test_capture_rejects_loops(model: nn.Module, message: str) -> None:
+    with pytest.raises(NnhwError) as caught:
+        capture(model.eval(), EXAMPLE)
+    assert message in str(caught.value)
+
+
+class MeanOfSteps(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, 4] --> [batch, 3]."""
+        return self.fc(self.rnn(self.codes(x))[0].mean(1))
+
+
+class Unquantized(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, 4] --> [batch, 3]."""
+        return self.fc(self.rnn(x)[0][:, -1])
+
+
+def test_capture_rejects_what_mixes_steps_and_floats_in_loops() -> None:
+    with pytest.raises(CaptureError, match=r"^mean .* works along the steps of a sequence, of which an accelerator"):
+        capture(MeanOfSteps(QuantRNN, batch_first=True).eval(), EXAMPLE)
+    with pytest.raises(
+        CaptureError, match=r"^scan .* reads a sequence of floats; put a quantizer in front of the loop"
+    ):
+        capture(Unquantized(QuantRNN, batch_first=True).eval(), EXAMPLE)
+
+
+def test_example_may_be_one_step_and_not_contiguous() -> None:
+    model = Net(QuantRNN, batch_first=True).eval()
+    images = torch.randn(3, 9, 4)
+    for example in (EXAMPLE[:, :1], EXAMPLE.transpose(0, 1).contiguous().transpose(0, 1), EXAMPLE[:1]):
+        assert torch.equal(nnhw.reference(model, example)(images).float(), model(images))
+
+
+def test_reference_rejects_sequences_without_steps() -> None:
+    model = Net(QuantRNN, batch_first=True).eval()
+    with pytest.raises(InputError, match=r"needs sequences of one step or more, got the shape \[2, 0, 4\]"):
+        nnhw.reference(model, EXAMPLE)(torch.zeros(2, 0, 4))
+    with pytest.raises(InputError, match=r"^example_input needs the shape \[batch, ..\] with at least one image, got "):
+        nnhw.reference(model, torch.zeros(2, 0, 4))
