@@ -126,6 +126,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "searching/test_search.py::test_two_workers_of_dask_share_a_study": ("slow",),
     "sim": ("rtl",),
     "test_lint.py": ("slow",),
+    "test_docs.py::test_tutorial_runs": ("rtl", "slow"),
     "test_readme.py": ("rtl", "synth", "pnr", "slow"),
     "test_wheel.py": ("slow",),
 }

@@ -1,0 +1,101 @@
+"""The pages of `docs/`: links lead somewhere, names of files and options exist, and the tutorial's programs run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nnhw.boards import load_board
+from nnhw.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names of the sections of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_of_all_pages_lead_to_files_and_sections() -> None:
+    broken = []
+    for page in PAGES:
+        for link in _LINK.findall(page.read_text(encoding="utf-8")):
+            if "://" in link or link.startswith("mailto:"):
+                continue
+            name, _, section = link.partition("#")
+            target = (page.parent / name).resolve() if name else page
+            if not target.exists() or (section and target.suffix == ".md" and section not in anchors(target)):
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert broken == []
+
+
+def test_table_of_contents_has_every_page() -> None:
+    listed = {(DOCS / link.partition("#")[0]).resolve() for link in _LINK.findall((DOCS / "README.md").read_text())}
+    assert {page for page in DOCS.rglob("*.md") if page != DOCS / "README.md"} <= listed | {DOCS / "new-family.md"}
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "contributing.md"])
+def test_files_that_a_page_names_exist(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    named = re.findall(
+        r"`((?:nnhw|tests|sim|boards|docs|flow|mapping|frontend|engines|hdl|ir|passes)/[\w./]+\.\w+)`", text
+    )
+    assert len(named) > 5
+    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / "nnhw" / name).exists()]
+    assert missing == []
+
+
+def test_options_that_pages_name_exist() -> None:
+    runner = CliRunner()
+    commands = ("build", "check", "ir", "run", "search", "sim", "report", "export c", "export onnx", "")
+    shown = "".join(
+        runner.invoke(app, [*name.split(), "--help"], env={"COLUMNS": "300", "TERM": "dumb"}).output
+        for name in commands
+    )
+    for page in (DOCS / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md"))):
+        for option in re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", page.read_text(encoding="utf-8")):
+            assert option in shown, (page.name, option)
+
+
+def test_board_file_of_the_page_is_one(tmp_path: Path) -> None:
+    text = (DOCS / "how-to" / "own-board.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    path = tmp_path / "my_board.toml"
+    path.write_text(block, encoding="utf-8")
+    assert load_board(str(path)).resources.spram == 4
+
+
+def test_tutorial_runs(tmp_path: Path) -> None:
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    model, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "first.py").write_text(model, encoding="utf-8")
+    lines = [line for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    shown = {}
+    for line in lines:
+        words = shlex.split(line)
+        if words[:2] == ["nnhw", "build"] and "--stop-at" not in words:
+            words += ["--stop-at", "elaborate"]  # place and route of other networks is in other tests
+        shown[" ".join(words)] = run(*(words[1:] if words[0] == "python" else ["-m", *words]))
+    assert "no problems" in shown["nnhw check --calibrate calibration.npy first.py"]
+    assert (tmp_path / "results.npy").exists()
+    run("-c", program)
