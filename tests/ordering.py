@@ -16,13 +16,20 @@ SECONDS = {"pnr": 6.0, "synth": 2.0, "rtl": 2.0, "slow": 2.0}
 """What a test takes for each of its marks, about; without any, a tenth."""
 LONGEST = (
     "test_readme.py",
-    "frontend/test_support.py",
-    "frontend/test_brevitas.py",
-    "flow/test_style.py",
     "flow/test_end_to_end.py",
-    "flow/test_orders.py",
+    "frontend/test_brevitas.py",
+    "frontend/test_support.py",
     "mapping/test_cost.py",
+    "flow/test_style.py",
+    "frontend/test_onnx.py",
+    "hdl/shared/test_shared_engine.py",
     "benchmarks/test_networks.py",
+    "flow/test_patching.py",
+    "flow/test_orders.py",
+    "flow/test_netlist.py",
+    "hdl/test_engines.py",
+    "flow/test_bitstream.py",
+    "hdl/link/test_device.py",
 )
 """Files that take longer than their marks say, the longest first; below tests."""
 
