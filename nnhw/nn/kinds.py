@@ -56,7 +56,9 @@ MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "upsample": (3, ("nearest", "nearest-exact")),
 }
 """Functions and modules that run in some of their modes alone: place of that argument, and its values."""
-KNOWN = WEIGHTED | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+RECURRENT = frozenset({"recurrent"})
+"""Layers with a loop: they read codes, and give codes of formats of their own."""
+KNOWN = RECURRENT | WEIGHTED | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 
 MODULES: Mapping[type[nn.Module], str] = {
     nn.Linear: "linear",
@@ -112,6 +114,9 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.LogSigmoid: "logsigmoid",
     nn.Softmax: "softmax",
     nn.LogSoftmax: "log_softmax",
+    nn.RNN: "recurrent",
+    nn.GRU: "recurrent",
+    nn.LSTM: "recurrent",
 }
 
 
