@@ -148,7 +148,11 @@ def test_run_rejects_sequences_without_steps_and_of_unlike_lengths() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("(outputs code code)", "(outputs code total)", "[1] of it; a state keeps its type: put a quantizer of that type behind"),
+        (
+            "(outputs code code)",
+            "(outputs code total)",
+            "[1] of it; a state keeps its type: put a quantizer of that type behind",
+        ),
         ("(outputs code code)", "(outputs code)", "scan needs a sequence of int -8..7 [1]"),
         ("(outputs code code)", "(outputs code code code code)", "as its outputs, got 2 inputs and 4 outputs"),
         ("(1) (data 0)", "(2) (data 0 0)", "state 'state' of scan begins as int -8..7 [1], got a constant of int 0..0"),
@@ -160,7 +164,11 @@ def test_run_rejects_sequences_without_steps_and_of_unlike_lengths() -> None:
         ),
         ("(int -8 7) (steps 2)", "(int -9 7) (steps 2)", "of int -8..7 [2], got a value of int -9..7 [steps, 2]"),
         ("(x start)", "(x)", "scan needs a value for each input of its body (step, state), got 1"),
-        ("(last (last_step) (loop))", "(y (last_step) (loop)) (last (last_step) (y))", "last_step needs a sequence, got int"),
+        (
+            "(last (last_step) (loop))",
+            "(y (last_step) (loop)) (last (last_step) (y))",
+            "last_step needs a sequence, got int",
+        ),
         ("(steps 2)", "(2 steps)", "at least 1, got steps; a sequence's begins with the word steps, as in (steps 16)"),
         ("(sums (linear)", "(sums (liner)", "unknown operator 'liner'; did you mean linear?"),
         ("(loop (scan", "(loop/code (last_step) (x)) (loop (scan", "'loop/code' is the name of a value in this body"),
@@ -179,7 +187,9 @@ def test_verify_rejects_bodies_that_break_a_rule() -> None:
     graph = loads(TEXT)
     loop, scan = graph.loops[0]
     bare = Graph("cell", scan.body.nodes, scan.body.outputs, {})
-    with pytest.raises(IrError, match=r"(?s)^node 'loop' has a body that breaks a rule: 5 .*node 'weight' has no array"):
+    with pytest.raises(
+        IrError, match=r"(?s)^node 'loop' has a body that breaks a rule: 5 .*node 'weight' has no array"
+    ):
         verify(with_body(graph, "loop", bare))
     taken = Node("loop/code", Input(), (), TensorType((2,), IntType(-8, 7)))
     with pytest.raises(IrError, match=r"^node 'loop' has a body, whose values would share the name 'loop/code' with "):
