@@ -18,27 +18,27 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.rtl import check_equality
 from nnhw import ir
 from nnhw.accelerator import Accelerator, stream_order
+from nnhw.accelerator.execution import execute
 from nnhw.boards import load_board
 from nnhw.engines.requantize import DoubleScaler, Requantizer
 from nnhw.engines.timing import as_number
 from nnhw.errors import InputError
+from nnhw.families import FAMILIES
 from nnhw.flow.tools.progress import make_progress
+from nnhw.flow.verification.equality import check_equality
 from nnhw.ir import Graph, GraphBuilder, IntType, Location, TensorType
 from nnhw.ir.ops import Conv2d, Linear, Pad, Rescale
 from nnhw.mapping.assemble import assemble
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.datapaths import Datapaths
-from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.folding import foldings
 from nnhw.mapping.layers import Layer, StepFunction
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.requantize import describe
-from tests.mapping.golden import golden_run
 
 FOLDER = "cmsis_nn_int8"
 PATTERNS = (("none", "none"), ("random", "bursts"))
@@ -192,8 +192,8 @@ def ir_mismatches(vector: Vector, body: Graph) -> int:
 
 def golden_mismatches(vector: Vector, accelerator: Accelerator) -> int:
     """Return how many outputs of the golden stages differ from the file's."""
-    passed = np.stack([golden_run(accelerator, frame)["code"] for frame in vector.frames])
-    return int((passed != vector.outputs).sum())
+    left = np.stack([execute(accelerator, frame).output for frame in vector.frames])
+    return _differing(accelerator.output_format.unpack_beats(left), vector)
 
 
 def rtl_row(vector: Vector, body: Graph, accelerator: Accelerator) -> dict[str, Any]:
@@ -266,8 +266,7 @@ def _is_equal(rtl: Mapping[str, Any]) -> bool:
 
 def datapath(accelerator: Accelerator) -> str:
     """Return how an accelerator makes codes of sums."""
-    configs = [stage.config for stage in accelerator.stages if stage.node == "code"]
-    found = [getattr(config, "requantizer", None) or getattr(config, "thresholds", None) for config in configs]
+    found = [stage.config.requantizing for stage in accelerator.stages if stage.node == "code"]
     return describe(next(each for each in found if each is not None))
 
 

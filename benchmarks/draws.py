@@ -36,6 +36,10 @@ class Draws(Protocol):
         """Flip, and leave all that is drawn behind as it is without: networks of earlier seeds stay what they are."""
         ...
 
+    def gate_flip(self, probability: float) -> bool:
+        """Flip for products, as `late_flip`, and leave the choices of that as they are, too."""
+        ...
+
     def factor(self, low: float, high: float) -> float:
         """Return a factor of a scale."""
         ...
@@ -47,6 +51,7 @@ class Seeded(Draws):
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.numbers = np.random.default_rng(seed)
+        self._gates = np.random.default_rng((seed, 1))
 
     def between(self, low: int, high: int) -> int:
         return int(self.numbers.integers(low, high + 1))
@@ -59,6 +64,9 @@ class Seeded(Draws):
 
     def late_flip(self, probability: float) -> bool:
         return bool(self.numbers.spawn(1)[0].random() < probability)
+
+    def gate_flip(self, probability: float) -> bool:
+        return bool(self._gates.random() < probability)
 
     def factor(self, low: float, high: float) -> float:
         return float(self.numbers.uniform(low, high))
@@ -81,7 +89,7 @@ class Drawn(Draws):
     def flip(self, probability: float) -> bool:
         return self.between(0, 99) >= 100 - 100 * probability  # shrinks to False
 
-    late_flip = flip
+    late_flip = gate_flip = flip
 
     def factor(self, low: float, high: float) -> float:
         return self._draw(st.floats(low, high))

@@ -24,9 +24,9 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, Resources, load_board
 from nnhw.engines.requantize import Table, Thresholds
 from nnhw.errors import NnhwError
-from nnhw.flow.budget import LINK_COST, estimate
+from nnhw.families import FAMILIES
+from nnhw.flow.budget import estimate
 from nnhw.flow.implementation.cells import NETLIST
-from nnhw.flow.implementation.family import family_of
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.implementation.timing import first_clock, usable_clocks
 from nnhw.flow.models.lowering import lower_graph
@@ -37,7 +37,6 @@ from nnhw.flow.virtual.device import make_uart_device
 from nnhw.frontend.capture import capture
 from nnhw.hdl.top import make_top
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.mapper import map_body
 
 FIRST_SEED, NETWORKS = 7000, 20
@@ -94,9 +93,10 @@ def random_accelerator(seed: int, board: Board) -> Accelerator:
     parts, _ = lower_graph(graph, {"inputs": example.numpy()})
     rng, given = np.random.default_rng(seed), board.resources
     interval = round(float(np.exp(rng.uniform(*np.log(INTERVALS)))))
-    link, family = LINK_COST[board.family], FAMILIES[board.family]
-    lc, ebr = given.lc * family.usable - link.lc, given.ebr - link.ebr
-    ff = given.ff * family.usable_ff - link.ff if given.ff else inf
+    family = FAMILIES[board.family]
+    link = family.room.link
+    lc, ebr = given.lc * family.room.usable - link.lc, given.ebr - link.ebr
+    ff = given.ff * family.room.usable_ff - link.ff if given.ff else inf
     share, rams, dsp = rng.uniform(0.3, 1), rng.choice([0, 2, 8, ebr]), rng.choice([0, given.dsp])
     for budget in (Budget(lc * share, min(int(rams), ebr), int(dsp), ff=ff), Budget(lc, ebr, given.dsp, ff=ff)):
         try:
@@ -110,7 +110,7 @@ def is_constant(accelerator: Accelerator) -> bool:
     """Return whether a layer always gives the same code: a table has a single one, or no sum crosses a threshold."""
     for stage in accelerator.stages:
         config: Any = stage.config
-        requantizer = getattr(config, "thresholds", None) or getattr(config, "requantizer", None)
+        requantizer = config.requantizing
         if isinstance(requantizer, Table) and np.unique(requantizer.codes).size == 1:
             return True
         if isinstance(requantizer, Thresholds):
@@ -137,16 +137,23 @@ def used_resources(accelerator: Accelerator, board: Board, dsp: bool) -> Resourc
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         netlist = synthesize(design.rtlil, board, folder, dsp=dsp)
-        taken, family = netlist.resources, family_of(board)
-        ending, option = family.constraints
+        taken, family = netlist.resources, FAMILIES[board.family]
+        ending, option = family.tools.constraints
         (folder / f"top.{ending}").write_text(design.constraints, encoding="utf-8")
-        tool = find_tool(family.place_tool)
+        tool = find_tool(family.tools.place.name)
         prepare(tool)
-        options = [*family.device_options(board), "--json", NETLIST, option, f"top.{ending}", "--pack-only"]
+        options = [
+            *family.tools.device_options(board.device, board.package, board.speed),
+            "--json",
+            NETLIST,
+            option,
+            f"top.{ending}",
+            "--pack-only",
+        ]
         run_process(tool.command([*options, "--report", "pack.json"], folder, "nextpnr.log"))
         report = json.loads((folder / "pack.json").read_text(encoding="utf-8"))["utilization"]
     counts = {kind: int(entry["used"]) for kind, entry in report.items()}
-    return replace(taken, lc=family.placed_lc(counts), ff=family.placed_ff(counts))
+    return replace(taken, lc=family.kinds.placed_lc(counts), ff=family.kinds.placed_ff(counts))
 
 
 def summary(board: str, rows: list[Row]) -> Row:

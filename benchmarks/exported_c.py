@@ -1,7 +1,8 @@
 """Exported C: the same integers as nnhw's interpreter on every image, what it takes on a Cortex-M4, and how fast it is.
 
-PyTorch runs the quantized model eagerly, as its user has it, on one thread and one image; both sides count their least
-time, because other programs may disturb either. The C is compiled with -O3 -march=native.
+PyTorch runs the quantized model eagerly, as its user has it, on one thread and one image. Both sides run in turns, and
+count their least time, because other programs may disturb either. The C is compiled with -O3 -march=native, for the
+processor at hand, and once more with -O3 alone, for any of its kind.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -36,7 +37,10 @@ Row = dict[str, Any]
 
 FRAMES, RANDOM = 64, 200
 REPEATS = 30
+SLICE_S = 0.005
+"""So long the C runs between two runs of PyTorch."""
 FAST = ("-O3", "-march=native")
+PLAIN = ("-O3",)
 QUICK = ("-O1",)
 
 
@@ -45,8 +49,8 @@ def run(board: str | None) -> Row:
 
     Returns
     -------
-    flags: of the compiler. networks: a row each, see `measure`. random: networks, frames, differences, and messages of
-    those that nnhw or the export refuses.
+    flags, plain_flags: of the compiler. networks: a row each, see `measure`. random: networks, frames, differences, and
+    messages of those that nnhw or the export refuses.
     """
     progress = make_progress(Console(stderr=True))
     rows = []
@@ -58,7 +62,7 @@ def run(board: str | None) -> Row:
                 rows.append({"network": name, "refused": str(error)})
     with progress.stage(f"{RANDOM} random networks"):
         found = survey(range(RANDOM))
-    return {"flags": " ".join(FAST), "networks": rows, "random": found}
+    return {"flags": " ".join(FAST), "plain_flags": " ".join(PLAIN), "networks": rows, "random": found}
 
 
 def _examples() -> dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]]:
@@ -87,7 +91,8 @@ def measure(name: str, model: torch.nn.Module, example: torch.Tensor, images: np
     Returns
     -------
     frames, differences: images compared, and those whose codes differ from the interpreter's. cortex_m4: bytes of code,
-    constants, scratch and stack of the form for microcontrollers. c_us, torch_us: of one image; ratio.
+    constants, scratch and stack of the form for microcontrollers. c_us, plain_us, torch_us: of one image, in C for this
+    processor, in C for any, and in PyTorch; ratio, plain_ratio: how many times faster the C is.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -97,8 +102,8 @@ def measure(name: str, model: torch.nn.Module, example: torch.Tensor, images: np
     codes = ir.run_in_chunks(parts.head, images)[0]
     network = _compiled(parts, FAST)
     size = measure_cortex_m4(make_c(parts.body, parts.head, parts.tail, small=True))
-    c_s = network.seconds(codes[:1])
-    torch_s = _torch_seconds(model, torch.from_numpy(images[:1].astype(np.float32)))
+    image = torch.from_numpy(images[:1].astype(np.float32))
+    torch_s, (c_s, plain_s) = _seconds(model, image, [network, _compiled(parts, PLAIN)], codes[:1])
     return {
         "network": name,
         "frames": len(images),
@@ -107,6 +112,8 @@ def measure(name: str, model: torch.nn.Module, example: torch.Tensor, images: np
         "c_us": round(c_s * 1e6, 2),
         "torch_us": round(torch_s * 1e6, 1),
         "ratio": round(torch_s / c_s, 1),
+        "plain_us": round(plain_s * 1e6, 2),
+        "plain_ratio": round(torch_s / plain_s, 1),
     }
 
 
@@ -128,16 +135,19 @@ def _differing(network: NativeNetwork, parts: Parts, codes: np.ndarray) -> int:
     return int(wrong.reshape(len(codes), -1).any(axis=1).sum())
 
 
-def _torch_seconds(model: torch.nn.Module, image: torch.Tensor) -> float:
-    """Return the least time of one image."""
+def _seconds(
+    model: torch.nn.Module, image: torch.Tensor, networks: Sequence[NativeNetwork], codes: np.ndarray
+) -> tuple[float, list[float]]:
+    """Return the least times of one image in PyTorch and in each network, which run in turns."""
     torch.set_num_threads(1)
-    times = []
+    torch_s, least = float("inf"), [float("inf")] * len(networks)
     with torch.no_grad():
         for _ in range(REPEATS):
             start = time.perf_counter()
             model(image)
-            times.append(time.perf_counter() - start)
-    return min(times)
+            torch_s = min(torch_s, time.perf_counter() - start)
+            least = [min(time_s, one.seconds(codes, SLICE_S)) for time_s, one in zip(least, networks, strict=True)]
+    return torch_s, least
 
 
 def random_parts(seeds: range) -> Iterator[tuple[int, Parts, np.ndarray] | str]:
@@ -180,7 +190,7 @@ def survey(seeds: range) -> Mapping[str, Any]:
 
 def show(row: Mapping[str, Any]) -> None:
     """Print a table."""
-    console, table = Console(), Table(title=f"exported C, {row['flags']}")
+    console, table = Console(), Table(title=f"exported C, {row['flags']}; plain: {row['plain_flags']}")
     for name in (
         "network",
         "frames",
@@ -191,6 +201,8 @@ def show(row: Mapping[str, Any]) -> None:
         "stack",
         "C us",
         "torch us",
+        "ratio",
+        "plain us",
         "ratio",
     ):
         table.add_column(name, justify="left" if name == "network" else "right")
@@ -207,6 +219,8 @@ def show(row: Mapping[str, Any]) -> None:
             one["c_us"],
             one["torch_us"],
             one["ratio"],
+            one["plain_us"],
+            one["plain_ratio"],
         )
         table.add_row(one["network"], *map(str, (one["frames"], one["differences"], *numbers)))
     console.print(table)

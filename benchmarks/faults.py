@@ -36,7 +36,7 @@ from nnhw.flow.tools.progress import Progress, SilentProgress, make_progress
 from nnhw.frontend import Source
 from nnhw.nn import Int, QuantLinear, Scale, Sign, UInt
 from nnhw.protocol import PAYLOAD_LIMIT_BYTES, Command
-from tests.driver.fakes import FrameNoise, Noise
+from sim.noise import FrameNoise, Noise
 
 INFERENCES = 1_000_000
 POOL = 2000

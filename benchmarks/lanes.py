@@ -27,21 +27,21 @@ from nnhw.boards import load_board
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import Thresholds
-from nnhw.flow.implementation.family import FLOW_FAMILIES
+from nnhw.families import FAMILIES
 from nnhw.flow.implementation.rewriting import rewrite
 from nnhw.flow.implementation.synthesis import INDEXED_NAMES
 from nnhw.flow.tools.processes import run as run_process
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.tools.toolchain import find_tool, prepare, run_yosys
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
-from nnhw.hdl.carry import family_of
+from nnhw.hdl.cells import cells_of
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 
 _Result = TypeVar("_Result")
 
 PE, SIMD, FOLDS, STEPS = 8, 16, 2, 16
-FAMILIES = {
+DEVICES = {
     "ice40": ("iCE40UP5K", "synth_ice40 -top top -device u -abc9"),
     "ecp5": ("LFE5U-25F", "synth_ecp5 -top top"),
 }
@@ -146,7 +146,7 @@ class Cell(wiring.Component):
         if self.dsp:
             total = dsp_dot_product(m, self.arithmetic, a, w, self.ce)
         else:
-            total = dot_product(m, self.arithmetic, a, w, self.ce, family_of(platform))
+            total = dot_product(m, self.arithmetic, a, w, self.ce, cells_of(platform))
         held = Signal(self.o.shape(), reset_less=True)
         with m.If(self.ce):
             m.d.sync += held.eq(Mux(self.first, total, held + total))
@@ -170,11 +170,11 @@ def synthesize(component: wiring.Component, family: str, folder: Path) -> Counte
     On iCE40 a register shares its cell with the LUT4 that drives it alone, a carry with the LUT4 beside it. On ECP5 a
     LUT4 and half a CCU2C are one each, and registers are in the same slices; chains are the shortest there are.
     """
-    (device, command), board = FAMILIES[family], load_board(BOARDS[family])
+    (device, command), board = DEVICES[family], load_board(BOARDS[family])
     text = rtlil.convert(component, name="top", platform=Synthesized(device), emit_src=False)
     (folder / "design.il").write_text(text, encoding="utf-8")
     steps = [f"{command} -run begin:map_ram", f"rename -hide {INDEXED_NAMES}", f"{command} -run map_ram:map_ffs"]
-    steps += [*FLOW_FAMILIES[family].flip_flops(board), f"{command} -run map_ffs:"]
+    steps += [*FAMILIES[family].tools.flip_flops(board.device), f"{command} -run map_ffs:"]
     run_yosys(["read_rtlil design.il", *steps, "write_json design.json"], folder)
     rewrite(folder / "design.json", board)
     module = json.loads((folder / "design.json").read_text(encoding="utf-8"))["modules"]["top"]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.rtl import Equality, check_equality
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
@@ -25,6 +24,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, build_file
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import Progress, make_progress
+from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.flow.verification.simulate import simulate_uart_pins
 from nnhw.flow.virtual.device import make_uart_device
 from nnhw.frontend import Source, load_source

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from benchmarks.networks import NETWORKS
 from nnhw.boards import load_board
+from nnhw.families import FAMILIES
 from nnhw.flow.budget import available
 from nnhw.flow.style import left_to_shared
 from nnhw.frontend import capture
-from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import network_of
 from nnhw.mapping.shared.search.arrays import Choice, choose_array

@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.boards import Board, load_board
 from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.errors import InputError
+from nnhw.families import FAMILIES, Family
 from nnhw.flow.implementation.place import Placement, describe_path, place_seeds
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.tools.cache import Cache
@@ -23,7 +24,6 @@ from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.pll import PllSettings, reachable_clocks
 from nnhw.hdl.top import make_top
 from nnhw.ir.types import BIPOLAR
-from nnhw.mapping.family import FAMILIES, Family
 
 WORDS = 16
 """Words of each lane's weights, as many as a LUT4 holds for a bit."""
@@ -69,7 +69,7 @@ class Peak:
             *(self.pe, self.simd, self.hop, self.drain, weights, BIPOLAR, BIPOLAR, thresholds),
             vectors=1,
             logic_pe=self.pe - self.block_pe,
-            registered=family.slow_block_ram,
+            registered=family.block_ram.slow,
         )
 
 

@@ -149,7 +149,7 @@ def mapped(change: Callable[[Accelerator], Accelerator]) -> Callable[[], Any]:
 def first_engine(accelerator: Accelerator, change: Callable[[MatmulConfig], MatmulConfig]) -> Accelerator:
     """Return an accelerator whose first matrix engine is another one."""
     stages = list(accelerator.stages)
-    index = next(index for index, stage in enumerate(stages) if isinstance(stage.config, MatmulConfig))
+    index = next(index for index, stage in enumerate(stages) if stage.config.kind == "matmul")
     stages[index] = replace(stages[index], config=change(stages[index].config))  # type: ignore[arg-type]
     return replace(accelerator, stages=tuple(stages))
 

@@ -127,8 +127,17 @@ class Channelwise(nn.Module):
         return x * self.factor + self.addend
 
 
+PAIRS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": torch.add,
+    "subtract": torch.sub,
+    "multiply": torch.mul,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
+
+
 class Join(nn.Module):
-    """Branches of one value, joined: added, subtracted, or one behind the other along an axis."""
+    """Branches of one value, joined by one of `PAIRS`, or one behind the other along an axis."""
 
     def __init__(self, kind: str, branches: Sequence[nn.Module], axis: int = 1) -> None:
         super().__init__()
@@ -142,7 +151,7 @@ class Join(nn.Module):
             return torch.cat(values, self.axis)
         total = values[0]
         for value in values[1:]:
-            total = total - value if self.kind == "subtract" else total + value
+            total = PAIRS[self.kind](total, value)
         return total
 
     def extra_repr(self) -> str:
@@ -394,6 +403,8 @@ class Path:
         stride = self.draws.pick(1, 1, 1, 2) if outputs != self.channels and not keep else 1
         count = self.draws.pick(2, 2, 2, 2, 3)
         sums = count == 2 and self.draws.late_flip(0.15)
+        paired = count == 2 and not sums and self.draws.gate_flip(0.25)
+        kinds = ("multiply", "multiply", "maximum", "minimum") if paired else ("add", "add", "subtract")
         for number in range(count):
             part = self.branch()
             if number == 1 and sums:
@@ -403,10 +414,25 @@ class Path:
             else:
                 self._branch(part, outputs, stride)
             parts.append(part)
-        self.put(Join(self.draws.pick("add", "add", "subtract"), [part.sequence() for part in parts]))
+        self.put(Join(self.draws.pick(*kinds), [part.sequence() for part in parts]))
         if self.draws.flip(0.4):
-            self.put(Pointwise(ACTIVATIONS, "relu")) if sums else self.activation()
+            self.put(Pointwise(ACTIVATIONS, "relu")) if sums or paired else self.activation()
         self.quantizer(self.draws.pick("power", "short"))
+
+    def gated(self) -> None:
+        """Append a product with codes of a sigmoid for each channel, computed from all of the map, or of the vector."""
+        gate = self.branch()
+        if self.rank > 1:
+            gate.put((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)[self.rank - 2](1))
+            gate.chain_without_pool()
+            gate.convolution(self.channels, keep=True, stride=1)
+        else:
+            gate.linear(self.channels)
+        gate.put(Pointwise(ACTIVATIONS, self.draws.pick("sigmoid", "hardsigmoid")))
+        bits = self.draws.pick(2, 4, 6, 8)
+        gate.put(UInt(bits, 2.0**-bits))
+        self.put(Join("multiply", [nn.Identity(), gate.sequence()]))
+        self.quantizer()
 
     def plain_sums(self, outputs: int, stride: int) -> None:
         """Append a layer with one scale that no quantizer follows."""
@@ -535,6 +561,8 @@ def _random_path(path: Path) -> Path:
     path.quantizer()
     for _ in range(path.draws.between(1, 3)):
         path.block()
+        if path.draws.gate_flip(0.15):
+            path.gated()
     _finish(path)
     return path
 

@@ -30,20 +30,20 @@ from torch import Tensor, nn
 
 from benchmarks.draws import Drawn
 from benchmarks.random_models import drawn_model
-from benchmarks.rtl import check_equality
 from nnhw import ir
-from nnhw.accelerator import Accelerator, StreamBoundary
+from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import load_board
 from nnhw.errors import ExactnessError, MappingError, NnhwError, StuckError
+from nnhw.families import FAMILIES
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.tools.progress import Progress, SilentProgress, make_progress
+from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.mapper import map_body
 from nnhw.passes import Parts
-from tests.mapping.golden import golden_run
 
 NETWORKS, MAPPED, SIMULATED = 1000, 305, 105
 IMAGES, FRAMES = 8, 5
@@ -210,13 +210,10 @@ def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> list[np.ndarray]
 
 def golden_difference(accelerator: Accelerator, body: ir.Graph, codes: np.ndarray) -> str:
     """Compare the golden functions of the stages with the interpreter, and the byte formats at both ends."""
-    observed: dict[str, np.ndarray] = {}
-    result = ir.run(body, codes, observe=observed.__setitem__)[0]
-    outputs = {tap.node: tap.stream for tap in accelerator.boundaries if isinstance(tap, StreamBoundary)}
-    for frame in range(len(codes)):
-        for node, elements in golden_run(accelerator, codes[frame]).items():
-            if not np.array_equal(elements, outputs[node].elements_of(observed[node][frame : frame + 1])[0]):
-                return f"golden stages differ at {node}"
+    for comparison in compare_stages(accelerator, body, codes):
+        if not comparison.equal:
+            return f"golden stages differ at {comparison.name}"
+    result = ir.run(body, codes)[0]
     entry, end = accelerator.input_format, accelerator.output_format
     if not np.array_equal(entry.unpack(entry.pack(codes)), codes):
         return "input format is not its own inverse"
@@ -319,7 +316,6 @@ def show(row: Row) -> None:
         print(f"  seed {failure['seed']} fails, {failure['stage']}: {failure['failure']}")
 
 
-def _datapath(config: object) -> str:
+def _datapath(config: EngineConfig) -> str:
     """Return how an engine makes codes, for the list of what was met."""
-    requantizer = getattr(config, "requantizer", None) or getattr(config, "thresholds", None)
-    return f" {type(requantizer).__name__}" if requantizer is not None else ""
+    return f" {type(config.requantizing).__name__}" if config.requantizing is not None else ""

@@ -13,11 +13,9 @@ from rich.table import Table
 
 from benchmarks.mnist import join
 from benchmarks.networks import NETWORKS
-from benchmarks.rtl import PATTERNS, Equality, check_equality
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
-from nnhw.engines.shared import SharedConfig
 from nnhw.errors import NnhwError
 from nnhw.flow.arrays import peak, works, works_of
 from nnhw.flow.commands.terminal import render_report
@@ -25,6 +23,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.counters import program_rows
+from nnhw.flow.verification.equality import PATTERNS, Equality, check_equality
 from nnhw.flow.verification.simulate import sample_codes
 
 Row = dict[str, Any]
@@ -198,7 +197,7 @@ def slowest_engine(accelerator: Accelerator) -> Row:
     """
     if accelerator.programs:
         own = max(
-            (works_of(stage) for stage in accelerator.stages if isinstance(stage.config, SharedConfig)),
+            (works_of(stage) for stage in accelerator.stages if stage.config.program is not None),
             key=lambda own: sum(work.busy for work in own),
         )
         layer, cycles = "all", sum(work.busy for work in own)

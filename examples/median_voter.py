@@ -1,7 +1,7 @@
 """An engine of one's own: three redundant sensors, of which the median counts, in front of a small network.
 
-PyTorch says the median of three values by minima and maxima, which no engine of nnhw computes. A rewrite finds them and
-puts one operator in their place, `median3`; its engine is below. See docs/rewrites.md.
+PyTorch says the median of three values by four minima and maxima, each an engine of nnhw. A rewrite finds them and puts
+one operator in their place, `median3`; its engine is below. See docs/rewrites.md.
 
     nnhw build --board icebreaker examples/median_voter.py
 """

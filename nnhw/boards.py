@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
+from nnhw.families import FAMILIES
 from nnhw.reading import is_plain_name, parse_toml
 
 BOARD_NAMES = (
@@ -24,23 +25,6 @@ BOARD_NAMES = (
 
 _PLATFORM = re.compile(r"amaranth_boards\.[A-Za-z]\w*:[A-Za-z]\w*", re.ASCII)
 _NUMBER_MAX = (1 << 32) - 1
-_ECP5_DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
-FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "ice40": ("up5k", "hx8k", "hx4k", "hx1k", "lp8k", "lp1k", "u4k"),
-    "ecp5": _ECP5_DEVICES,
-}
-"""Devices of each family that the flow can build for, as nextpnr calls them."""
-
-PLL_KINDS: Mapping[str, tuple[str, ...]] = {"ice40": ("pad", "core", "none"), "ecp5": ("core", "none")}
-"""How the clock may come from the oscillator; see `InputClock`."""
-
-SPEEDS: Mapping[str, tuple[str, ...]] = {"ice40": ("",), "ecp5": ("6", "7", "8")}
-"""Speed grades of each family; of the iCE40 the device's name says it."""
-
-
-FLIP_FLOPS_APART = ("ecp5",)
-"""Families whose flip-flops have room beside any LUT."""
-
 FLASH_BLOCK_BYTES = 0x10000
 """What flash erases at once at the most."""
 
@@ -51,9 +35,9 @@ class Resources:
 
     Parameters
     ----------
-    ebr: of 4 kbit (iCE40), or of 18 kbit (ECP5, DP16KD).
-    ff: flip-flops, where they have room beside any LUT (ECP5); a board file may leave them out: as many as logic cells.
-        Else 0: each is part of a logic cell.
+    ebr: as large as the family has them.
+    ff: flip-flops, where they have room beside any LUT; a board file may leave them out: as many as logic cells. Else
+        0: each is part of a logic cell.
     """
 
     lc: int
@@ -70,8 +54,8 @@ class InputClock:
     Parameters
     ----------
     resource: its name in amaranth-boards.
-    pll: 'pad' when it is wired to the PLL's own pin (iCE40), else 'core'; 'none': the device has no PLL that it
-    reaches, and the design runs at this clock.
+    pll: 'pad' when it is wired to the PLL's own pin, which not every family has, else 'core'; 'none': the device has no
+        PLL that it reaches, and the design runs at this clock.
     """
 
     resource: str
@@ -128,7 +112,7 @@ class Board:
     input_clock: the oscillator.
     uart: the serial port to the host.
     openfpgaloader: the board's name for openFPGALoader; empty: it knows none.
-    speed: grade of the device (ECP5).
+    speed: grade of the device; empty where its name says it.
     aliases: other names of the board.
     flash: where a program may lie that the device loads by itself when it starts; None: nowhere.
     """
@@ -212,7 +196,7 @@ def board_of(table: Mapping[str, Any], where: str) -> Board:
         problems += _check(board, where)
     raise_all(problems)
     assert isinstance(board, Board)
-    if board.family in FLIP_FLOPS_APART and not board.resources.ff:
+    if not FAMILIES[board.family].logic.flip_flop_packs and not board.resources.ff:
         return replace(board, resources=replace(board.resources, ff=board.resources.lc))
     return board
 
@@ -288,7 +272,8 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     problems += [
         BoardError(f"{where}: field '{name}' must be more than 0") for name, value in positive.items() if not value
     ]
-    if board.resources.ff and board.family not in FLIP_FLOPS_APART:
+    family = FAMILIES.get(board.family)
+    if board.resources.ff and (family is None or family.logic.flip_flop_packs):
         problems.append(
             BoardError(
                 f"{where}: field 'resources.ff' must be left out, but is {board.resources.ff}: in family "
@@ -327,12 +312,13 @@ def _check_words(board: Board, where: str) -> list[NnhwError]:
 
 def _check_choices(board: Board, where: str) -> list[NnhwError]:
     """Return the fields that are none of the words that the family allows."""
-    choices = {
-        "family": (board.family, tuple(FAMILIES)),
-        "device": (board.device, FAMILIES.get(board.family, (board.device,))),
-        "speed": (board.speed, SPEEDS.get(board.family, (board.speed,))),
-        "input_clock.pll": (board.input_clock.pll, PLL_KINDS.get(board.family, (board.input_clock.pll,))),
-    }
+    choices: dict[str, tuple[str, tuple[str, ...]]] = {"family": (board.family, tuple(FAMILIES))}
+    if family := FAMILIES.get(board.family):
+        choices |= {
+            "device": (board.device, family.devices),
+            "speed": (board.speed, family.speeds),
+            "input_clock.pll": (board.input_clock.pll, family.clock_sources),
+        }
     return [
         BoardError(
             f"{where}: field '{field}' must be {'one of ' + _quoted(allowed) if any(allowed) else 'left out'}, "

@@ -44,7 +44,6 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -61,9 +60,9 @@ Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
 # For the help, which imports nothing that computes; the tests compare them with the stages and passes themselves.
 STAGES = "capture, lower, map, elaborate, simulate, build or netlist"
 PASSES = (
-    "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, align_sums, join_rescaled, "
-    "collapse_chains, fold_constants, sink_integer_pooling, fold_permutes, share_twins, fold_fixed_channels, "
-    "drop_unread, merge_parallel"
+    "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, sink_extremes, align_sums, "
+    "join_rescaled, collapse_chains, fold_constants, sink_integer_pooling, turn_products, fold_permutes, share_twins, "
+    "fold_fixed_channels, drop_unread, merge_parallel"
 )
 FIGURES = "accuracy, rate, link, cycles, latency, lc, ff, ebr, spram, dsp"
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
@@ -402,7 +401,7 @@ def export_c(
     out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("c"),
     name: Annotated[str | None, typer.Option(help="Stem of the files and prefix of the functions.")] = None,
     main: Annotated[bool, typer.Option("--main", help="Also a program that reads a tensor.")] = False,
-    small: Annotated[bool, typer.Option("--small", help="For microcontrollers: weights without padding.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="For microcontrollers: packed weights.")] = False,
     codes: Annotated[bool, typer.Option("--codes", help="The integer network alone, without float ends.")] = False,
     calibrate: Calibrate = None,
     weight_bits: Bits = 8,

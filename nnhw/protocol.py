@@ -55,7 +55,10 @@ ANSWER = 0x80
 
 PROGRAM_MAGIC = b"NNPR"
 PROGRAM_HEADER = struct.Struct("<4sIII")
-PROGRAM_OVERHEAD_BYTES = PROGRAM_HEADER.size + 4
+"""In front of the body of a program: magic, id of the array, bytes of the body, bytes of a frame's output."""
+PROGRAM_TRAILER = struct.Struct("<I")
+"""Behind the body: CRC-32 of header and body."""
+PROGRAM_OVERHEAD_BYTES = PROGRAM_HEADER.size + PROGRAM_TRAILER.size
 OUTPUT_LIMIT_BYTES = 1 << 24
 """Bytes of a program's output stay below it: the device counts no further."""
 
@@ -317,6 +320,19 @@ class Counters:
                 "build and load the accelerator again with this nnhw"
             )
         return cls(*STATUS_FORMAT.unpack(payload))
+
+
+def program_image(array_id: int, body: bytes, output_bytes: int) -> bytes:
+    """Return a program as it is loaded: header, body, trailer.
+
+    Parameters
+    ----------
+    array_id: of the array that it is made for.
+    body: what goes to the memory of the array.
+    output_bytes: of a frame, that leave the device.
+    """
+    head = PROGRAM_HEADER.pack(PROGRAM_MAGIC, array_id, len(body), output_bytes)
+    return head + body + PROGRAM_TRAILER.pack(zlib.crc32(head + body))
 
 
 def joined_id(ids: Sequence[int]) -> int:

@@ -24,7 +24,7 @@ from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 
-EngineConfig = (
+CaseConfig = (
     ChannelwiseConfig | ConvertConfig | FifoConfig | MatmulConfig | PadConfig | PoolConfig | SliceConfig | WindowConfig
 )
 
@@ -87,7 +87,7 @@ def matmul(
     if code is None:
         return base
     levels = 1 if code.bipolar else code.high - code.low
-    samples = base.golden(random_values(rng, activation, (64, inputs)))
+    samples = base.results(random_values(rng, activation, (64, inputs)))
     steps = np.sort(np.stack([rng.choice(samples[:, output], levels) for output in range(outputs)]), axis=1)
     low, high = base.arithmetic.raw_range(weights)
     if outputs > 2:
@@ -316,7 +316,7 @@ CONVERTS: dict[str, Callable[[], ConvertConfig]] = {
     "convert_narrow_8": lambda: ConvertConfig(8, 1, 1, beats=5),
 }
 
-CASES: dict[str, Callable[[], EngineConfig]] = {
+CASES: dict[str, Callable[[], CaseConfig]] = {
     **MATMULS,
     **WINDOWS,
     **LARGE_RAM_WINDOWS,
@@ -329,7 +329,7 @@ CASES: dict[str, Callable[[], EngineConfig]] = {
 }
 
 
-def make_frames(config: EngineConfig, count: int, seed: int = 1) -> Frames:
+def make_frames(config: CaseConfig, count: int, seed: int = 1) -> Frames:
     """Return `count` seeded random frames for an engine and their golden results."""
     rng = np.random.default_rng(seed)
     i_type, o_type = _types(config)
@@ -340,7 +340,7 @@ def make_frames(config: EngineConfig, count: int, seed: int = 1) -> Frames:
     return Frames(inputs, outputs, i_lanes * i_type.bits, o_lanes * o_type.bits, o_beats)
 
 
-def _types(config: EngineConfig) -> tuple[IntType, IntType]:
+def _types(config: CaseConfig) -> tuple[IntType, IntType]:
     """Return the element types of an engine's input and output."""
     if isinstance(config, MatmulConfig):
         raw = IntType(*config.arithmetic.raw_range(config.weights))
@@ -353,18 +353,17 @@ def _types(config: EngineConfig) -> tuple[IntType, IntType]:
     return IntType(0, (1 << config.i_bits) - 1) if isinstance(config, PadConfig) else unsigned, unsigned
 
 
-def _frame(config: EngineConfig, dtype: IntType, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _frame(config: CaseConfig, dtype: IntType, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return the input beats and the golden output beats of one random frame, int64 [beats, lanes]."""
     if isinstance(config, MatmulConfig):
         vectors = random_values(rng, dtype, (config.vectors, config.weights.shape[1]))
         beats = vectors.reshape(config.vectors, 1, config.steps, config.simd).repeat(config.folds, axis=1)
-        return beats.reshape(-1, config.simd), config.golden(vectors).reshape(-1, config.drain)
-    if isinstance(config, WindowConfig):
-        image = random_values(rng, dtype, (config.height, config.width, config.channels))
-        return image.reshape(-1, config.channel_lanes), config.golden(image)
-    if isinstance(config, ConvertConfig):
-        beats = random_values(rng, dtype, (config.beats, config.i_lanes))
+        beats = beats.reshape(-1, config.simd)
+    elif isinstance(config, WindowConfig):
+        beats = random_values(rng, dtype, (config.i_beats, config.channel_lanes))
     else:
-        lanes = config.i_lanes if isinstance(config, ChannelwiseConfig) else config.lanes
+        lanes = (
+            config.lanes if isinstance(config, FifoConfig | PadConfig | PoolConfig | SliceConfig) else config.i_lanes
+        )
         beats = random_values(rng, dtype, (config.i_beats, lanes))
     return beats, config.golden(beats)

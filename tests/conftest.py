@@ -60,6 +60,15 @@ def small_net(write_net: WriteNet) -> str:
     return write_net(1)
 
 
+@pytest.fixture
+def deep_fifos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FIFOs of joins stay as deep as they are at first: to find shallower ones takes most of the time of mapping.
+
+    For tests of values, which are the same at any depth.
+    """
+    monkeypatch.setattr("nnhw.mapping.schedule.MOST_TRIAL_CYCLES", 0)
+
+
 @pytest.fixture(scope="session")
 def kept(pytestconfig: pytest.Config) -> Path:
     """A folder for what tools made, of all tests of all processes and runs: keys hold everything that it depends on."""

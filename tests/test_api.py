@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 import torch
 
 import nnhw
+import nnhw.cli
+from nnhw.errors import InputError
 from nnhw.flow.pipeline import Build
+from nnhw.flow.tools.progress import PlainProgress, SilentProgress, shown_progress
 from nnhw.frontend import load_source
 
 
@@ -94,3 +98,89 @@ def test_api_build_takes_the_name_of_the_class(small_net: str, tmp_path: Path, m
     assert source.example_input is not None
     build = nnhw.build(source.model, source.example_input, stop_at="lower")
     assert build.path == Path("build/sequential-icebreaker")
+
+
+# Names of the command line --> what `nnhw.build` calls the same; the model's file says what Python is given apart.
+SAME_NAMES = {"clock": "clock_mhz", "file": "model"}
+PYTHON_ALONE = {"example_input", "name", "rewrites", "progress"}
+
+
+def test_api_build_has_what_the_command_line_has() -> None:
+    options = inspect.signature(nnhw.cli.build).parameters
+    command = {SAME_NAMES.get(name, name): option for name, option in options.items()}
+    python = inspect.signature(nnhw.build).parameters
+    assert python.keys() - PYTHON_ALONE == command.keys()
+    for name in command.keys() - {"model"}:
+        assert python[name].default == command[name].default, name
+
+
+def float_model() -> tuple[torch.nn.Module, torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)), torch.rand(
+        40, 4, generator=generator
+    )
+
+
+def test_api_build_quantizes_a_float_model(tmp_path: Path) -> None:
+    model, images = float_model()
+    labels = torch.zeros(40, dtype=torch.int64)
+    options = {"calibrate": images, "weight_bits": 4, "act_bits": 5, "stop_at": "map", "board": "ulx3s_25f"}
+    build = nnhw.build(model, images[:2], out=tmp_path / "b", labels=labels, **options)
+    assert build.report["model"]["accuracy"]["samples"] == 40
+    quantized = nnhw.quantize(model, images, 4, 5)
+    other = nnhw.build(quantized, images[:2], out=tmp_path / "c", stop_at="map", board="ulx3s_25f")
+    assert build.accelerator.model_hash == other.accelerator.model_hash
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"weight_bits": 4},
+            "evaluate, labels, weight_bits and act_bits need calibrate=DATA",
+        ),
+        (
+            {"calibrate": torch.rand(3, 4), "evaluate": torch.rand(3, 4)},
+            "evaluate needs labels, those [N]",
+        ),
+        ({"start_from": "map", "stop_at": "lower"}, "a build cannot start from 'map' and stop at 'lower'"),
+        ({"reusable": True}, "--reusable makes a shared engine for other networks, too; it needs --style shared"),
+    ],
+)
+def test_api_build_rejects_options_that_mean_nothing(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    model, images = float_model()
+    with pytest.raises(InputError) as caught:
+        nnhw.build(model, images[:2], out=tmp_path / "b", **options)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(message)
+    assert not (tmp_path / "b").exists()
+
+
+def test_api_progress_is_shown_where_somebody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = PlainProgress()
+    assert shown_progress(own) is own
+    assert isinstance(shown_progress(True), SilentProgress)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    assert not isinstance(shown_progress(True), SilentProgress)
+    assert isinstance(shown_progress(False), SilentProgress)
+
+
+def test_api_objects_show_tables_in_a_notebook(small_net: str, tmp_path: Path) -> None:
+    source = load_source(small_net)
+    assert isinstance(source.model, torch.nn.Module)
+    build = nnhw.build(source.model, source.example_input, name="small", out=tmp_path / "<b>", stop_at="map")
+    shown = build._repr_html_()
+    assert shown.startswith("<table>")
+    assert "<b>small</b>" in shown
+    assert "icebreaker" in shown
+    assert "&lt;b&gt;" in shown
+    assert f"{build.report['cycles']['interval']['predicted']:,}" in shown
+    reference = nnhw.reference(source.model)
+    assert "with its first images" in reference._repr_html_()
+    reference(source.example_input)
+    assert "[1, 4, 4]" in reference._repr_html_()
+    model, images = float_model()
+    assert "not measured" in nnhw.quantize(model, images)._repr_html_()
+    with nnhw.open(build.path, link="model") as device:
+        assert "<td" in device._repr_html_()
+        assert "open" in device._repr_html_()
+    assert "closed" in device._repr_html_()

@@ -13,26 +13,28 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "nnhw"
 
-# Part of nnhw --> the other parts that it may import, besides `errors` and `reading`.
+# Part of nnhw --> the other parts that it may import, besides `errors`, `reading` and `notebook`.
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "reading": set(),
+    "notebook": set(),
     "ir": set(),
     "protocol": set(),
-    "boards": set(),
+    "families": set(),
+    "boards": {"families"},
     "nn": set(),
-    "engines": {"ir"},
+    "engines": {"ir", "protocol"},
     "accelerator": {"ir", "engines"},
     "export": {"engines", "ir", "mapping"},
     "frontend": {"ir", "nn"},
     "passes": {"ir"},
     "rewrites": {"ir", "passes"},
-    "mapping": {"ir", "engines", "accelerator"},
-    "hdl": {"ir", "engines", "accelerator", "protocol", "boards"},
-    "driver": {"ir", "accelerator", "protocol"},
+    "mapping": {"ir", "engines", "accelerator", "families"},
+    "hdl": {"ir", "engines", "accelerator", "protocol", "boards", "families"},
+    "driver": {"ir", "accelerator", "protocol", "families"},
     "flow": {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
-        *("driver", "export", "rewrites"),
+        *("driver", "export", "families", "rewrites"),
     },
     "searching": {"boards", "flow", "frontend", "ir", "nn", "passes"},
     "dynamo": {"accelerator", "boards", "driver", "flow", "frontend", "nn"},
@@ -114,7 +116,7 @@ def strangers(path: Path) -> set[str]:
     """Return the parts that a file imports, but its own part may not know."""
     part = part_of(path)
     parts = {name.split(".")[1] for name in imported(path) if name.startswith("nnhw.")}
-    return (parts & KNOWS.keys()) - KNOWS[part] - {part, "errors", "reading"}
+    return (parts & KNOWS.keys()) - KNOWS[part] - {part, "errors", "reading", "notebook"}
 
 
 def room_of(module: str) -> str:
@@ -146,6 +148,17 @@ def test_layering_rooms_of_flow_know_only_lower_ones() -> None:
     files = sorted((PACKAGE / "flow").rglob("*.py"))
     assert {room_of(".".join(path.relative_to(ROOT).with_suffix("").parts)) for path in files} == FLOW_ROOMS.keys()
     assert {path.relative_to(PACKAGE).as_posix(): found for path in files if (found := other_rooms(path))} == {}
+
+
+def test_layering_benchmarks_and_benches_know_nothing_of_tests() -> None:
+    files = sorted(path for folder in ("benchmarks", "sim") for path in (ROOT / folder).rglob("*.py"))
+    assert len(files) > 30
+    roots = {path.relative_to(ROOT).as_posix(): {name.split(".")[0] for name in imported(path)} for path in files}
+    assert [path for path, found in roots.items() if "tests" in found] == []
+
+
+def test_layering_product_knows_neither_benchmarks_nor_tests() -> None:
+    assert [path for path in SOURCES if {name.split(".")[0] for name in imported(path)} & {"benchmarks", "tests"}] == []
 
 
 def test_layering_heavy_packages_stay_at_home() -> None:

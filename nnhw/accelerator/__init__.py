@@ -3,8 +3,9 @@
 from nnhw.accelerator.accelerator import Accelerator
 from nnhw.accelerator.boundaries import Boundary, StreamBoundary
 from nnhw.accelerator.formats import InputFormat, OutputFormat
-from nnhw.accelerator.stages import INPUT, EngineConfig, Stage
+from nnhw.accelerator.stages import INPUT, Stage
 from nnhw.accelerator.streams import Stream, stream_order
+from nnhw.engines.contract import EngineConfig
 
 __all__ = [
     "INPUT",

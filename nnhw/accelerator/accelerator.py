@@ -7,14 +7,14 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from nnhw.accelerator.boundaries import Boundary, StoreBoundary, StreamBoundary
 from nnhw.accelerator.document import dump, load
 from nnhw.accelerator.formats import InputFormat, OutputFormat
-from nnhw.accelerator.stages import EngineConfig, Stage
+from nnhw.accelerator.stages import BUILT_IN, Stage
 from nnhw.accelerator.streams import Stream
 from nnhw.engines.own import engine_types
 from nnhw.engines.requantize import DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch
@@ -56,9 +56,8 @@ class Accelerator:
         """Where values of the IR can be seen: streams behind stages, and what shared engines store."""
         found: list[Boundary] = []
         for index, stage in enumerate(self.stages):
-            if isinstance(stage.config, SharedConfig):
-                array = stage.config.array
-                records = enumerate(stage.config.records)
+            if (program := stage.config.program) is not None:
+                array, records = program.array, enumerate(program.records)
                 stored = [
                     (number, record) for number, record in records if isinstance(record, Compute) and not record.raw
                 ]
@@ -70,7 +69,7 @@ class Accelerator:
     @property
     def programs(self) -> tuple[SharedConfig, ...]:
         """The shared engines with their programs, in stream order."""
-        return tuple(stage.config for stage in self.stages if isinstance(stage.config, SharedConfig))
+        return tuple(found for stage in self.stages if (found := stage.config.program) is not None)
 
     @property
     def image(self) -> bytes | None:
@@ -83,9 +82,7 @@ class Accelerator:
         """Hash of what the hardware is, hex: the model's, or, with shared engines, of all but their programs."""
         if not self.programs:
             return self.model_hash
-        bare: list[Any] = [
-            stage.config.array if isinstance(stage.config, SharedConfig) else stage for stage in self.stages
-        ]
+        bare: list[Any] = [stage if (found := stage.config.program) is None else found.array for stage in self.stages]
         bare += [wire for wire in (self.input_format.unpacking, self.output_format.packing) if wire is not None]
         arrays: dict[str, np.ndarray] = {}
         document = json.dumps(dump(tuple(bare), arrays)).encode() + pack_arrays(arrays)
@@ -157,14 +154,12 @@ def _checked(loaded: Any) -> Accelerator:
     return loaded
 
 
-_TYPES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        Accelerator,
-        *get_args(EngineConfig),
-        *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType),
-        *(DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch),
-        *(ArrayConfig, Compute, Emit, Fill, Loop),
-    )
-}
+_KINDS: tuple[type, ...] = (
+    Accelerator,
+    *BUILT_IN,
+    *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType),
+    *(DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch),
+    *(ArrayConfig, Compute, Emit, Fill, Loop),
+)
+_TYPES = {kind.__name__: kind for kind in _KINDS}
 """What a file may hold."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from nnhw.accelerator.streams import Stream
 from nnhw.engines.channelwise import ChannelwiseConfig
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
@@ -19,23 +19,22 @@ from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 
-EngineConfig = (
-    ChannelwiseConfig
-    | ConcatConfig
-    | ConvertConfig
-    | FifoConfig
-    | ForkConfig
-    | MatmulConfig
-    | OwnEngine
-    | PadConfig
-    | PairConfig
-    | PoolConfig
-    | SharedConfig
-    | SliceConfig
-    | SumConfig
-    | WindowConfig
+BUILT_IN: tuple[type[EngineConfig], ...] = (
+    ChannelwiseConfig,
+    ConcatConfig,
+    ConvertConfig,
+    FifoConfig,
+    ForkConfig,
+    MatmulConfig,
+    PadConfig,
+    PairConfig,
+    PoolConfig,
+    SharedConfig,
+    SliceConfig,
+    SumConfig,
+    WindowConfig,
 )
-
+"""The engines of nnhw; those that users register stand in `nnhw.engines.own`."""
 INPUT = (-1, 0)
 """The source of a stage that reads the input of the accelerator."""
 

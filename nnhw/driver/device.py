@@ -18,6 +18,7 @@ from nnhw.driver.session import BatchError, Progress, Session
 from nnhw.driver.turns import Turns
 from nnhw.errors import InputError, LinkError, OtherDeviceError
 from nnhw.ir import Graph, run_in_chunks
+from nnhw.notebook import facts_table
 from nnhw.protocol import (
     PAYLOAD_LIMIT_BYTES,
     REFUSAL_TEXT,
@@ -143,15 +144,30 @@ class Device:
 
     def __repr__(self) -> str:
         accelerator, state = self.accelerator, "closed, " if self._session.closed else ""
-        given, results = accelerator.input_format.shape, [accelerator.output_format.shape]
+        return (
+            f"<Device '{accelerator.name.removesuffix('_body')}' on {accelerator.board}, link '{self.link.name}': "
+            f"{state}images {self._shapes}, model {self.identity.model_hash[:8]}>"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "board": self.accelerator.board,
+            "link": self.link.name,
+            "images": self._shapes,
+            "clock": f"{self.identity.clock_hz / 1e6:.2f} MHz",
+            "model": self.identity.model_hash[:8],
+            "state": "closed" if self._session.closed else "open",
+        }
+        return facts_table(f"Device '{self.accelerator.name.removesuffix('_body')}'", facts)
+
+    @property
+    def _shapes(self) -> str:
+        """The shapes of an image and of its results, for people."""
+        given, results = self.accelerator.input_format.shape, [self.accelerator.output_format.shape]
         if self._head is not None and self._tail is not None:
             given = self._head.inputs[0].type.shape
             results = [node.type.shape for node in self._tail.output_nodes]
-        shapes = ", ".join(str([*shape]) for shape in results)
-        return (
-            f"<Device '{accelerator.name.removesuffix('_body')}' on {accelerator.board}, link '{self.link.name}': "
-            f"{state}images {[*given]} -> {shapes}, model {self.identity.model_hash[:8]}>"
-        )
+        return f"{[*given]} -> {', '.join(str([*shape]) for shape in results)}"
 
     def __enter__(self) -> Device:
         return self

@@ -17,6 +17,7 @@ from nnhw.protocol import (
     PROGRAM_OVERHEAD_BYTES,
     joined_crc,
     joined_id,
+    program_image,
 )
 
 PROGRAM_FILE = "program.bin"
@@ -98,8 +99,7 @@ class ProgramImage:
     @classmethod
     def pack(cls, array_id: int, body: bytes, output_bytes: int) -> ProgramImage:
         """Return the image of a body."""
-        head = PROGRAM_HEADER.pack(PROGRAM_MAGIC, array_id, len(body), output_bytes)
-        return cls(head + body + zlib.crc32(head + body).to_bytes(CRC_BYTES, "little"))
+        return cls(program_image(array_id, body, output_bytes))
 
     @classmethod
     def read(cls, folder: Path) -> ProgramImage | None:

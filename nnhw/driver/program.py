@@ -12,10 +12,11 @@ from pathlib import Path
 
 from nnhw.driver.image import PROGRAM_FILE, ProgramImage
 from nnhw.errors import BuildError, ToolError
+from nnhw.families import FAMILIES
 from nnhw.reading import check_folder, is_plain_name
 
-BITSTREAMS = ("design.bin", "design.bit")
-"""Names of a bitstream: of an iCE40, and of an ECP5."""
+BITSTREAMS = tuple(family.tools.bitstream for family in FAMILIES.values())
+"""Names of a bitstream, one for each family."""
 
 LIBRARY_REMEDY = (
     "install the system's libftdi1 and libusb: apt install libftdi1-2 libusb-1.0-0, dnf install libftdi libusb1, or "

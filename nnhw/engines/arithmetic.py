@@ -26,13 +26,9 @@ import numpy as np
 from nnhw.ir.types import IntType
 
 DSP_OPERAND_BITS = 8
-"""Widest factor of a product in a DSP block; the blocks of iCE40 make two such products, those of ECP5 one."""
+"""Widest factor of a product in a DSP block, whatever the family."""
 DSP_LEVELS = 2
 """Register stages of a product in a DSP block: its operands and its result."""
-DSP_PRODUCTS = {"ice40": 2, "ecp5": 1}
-"""Products of two factors of up to 8 bits that one DSP block makes. Source: Lattice FPGA-TN-02007, FPGA-TN-02205."""
-NARROW_BITS = 4
-"""Bits of a sum up to which gates take no more LUTs of an iCE40 than a carry chain."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +112,3 @@ class LaneArithmetic:
     def dsp_levels(self, simd: int) -> int:
         """Return the register stages from the factors to the sum of one beat's lanes, products in DSP blocks."""
         return DSP_LEVELS + (simd - 1).bit_length()
-
-
-def dsp_blocks(arithmetic: LaneArithmetic, simd: int, family: str) -> int:
-    """Return the DSP blocks of one cell whose products are made in them; 0 where they cannot be.
-
-    Parameters
-    ----------
-    family: 'ice40' (those parts that have SB_MAC16) or 'ecp5'.
-    """
-    if not arithmetic.can_use_dsp or family not in DSP_PRODUCTS:
-        return 0
-    return -(-simd // DSP_PRODUCTS[family])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.contract import EngineConfig, ProductArray
 from nnhw.engines.requantize import Requantizer
 from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
@@ -20,7 +21,7 @@ OPERATIONS = ("sum", "dot", "max")
 
 
 @dataclass(frozen=True)
-class ChannelwiseConfig:
+class ChannelwiseConfig(EngineConfig):
     """Parameters of a channelwise engine.
 
     Parameters
@@ -163,13 +164,28 @@ class ChannelwiseConfig:
         """Bits of all weights."""
         return 0 if self.weights is None or self.weight is None else int(self.weights.size) * self.weight.bits
 
-    def golden(self, beats: np.ndarray) -> np.ndarray:
+    @property
+    def bursts(self) -> tuple[int, int]:
+        """The results of a window leave behind its last tap, those of all chunks at once."""
+        return (self.chunks, self.windows) if self.steps > 1 else super().bursts
+
+    @property
+    def requantizing(self) -> Requantizer | None:
+        """What makes codes of its sums."""
+        return self.requantizer
+
+    @property
+    def product_array(self) -> ProductArray:
+        """A cell for each channel of a beat."""
+        return ProductArray(self.lanes, self.row_lanes, self.weight_bits)
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [o_beats, lanes] of the input beats [i_beats, i_lanes] (values).
 
         They are codes; without a requantizer maxima or raw sums.
         """
         shape = (self.windows, self.steps, self.chunks, self.row_lanes, self.lanes)
-        shaped = np.asarray(beats, dtype=np.int64).reshape(shape).transpose(0, 1, 3, 2, 4)
+        shaped = np.asarray(beats[0], dtype=np.int64).reshape(shape).transpose(0, 1, 3, 2, 4)
         pixels = shaped.reshape(self.windows, self.taps, self.channels)
         if self.op == "max":
             raw = pixels.max(axis=1)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.timing import RegisterModel
 from nnhw.errors import MappingError
+from nnhw.ir.types import IntType
 
 
 @dataclass(frozen=True)
-class ConvertConfig:
+class ConvertConfig(EngineConfig):
     """A stream of `i_lanes` elements a beat becomes one of `o_lanes`, in the same order.
 
     Parameters
@@ -47,9 +50,22 @@ class ConvertConfig:
         """Beats of one frame at the output."""
         return self.beats * self.i_lanes // self.o_lanes
 
-    def golden(self, beats: np.ndarray) -> np.ndarray:
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats [o_beats, o_lanes] of the input beats [beats, i_lanes]."""
-        return np.asarray(beats).reshape(-1, self.o_lanes)
+        return np.asarray(beats[0]).reshape(-1, self.o_lanes)
+
+    @property
+    def only_converts(self) -> bool:
+        """It does."""
+        return True
+
+    def golden_elements(self, inputs: Sequence[np.ndarray], output: IntType) -> np.ndarray:
+        """Return the elements that leave, in stream order: those that came in, or the parts of wider numbers."""
+        (elements,) = inputs
+        if len(elements) == self.i_beats * self.i_lanes:
+            return super().golden_elements(inputs, output)
+        parts = elements[:, None] >> self.bits * np.arange(self.i_lanes)
+        return (parts & ((1 << self.bits) - 1)).reshape(-1)
 
     def model(self) -> RegisterModel:
         """Return the cycle model: one register, ready again in the cycle in which it is emptied."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.large_ram import check_large
 from nnhw.engines.timing import CycleModel, PipelineModel, RegisterModel
 from nnhw.errors import MappingError
 
 
 @dataclass(frozen=True)
-class FifoConfig:
+class FifoConfig(EngineConfig):
     """Parameters of a FIFO.
 
     Parameters
@@ -77,9 +78,14 @@ class FifoConfig:
         """Cycles in which a frame passes, if nothing waits."""
         return 2 * self.beats if self.large else self.beats
 
-    def golden(self, beats: np.ndarray) -> np.ndarray:
+    @property
+    def fifo(self) -> FifoConfig:
+        """Itself."""
+        return self
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the beats that leave: those that came in."""
-        return np.asarray(beats)
+        return np.asarray(beats[0])
 
     def model(self) -> CycleModel:
         """Return the cycle model."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
+
 
 @dataclass(frozen=True)
-class ForkConfig:
+class ForkConfig(EngineConfig):
     """Parameters of a fork.
 
     Parameters
@@ -38,9 +40,14 @@ class ForkConfig:
         """Beats of one frame at each output."""
         return self.beats
 
-    def golden(self, beats: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the beats [beats, lanes] of every output."""
-        return (np.asarray(beats),) * self.outputs
+    @property
+    def o_ports(self) -> int:
+        """Output streams."""
+        return self.outputs
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
+        """Return the beats that leave at every output: those that came in."""
+        return np.asarray(beats[0])
 
     def model(self) -> ForkModel:
         """Return the cycle model."""

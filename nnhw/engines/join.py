@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.requantize import Requantizer
 from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
@@ -14,7 +15,7 @@ from nnhw.ir.types import IntType
 
 
 @dataclass(frozen=True)
-class SumConfig:
+class SumConfig(EngineConfig):
     """Parameters of a weighted sum of several streams, element by element.
 
     Parameters
@@ -86,6 +87,11 @@ class SumConfig:
         """Cycles from a beat to its result behind the output buffer, if nothing stalls."""
         return self.tree_levels + (self.requantizer.latency if self.requantizer else 0) + 1
 
+    @property
+    def requantizing(self) -> Requantizer | None:
+        """What makes codes of its sums."""
+        return self.requantizer
+
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats of the beats of all inputs, int64 [pixels * chunks, lanes] (values)."""
         total = sum(factor * np.asarray(x, dtype=np.int64) for factor, x in zip(self.factors, beats, strict=True))
@@ -134,7 +140,7 @@ class JoinedPipelineModel:
 
 
 @dataclass(frozen=True)
-class ConcatConfig:
+class ConcatConfig(EngineConfig):
     """Parameters of a concatenation: in each turn some beats of stream 0, then some of stream 1, ...
 
     Parameters

@@ -9,8 +9,6 @@ from nnhw.errors import MappingError
 
 LARGE_WORDS, LARGE_BITS = 16384, 16
 """Words of a large RAM and their width; the words of several side by side are wider."""
-LUT_RAM_WORDS = {"ecp5": 16}
-"""Words of a memory in LUTs that can be written, by family."""
 
 
 def check_large(what: str, words: int) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.contract import EngineConfig, ProductArray
 from nnhw.engines.encoding import bits_for_range
 from nnhw.engines.requantize import Requantizer, Thresholds
 from nnhw.engines.timing import PipelineModel
@@ -25,7 +26,7 @@ LOGIC_ROM_WORDS = 64
 
 
 @dataclass(frozen=True)
-class MatmulConfig:
+class MatmulConfig(EngineConfig):
     """Parameters of a systolic matrix engine.
 
     Parameters
@@ -190,7 +191,32 @@ class MatmulConfig:
         """Bits of all weights."""
         return int(self.weights.size) * self.weight.bits
 
-    def golden(self, vectors: np.ndarray) -> np.ndarray:
+    @property
+    def bursts(self) -> tuple[int, int]:
+        """The sums of all cells leave one behind the other at the end of each fold."""
+        return self.drains, self.vectors * self.folds
+
+    @property
+    def requantizing(self) -> Requantizer | None:
+        """What makes codes of its sums."""
+        return self.thresholds
+
+    @property
+    def product_array(self) -> ProductArray:
+        """All of it."""
+        return ProductArray(self.pe, self.simd, self.weight_bits)
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
+        """Return the output beats int64 [o_beats, drain] of the input beats [i_beats, simd] (values).
+
+        Each fold of the outputs reads a vector of its own: the same one, unless channels are in groups.
+        """
+        read = np.asarray(beats[0]).reshape(self.vectors, self.folds, -1)
+        results = [self.results(read[:, fold]) for fold in range(self.folds)]
+        parts = [result[:, fold * self.pe : (fold + 1) * self.pe] for fold, result in enumerate(results)]
+        return np.concatenate(parts, axis=1).reshape(-1, self.drain)
+
+    def results(self, vectors: np.ndarray) -> np.ndarray:
         """Return the results of input vectors.
 
         Parameters
@@ -199,8 +225,7 @@ class MatmulConfig:
 
         Returns
         -------
-        int64 [n, outputs]: codes, or raw sums when there are no thresholds. A frame leaves as
-        [vectors, outputs] in C order, `drain` elements a beat.
+        int64 [n, outputs]: codes, or raw sums when there are no thresholds.
         """
         raw = self.arithmetic.raw_sums(vectors, self.weights)
         return raw if self.thresholds is None else self.thresholds.golden(raw)

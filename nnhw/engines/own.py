@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.join import JoinedPipelineModel
 from nnhw.engines.timing import CycleModel, NetworkModel
 from nnhw.errors import InputError
@@ -37,12 +38,23 @@ class Port:
 
 
 @dataclass(frozen=True)
-class OwnEngine(ABC):
+class OwnEngine(EngineConfig):
     """Parameters of an engine that was registered: a frozen dataclass of numbers, `IntType`s, arrays and tuples.
 
     It reads one stream for each value that its operator reads, and makes one. A beat has `i_lanes` elements at each
     input and `lanes` at the output, each in its two's complement or, if bipolar, as one bit, 1 for +1.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A field without a default would take the property of that name for its default.
+        fields = [name for name in vars(cls).get("__annotations__", {}) if name not in vars(cls)]
+        taken = [name for name in fields if not name.startswith("_") and hasattr(OwnEngine, name)]
+        if taken:
+            raise InputError(
+                f"engine '{cls.__name__}' has a field '{taken[0]}', and every engine has a property of that name; "
+                "give the field another name"
+            )
 
     @classmethod
     @abstractmethod

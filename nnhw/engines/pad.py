@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
+from nnhw.engines.encoding import decode, encode
 from nnhw.errors import MappingError
+from nnhw.ir.types import BIPOLAR, IntType
 
 
 @dataclass(frozen=True)
-class PadConfig:
+class PadConfig(EngineConfig):
     """Parameters of a border around a feature map that streams row by row, channels innermost.
 
     Parameters
@@ -71,13 +74,18 @@ class PadConfig:
         """Output beats of one frame."""
         return self.o_height * self.o_width * self.chunks
 
-    def golden(self, beats: np.ndarray) -> np.ndarray:
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats [o_beats, lanes] of the input beats [i_beats, lanes], both bit patterns."""
-        pixels = np.asarray(beats).reshape(self.height, self.width, -1)
+        pixels = np.asarray(beats[0]).reshape(self.height, self.width, -1)
         if self.bipolar:
             pixels = np.where(pixels > 0, 1, 3)  # 01 is +1, 11 is -1
         widths = ((self.before[0], self.after[0]), (self.before[1], self.after[1]), (0, 0))
         return np.pad(pixels, widths, constant_values=self.pattern).reshape(-1, self.lanes)
+
+    def golden_elements(self, inputs: Sequence[np.ndarray], output: IntType) -> np.ndarray:
+        """Return the elements that leave, in stream order: what a border element means depends on their type."""
+        patterns = encode(inputs[0], BIPOLAR if self.bipolar else output).reshape(self.i_beats, -1)
+        return decode(self.golden(patterns), output).reshape(-1)
 
     def model(self) -> PadModel:
         """Return the cycle model."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnhw.engines.arithmetic import DSP_LEVELS, DSP_OPERAND_BITS, DSP_PRODUCTS
+from nnhw.engines.arithmetic import DSP_LEVELS, DSP_OPERAND_BITS
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.join import JoinedPipelineModel
 from nnhw.engines.requantize import Requantizer
 from nnhw.errors import MappingError
 from nnhw.ir.ops.product import product_range
-from nnhw.ir.types import IntType
+from nnhw.ir.types import BIPOLAR, IntType
 
 OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "product": np.multiply,
@@ -22,7 +23,7 @@ OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class PairConfig:
+class PairConfig(EngineConfig):
     """Parameters of a pairwise engine.
 
     Parameters
@@ -99,9 +100,10 @@ class PairConfig:
         """Cycles from a beat to its result behind the output buffer, if nothing stalls."""
         return self.levels + (self.requantizer.latency if self.requantizer else 0) + 1
 
-    def dsp_blocks(self, family: str) -> int:
-        """Return the DSP blocks that it takes on a family; one block of iCE40 makes the products of two lanes."""
-        return -(-self.lanes // DSP_PRODUCTS[family]) if self.dsp and family in DSP_PRODUCTS else 0
+    @property
+    def requantizing(self) -> Requantizer | None:
+        """What makes codes of its results."""
+        return self.requantizer
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats of the beats of both inputs, int64 [pixels * chunks, lanes] (values)."""
@@ -118,6 +120,8 @@ def pair_range(op: str, left: IntType, right: IntType) -> IntType:
     """Return the range of the results of a pairwise engine."""
     if op == "product":
         return product_range(left, right)
+    if left.bipolar and right.bipolar:
+        return BIPOLAR
     pick = OPERATIONS[op]
     return IntType(int(pick(left.low, right.low)), int(pick(left.high, right.high)))  # type: ignore[arg-type]
 

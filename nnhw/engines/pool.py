@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
 from nnhw.ir.types import IntType
 
 
 @dataclass(frozen=True)
-class PoolConfig:
+class PoolConfig(EngineConfig):
     """Maximum over `taps` consecutive pixels of each channel.
 
     Parameters
@@ -39,9 +40,9 @@ class PoolConfig:
         """Output beats of one frame."""
         return self.windows * self.chunks
 
-    def golden(self, beats: np.ndarray) -> np.ndarray:
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats [o_beats, lanes] of the input beats [i_beats, lanes] (values, not bit patterns)."""
-        shaped = np.asarray(beats).reshape(self.windows, self.taps, self.chunks, self.lanes)
+        shaped = np.asarray(beats[0]).reshape(self.windows, self.taps, self.chunks, self.lanes)
         return shaped.max(axis=1).reshape(-1, self.lanes)
 
     def model(self) -> PoolModel:

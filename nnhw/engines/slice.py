@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
 from nnhw.errors import MappingError
 
 
 @dataclass(frozen=True)
-class SliceConfig:
+class SliceConfig(EngineConfig):
     """Parameters of a slice of a stream along one of its loops.
 
     Parameters
@@ -48,9 +49,9 @@ class SliceConfig:
         """Output beats of one frame."""
         return self.turns * self.count
 
-    def golden(self, beats: np.ndarray) -> np.ndarray:
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats [o_beats, lanes] of the input beats [i_beats, lanes]."""
-        turns = np.asarray(beats).reshape(self.turns, self.period, self.lanes)
+        turns = np.asarray(beats[0]).reshape(self.turns, self.period, self.lanes)
         return turns[:, self.first : self.first + self.count].reshape(-1, self.lanes)
 
     def model(self) -> SliceModel:

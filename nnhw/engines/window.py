@@ -12,13 +12,14 @@ from itertools import product
 
 import numpy as np
 
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.large_ram import check_large
 from nnhw.engines.loops import LoopNest
 from nnhw.errors import MappingError
 
 
 @dataclass(frozen=True)
-class WindowConfig:
+class WindowConfig(EngineConfig):
     """Parameters of a sliding window over a feature map that streams in row by row, channels innermost.
 
     Parameters
@@ -231,25 +232,26 @@ class WindowConfig:
         )
         return np.ascontiguousarray(index.transpose(2, 4, 0, 3, 1)).reshape(-1)
 
-    def golden(self, frame: np.ndarray) -> np.ndarray:
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats of one frame.
 
         Parameters
         ----------
-        frame: [height, width, channels].
+        beats: [i_beats, channel_lanes], or the same elements as [height, width, channels].
 
         Returns
         -------
         [o_beats, simd], the same kind of elements.
         """
-        frame = np.asarray(frame).repeat(self.upsample[0], axis=0).repeat(self.upsample[1], axis=1)
-        beats = []
+        frame = np.asarray(beats[0]).reshape(self.height, self.width, self.channels)
+        frame = frame.repeat(self.upsample[0], axis=0).repeat(self.upsample[1], axis=1)
+        windows = []
         for y, x in self._pixels():
             (step_y, step_x), (rows, columns) = self.dilation, self.extent
             window = frame[y : y + rows : step_y, x : x + columns : step_x].transpose(2, 0, 1)
             for group in window.reshape(self.groups, -1):
-                beats += [group[self.weight_order()].reshape(-1, self.simd)] * self.repeats
-        return np.concatenate(beats)
+                windows += [group[self.weight_order()].reshape(-1, self.simd)] * self.repeats
+        return np.concatenate(windows)
 
     def _pixels(self) -> Iterator[tuple[int, int]]:
         """Yield (row, column) of the first tap of every window, in the order of the stream."""

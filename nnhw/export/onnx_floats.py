@@ -63,18 +63,36 @@ def _dequantize(emitter: Emitter, node: Node) -> None:
     emitter.finish(node, emitter.emit("Mul", value, emitter.constant(scale, np.float64)))
 
 
+def _operands(emitter: Emitter, node: Node) -> list[str]:
+    """Return the operands of an op whose constants broadcast."""
+    rank = len(node.type.shape)
+    return [
+        emitter.constant(along_shape(emitter.graph.constants[name], rank), np.float64)
+        if name in emitter.graph.constants
+        else name
+        for name in node.inputs
+    ]
+
+
 def _binary(operator: str) -> Row:
     def row(emitter: Emitter, node: Node) -> None:
-        rank = len(node.type.shape)
-        names = [
-            emitter.constant(along_shape(emitter.graph.constants[name], rank), np.float64)
-            if name in emitter.graph.constants
-            else name
-            for name in node.inputs
-        ]
-        emitter.finish(node, emitter.emit(operator, *names))
+        emitter.finish(node, emitter.emit(operator, *_operands(emitter, node)))
 
     return row
+
+
+def _comparison(operator: str) -> Row:
+    def row(emitter: Emitter, node: Node) -> None:
+        holds = emitter.emit(operator, *_operands(emitter, node))
+        emitter.finish(node, emitter.cast(holds, np.float64))
+
+    return row
+
+
+def _where(emitter: Emitter, node: Node) -> None:
+    condition, x, y = _operands(emitter, node)
+    absent = emitter.emit("Equal", condition, emitter.constant(0.0, np.float64))
+    emitter.finish(node, emitter.emit("Where", absent, y, x))
 
 
 def _unary(operator: str) -> Row:
@@ -154,6 +172,10 @@ FLOATS: Mapping[str, Row] = {
     "div": _binary("Div"),
     "minimum": _binary("Min"),
     "maximum": _binary("Max"),
+    "greater": _comparison("Greater"),
+    "greater_equal": _comparison("GreaterOrEqual"),
+    "where": _where,
+    "sign": _unary("Sign"),
     "neg": _unary("Neg"),
     "abs": _unary("Abs"),
     "sqrt": _unary("Sqrt"),

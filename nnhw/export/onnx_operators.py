@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .onnx_attention import ATTENTION
 from .onnx_emitter import Row
 from .onnx_floats import FLOATS
 from .onnx_integers import INTEGERS
@@ -16,5 +17,5 @@ REFUSED: Mapping[str, str] = {
     "fixed_softmax": "its fixed-point arithmetic needs shifts of signed integers, which ONNX has not",
 }
 """Operator that has no exact form --> why."""
-OPERATORS: Mapping[str, Row] = {**INTEGERS, **FLOATS}
+OPERATORS: Mapping[str, Row] = {**INTEGERS, **ATTENTION, **FLOATS}
 """Operator of the IR --> what writes it."""

@@ -27,10 +27,11 @@ _COLOURS: Mapping[str, tuple[str, str]] = {
 }
 """Kind of a box --> fill, stroke."""
 _KINDS: Mapping[str, str] = {
-    **dict.fromkeys(("linear", "conv2d", "weighted_sum", "product"), "products"),
+    **dict.fromkeys(("linear", "conv2d", "weighted_sum", "product", "matrix_product"), "products"),
     **dict.fromkeys(("threshold", "step_table", "rescale", "quantize", "dequantize"), "codes"),
+    **dict.fromkeys(("integer_softmax", "integer_norm"), "codes"),
     **dict.fromkeys(("max_pool2d", "sum_pool2d", "pad", "upsample"), "windows"),
-    **dict.fromkeys(("concat", "flatten", "reshape", "permute", "slice", "argmax"), "shape"),
+    **dict.fromkeys(("concat", "flatten", "reshape", "permute", "slice", "argmax", "broadcast"), "shape"),
     **dict.fromkeys(("last_step", "reverse_steps"), "shape"),
     "input": "input",
 }

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from nnhw.accelerator import Accelerator, Stage
-from nnhw.engines.channelwise import ChannelwiseConfig
-from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.shared import Compute, SharedConfig
 from nnhw.engines.shared.cycles import program_cycles
 from nnhw.mapping.requantize import describe
@@ -66,23 +64,20 @@ def works_of(stage: Stage) -> tuple[Work, ...]:
 
 
 def _works(stage: Stage) -> Iterator[Work]:
-    config = stage.config
-    if isinstance(config, SharedConfig):
-        yield from _program(config)
-    elif stage.products and isinstance(config, MatmulConfig | ChannelwiseConfig):
-        is_matmul = isinstance(config, MatmulConfig)
-        lanes = (config.pe, config.simd) if isinstance(config, MatmulConfig) else (config.lanes, config.row_lanes)
-        function = config.thresholds if isinstance(config, MatmulConfig) else config.requantizer
+    config, array = stage.config, stage.config.product_array
+    if config.program is not None:
+        yield from _program(config.program)
+    elif stage.products and array is not None:
         yield Work(
             layer=stage.layer,
-            engine="matmul" if is_matmul else "channelwise",
-            pe=lanes[0],
-            simd=lanes[1],
-            cycles=config.i_beats,
-            busy=config.i_beats,
+            engine=config.kind,
+            pe=array.pe,
+            simd=array.simd,
+            cycles=config.most_i_beats,
+            busy=config.most_i_beats,
             products=stage.products,
-            weight_bits=config.weight_bits,
-            requantizer=None if function is None else describe(function),
+            weight_bits=array.weight_bits,
+            requantizer=None if config.requantizing is None else describe(config.requantizing),
         )
 
 

@@ -9,23 +9,15 @@ from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import Board
-from nnhw.engines.shared import SharedConfig
 from nnhw.errors import MappingError
+from nnhw.families import FAMILIES, Cost, Family
 from nnhw.flow.options import Options
 from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost, packing_cost
-from nnhw.mapping.family import FAMILIES, Family
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.search.cost import array_cost
-
-LINK_COST = {"ice40": Cost(lc=719, ebr=2), "ecp5": Cost(lc=570, ebr=2, ff=446)}
-"""UART, framing, CRC, identity, counters, reset, by family: measured, see `benchmarks/`."""
-
-SPARE_EBR = {"ice40": 0, "ecp5": 2}
-"""Block RAMs that stay free: nextpnr's placer for the ECP5 came to no end where all of them were taken."""
 
 
 def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, dict[str, Any]]:
@@ -48,13 +40,14 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
 
 def available(board: Board) -> Budget:
     """Return what a board leaves to engines beside the link."""
-    link, family = LINK_COST[board.family], FAMILIES[board.family]
+    family = FAMILIES[board.family]
+    room = family.room
     return Budget(
-        lc=board.resources.lc * family.usable - link.lc,
-        ebr=board.resources.ebr - link.ebr - SPARE_EBR[board.family],
+        lc=board.resources.lc * room.usable - room.link.lc,
+        ebr=board.resources.ebr - room.link.ebr - room.spare_ebr,
         dsp=board.resources.dsp,
         spram=board.resources.spram,
-        ff=board.resources.ff * family.usable_ff - link.ff if board.resources.ff else inf,
+        ff=board.resources.ff * room.usable_ff - room.link.ff if board.resources.ff else inf,
     )
 
 
@@ -115,9 +108,9 @@ def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> d
     ----------
     spram: a shared engine has its memory in large RAM.
     """
-    link = LINK_COST[family.name]
+    link = family.room.link
     if accelerator.programs:
-        link += Cost(lc=PROGRAM_LC, ff=0 if family.flip_flop_packs else PROGRAM_LC)
+        link += Cost(lc=PROGRAM_LC, ff=0 if family.logic.flip_flop_packs else PROGRAM_LC)
     link += packing_cost(accelerator, family)
     total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), link)
     return {"lc": round(total.lc), "ff": round(total.ff), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
@@ -125,8 +118,8 @@ def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> d
 
 def _cost(config: EngineConfig, family: Family, spram: bool) -> Cost:
     """Return what an engine takes."""
-    if isinstance(config, SharedConfig):
-        return array_cost(config.array, family, spram)
+    if config.program is not None:
+        return array_cost(config.program.array, family, spram)
     return cost(config, family)
 
 

@@ -130,7 +130,7 @@ def load_array(build: Path, board: str) -> ArrayConfig:
 def make_options(
     clock_mhz: float | None,
     target_fps: float | None,
-    overrides: Path | None,
+    overrides: Path | Mapping[str, Mapping[str, int]] | None,
     seeds: int,
     jobs: int | None,
     frames: int,
@@ -141,16 +141,18 @@ def make_options(
     board: str,
     base: Path | None = None,
 ) -> Options:
-    """Return the options of a command line.
+    """Return the options of a command line, or of `nnhw.build`.
 
     Parameters
     ----------
+    overrides: foldings by layer name, or a TOML file of them.
     array: build folder. board: name, alias or file.
     """
+    folded = load_overrides(overrides) if isinstance(overrides, Path) else overrides
     return Options(
         clock_hz=None if clock_mhz is None else clock_mhz * 1e6,
         target_fps=target_fps,
-        overrides=load_overrides(overrides) if overrides else {},
+        overrides=folded or {},
         seeds=seeds,
         jobs=jobs or os.cpu_count() or 1,
         frames=frames,

@@ -12,8 +12,8 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BuildError, InputError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
-from nnhw.flow.models.calibrate import Calibration, quantize_source
-from nnhw.flow.options import Options
+from nnhw.flow.models.calibrate import Calibration, given_data, quantize_source
+from nnhw.flow.options import Options, make_options
 from nnhw.flow.report import make_report
 from nnhw.flow.stages import (
     STAGE_NAMES,
@@ -26,7 +26,8 @@ from nnhw.flow.stages import (
     stage_key,
 )
 from nnhw.flow.tools.cache import Cache
-from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.flow.tools.progress import Progress, SilentProgress, shown_progress
+from nnhw.notebook import facts_table
 
 if TYPE_CHECKING:
     import torch
@@ -72,10 +73,30 @@ class Build:
         """The mapped network."""
         return Accelerator.load(self.path)
 
+    def _repr_html_(self) -> str:
+        report, rate, cycles = self.report, self.report["inferences_per_second"], self._cycles
+        taken = {
+            name: row["estimated"] if row["used"] is None else row["used"] for name, row in report["resources"].items()
+        }
+        used = [f"{count:,} {name}" for name, count in taken.items() if count]
+        facts = {
+            "board": report["board"]["name"],
+            "cycles per image": None if cycles is None else f"{cycles:,.0f}",
+            "images per second": None if rate is None else f"{rate:,.0f} at {report['clock_hz'] / 1e6:.2f} MHz",
+            "resources": ", ".join(used) or None,
+            "folder": self.path,
+        }
+        return facts_table(report["model"]["name"], facts)
+
+    @property
+    def _cycles(self) -> float | None:
+        """Cycles from image to image, simulated if they were."""
+        interval = self.report["cycles"]["interval"]
+        found: float | None = interval["predicted"] if interval["simulated"] is None else interval["simulated"]
+        return found
+
     def __repr__(self) -> str:
-        report, rate = self.report, self.report["inferences_per_second"]
-        interval = report["cycles"]["interval"]
-        cycles = interval["predicted"] if interval["simulated"] is None else interval["simulated"]
+        report, rate, cycles = self.report, self.report["inferences_per_second"], self._cycles
         facts = [f"{report['model']['name']} on {report['board']['name']}"]
         facts += [] if cycles is None else [f"an image in {cycles:,.0f} cycles"]
         if rate is None:
@@ -95,14 +116,23 @@ def build(
     clock_mhz: float | None = None,
     target_fps: float | None = None,
     style: str = "auto",
-    overrides: Mapping[str, Mapping[str, int]] | None = None,
+    array: Path | str | None = None,
+    reusable: bool = False,
+    overrides: Mapping[str, Mapping[str, int]] | Path | None = None,
     seeds: int = 5,
+    jobs: int | None = None,
     frames: int = 8,
     netlist_frames: int = 0,
     base: Path | str | None = None,
+    calibrate: Any = None,
+    evaluate: Any = None,
+    labels: Any = None,
+    weight_bits: int = 8,
+    act_bits: int = 8,
+    start_from: str = STAGE_NAMES[0],
     stop_at: str = STAGE_NAMES[-1],
     rewrites: Sequence[Rewrite] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool = True,
 ) -> Build:
     """Make an accelerator of a model; what a build folder has already is not made again.
 
@@ -116,36 +146,44 @@ def build(
     clock_mhz: that the engine must reach; the fastest that holds otherwise.
     target_fps: frames per second at the engine that suffice; the fastest mapping that fits otherwise.
     style: `streaming`: an engine for each layer; `shared`: one engine runs a program; `auto`: the faster that fits.
-    overrides: foldings by layer name.
+    array: folder of a build with a shared engine, for which a program is made.
+    reusable: with style `shared`: the engine is made for other networks as well, which are then built with `array`.
+    overrides: foldings by layer name, or a TOML file of them.
     seeds: place-and-route runs, of which the best counts.
+    jobs: processes at a time; all cores otherwise.
     frames: that the RTL simulation runs; 0: none.
     netlist_frames: that run through the netlist of the bitstream, entered at its serial pins; 0: none.
     base: build folder of a network that differs in its weights alone, whose layout is taken with other contents; the
         folder `out` itself otherwise, where it has one. A network that differs in more is built as a whole.
-    stop_at: the last stage to run.
+    calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.
+    evaluate, labels: images, else those of `calibrate`, and their labels [N]: the accuracy before and after
+        quantization is noted in the report.
+    weight_bits, act_bits: 1 to 8, with `calibrate`.
+    start_from, stop_at: the first and the last stage to run; what the stages before have made is taken as it is.
     rewrites: of the model's graph, in order; see `docs/rewrites.md`.
+    progress: where the build reports. True: bars in a terminal or a notebook, nothing elsewhere; False: nothing.
 
     Raises
     ------
     NnhwError: see `nnhw.errors`; what is finished by then stays in the build folder. Another build into the same folder
         is waited for.
     """
-    check_stages(STAGE_NAMES[0], stop_at)
+    check_stages(start_from, stop_at)
     from nnhw.frontend.source import Source, identifier
     from nnhw.nn.given import class_name
 
-    source = Source(model, example_input, identifier(name or class_name(model).lower()), rewrites=tuple(rewrites))
-    options = Options(
-        clock_hz=clock_mhz * 1e6 if clock_mhz else None,
-        target_fps=target_fps,
-        overrides=overrides or {},
-        seeds=seeds,
-        frames=frames,
-        netlist_frames=netlist_frames,
-        style=style,
-        base=Path(base) if base else None,
+    shown = shown_progress(progress)
+    named = identifier(name or class_name(model).lower())
+    other, base = (Path(folder) if folder else None for folder in (array, base))
+    options = make_options(
+        clock_mhz, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, other, reusable, board, base
     )
-    return run_build(source, source.name, board, options, out=out, stop_at=stop_at, progress=progress)
+    data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)
+    if data is not None and start_from == STAGE_NAMES[0]:
+        with shown.stage("quantize"):
+            model = data.quantize(model, example_input, shown)
+    source = Source(model, example_input, named, rewrites=tuple(rewrites))
+    return run_build(source, named, board, options, out=out, start_from=start_from, stop_at=stop_at, progress=shown)
 
 
 def run_build(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.errors import MappingError, MappingProblems, ProblemList, first_of
+from nnhw.families import Family
 from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import Family
 from nnhw.mapping.loops import refuse_loops
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared.accelerator import map_program, map_shared
@@ -100,7 +100,7 @@ def _shared(
 
 def left_to_shared(board: Board, budget: Budget, family: Family) -> Budget:
     """Return what of a board's budget shared engines may take."""
-    reserved = board.resources.lc * (family.usable - family.usable_shared)
+    reserved = board.resources.lc * (family.room.usable - family.room.usable_shared)
     return replace(budget, lc=budget.lc - PROGRAM_LC - reserved, ff=budget.ff - PROGRAM_LC)
 
 

@@ -17,7 +17,21 @@ from nnhw.ir import Graph, verify
 from nnhw.ir.graph import inner_name
 from nnhw.nn.given import half_floats, unready
 
-from . import activations, elementwise, layout, linear, loops, pairs, pooling, quantizers, rescaling, slices, transposed
+from . import (
+    activations,
+    attention,
+    conditions,
+    elementwise,
+    layout,
+    linear,
+    loops,
+    pairs,
+    pooling,
+    quantizers,
+    rescaling,
+    slices,
+    transposed,
+)
 from .agreement import Captured, agree, compare_conventions
 from .archive import random_input
 from .calls import is_view
@@ -37,12 +51,14 @@ HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
     **rescaling.HANDLERS,
     **linear.HANDLERS,
+    **attention.HANDLERS,
     **transposed.HANDLERS,
     **pooling.HANDLERS,
     **layout.HANDLERS,
     **slices.HANDLERS,
     **pairs.HANDLERS,
     **elementwise.HANDLERS,
+    **conditions.HANDLERS,
     **activations.HANDLERS,
     **loops.HANDLERS,
 }

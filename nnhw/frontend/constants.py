@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from .calls import Call, evaluate
 from .scales import compressed
-from .values import Constant
+from .values import Batch, Constant
 
 SHAPES = tuple(
     f"aten.{name}"
@@ -34,8 +35,16 @@ COPIES = tuple(
 )  # fmt: skip
 
 
+REPEATS = {"aten.expand.default": "size", "aten.repeat.default": "repeats"}
+"""Operators that repeat a constant --> the argument that says how often, or to which size."""
+
+
 def computed_constant(call: Call) -> Constant:
-    """Return the result of a call whose arguments are constants."""
+    """Return the result of a call whose arguments are constants.
+
+    What is repeated for each image of the batch stays one: [1, ..].
+    """
+    call = _for_one_image(call)
     tensor, precise = evaluate(call), _precise(call)
     source = call.values[0] if call.values else None
     keeps = call.operator in SHAPES + ORDERS + COPIES
@@ -45,6 +54,17 @@ def computed_constant(call: Call) -> Constant:
     if scale.ndim:
         scale = compressed(_rearranged(call, np.broadcast_to(scale, source.codes.shape)))
     return Constant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype, precise)
+
+
+def _for_one_image(call: Call) -> Call:
+    """Let a constant [1, ..] be repeated once, instead of once for each image."""
+    name = REPEATS.get(call.operator)
+    if name is None or not isinstance(call["self"], Constant) or not isinstance(call[name][0], Batch):
+        return call
+    shape = call["self"].tensor.shape
+    if len(shape) == len(call[name]) and shape[0] != 1:
+        return call
+    return replace(call, arguments={**call.arguments, name: [1, *call[name][1:]]})
 
 
 def _label(call: Call, source: object, result: torch.Tensor) -> str:

@@ -24,6 +24,7 @@ from nnhw.ir.ops import (
 )
 
 from .calls import Call
+from .layout import as_value
 from .pairs import check_shapes, paired
 from .translator import Handler, KnownResult, Translator
 from .values import Codes, Constant, Float, Integers, Value
@@ -33,8 +34,12 @@ def binary(op: Op) -> Handler:
     """Return the handler of an op of two operands, each a value, a constant or a number."""
 
     def handle(translator: Translator, call: Call) -> Value:
+        if _is_condition(call):
+            raise CaptureError(
+                f"{call} computes with conditions; combine them with &, | and ~, or make numbers of them"
+            )
         other = _times(translator, call, call["other"], call.arguments.get("alpha", 1))
-        return _arithmetic(translator, call, op, call["self"], other)
+        return arithmetic(translator, call, op, call["self"], other)
 
     handle.__doc__ = type(op).__doc__
     return handle
@@ -42,7 +47,7 @@ def binary(op: Op) -> Handler:
 
 def reversed_subtract(translator: Translator, call: Call) -> Value:
     """other - alpha * self."""
-    return _arithmetic(
+    return arithmetic(
         translator, call, Subtract(), call["other"], _times(translator, call, call["self"], call["alpha"])
     )
 
@@ -54,7 +59,7 @@ def negate(translator: Translator, call: Call) -> Value:
 
 def reciprocal(translator: Translator, call: Call) -> Value:
     """1 / x."""
-    return _arithmetic(translator, call, Divide(), 1.0, call["self"])
+    return arithmetic(translator, call, Divide(), 1.0, call["self"])
 
 
 def bounded(translator: Translator, call: Call) -> Value:
@@ -63,7 +68,7 @@ def bounded(translator: Translator, call: Call) -> Value:
     low, high = call.arguments.get("min"), call.arguments.get("max")
     for op, bound, suffix in ((Maximum(), low, "low"), (Minimum(), high, "high")):
         if bound is not None:
-            value = _arithmetic(translator, call, op, value, bound, suffix)
+            value = arithmetic(translator, call, op, value, bound, suffix)
     return value
 
 
@@ -123,7 +128,7 @@ def argmax(translator: Translator, call: Call) -> Value:
 def same(translator: Translator, call: Call) -> Value:
     """The operand: clone, contiguous, detach and the like. A dtype may become another float, for all is float64."""
     dtype = call.arguments.get("dtype")
-    if dtype not in (None, torch.float32, torch.float64):
+    if dtype not in (None, torch.float32, torch.float64) and not _of_condition(call):
         raise CaptureError(f"{call} converts to {dtype}; only float32 and float64 are supported; {_conversion(dtype)}")
     value: Value = call.arguments["self"] if "self" in call.arguments else call["input"]
     return value
@@ -139,8 +144,21 @@ def _conversion(dtype: torch.dtype) -> str:
     if dtype.is_complex:
         return "compute with real numbers, in two branches"
     if dtype == torch.bool:
-        return "use nnhw.nn.Sign, torch.maximum or torch.minimum, which need no condition"
+        return "use a comparison, such as x != 0"
     return "leave it out" if dtype.is_floating_point else "use torch.trunc, torch.floor or torch.round, without it"
+
+
+def _of_condition(call: Call) -> bool:
+    """Return whether the operand is true or false, which is 1 or 0 in any type of numbers."""
+    (node, *_) = call.node.all_input_nodes
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool
+
+
+def _is_condition(call: Call) -> bool:
+    """Return whether a result is true or false: torch's sum of conditions is no sum of numbers."""
+    result = call.node.meta.get("val")
+    return isinstance(result, torch.Tensor) and result.dtype == torch.bool
 
 
 def _times(translator: Translator, call: Call, value: Any, alpha: float) -> Any:
@@ -151,21 +169,43 @@ def _times(translator: Translator, call: Call, value: Any, alpha: float) -> Any:
         return value * alpha
     if isinstance(value, Constant):
         return Constant(value.tensor * alpha, value.label, precise=value.doubles * alpha)
-    return _arithmetic(translator, call, Multiply(), value, float(alpha), "alpha")
+    return arithmetic(translator, call, Multiply(), value, float(alpha), "alpha")
 
 
-def _arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any, suffix: str = "") -> Value:
+def arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any, suffix: str = "") -> Value:
+    """Emit an op of two operands, each a value, a constant or a number. Raises: CaptureError: shapes that differ."""
     found = paired(translator, call, op, left, right, suffix)
     if found is not None:
         return found
     shapes = [translator.shape(value) for value in (left, right) if isinstance(value, Codes | Float)]
     check_shapes(translator, call, op, shapes)
     rank = max(map(len, shapes), default=0)
-    names = [_operand(translator, call, side, rank) for side in (left, right)]
+    left, right = (
+        _positions(translator, call, op, left, right, rank),
+        _positions(translator, call, op, right, left, rank),
+    )
+    names = [operand(translator, call, side, rank) for side in (left, right)]
     return Float(translator.emit(call, op, *names, suffix=suffix))
 
 
-def _operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
+def _positions(translator: Translator, call: Call, op: Op, side: Any, other: Any, rank: int) -> Any:
+    """Return a quantized constant that differs from position to position, and is added to a value, as a value."""
+    if isinstance(op, Add | Subtract) and isinstance(side, Constant) and _is_positional(side, rank):
+        return as_value(translator, call, side, other)
+    return side
+
+
+def _is_positional(constant: Constant, rank: int) -> bool:
+    """Return whether a constant changes along two axes or more of an image of `rank` axes: no number for a channel."""
+    if constant.codes is None:
+        return False
+    codes = constant.codes[0] if constant.codes.ndim == rank + 1 else constant.codes
+    moves = [bool((codes != codes.take([0], axis=axis)).any()) for axis in range(codes.ndim)]
+    return sum(moves) > 1
+
+
+def operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
+    """Return the name of an operand in the graph; a constant becomes a parameter of so many axes at most."""
     if isinstance(value, int | float):
         value = Constant(torch.tensor(float(value), dtype=torch.float64), f"{translator.label(call)}.value")
     if not isinstance(value, Constant):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
 
 from nnhw.errors import CaptureError
-from nnhw.ir import IntType, Op
-from nnhw.ir.ops import Concat, Flatten, Pad, Permute, Reshape, Slice, Upsample
+from nnhw.ir import IntType, Op, TensorType
+from nnhw.ir.ops import Broadcast, Concat, Flatten, Pad, Permute, Reshape, Slice, Upsample
 
 from .calls import Call
 from .constants import ORDERS, SHAPES
 from .scales import merged, moved
 from .translator import Handler, Translator
-from .values import Codes, Float, Stacked, Value
+from .values import Codes, Constant, Float, Stacked, Turned, Value
 
 
 def reshape(translator: Translator, call: Call) -> Value:
@@ -29,9 +31,19 @@ def permute(translator: Translator, call: Call) -> Value:
     """permute, transpose, movedim and the like."""
     value: Codes | Float = call.values[0]  # type: ignore[assignment]
     axes = _axes(call, len(translator.shape(value)) + 1)
+    if axes[0] != 0 and call.node.users and all(map(_takes_first, call.node.users)):
+        return Turned(value, tuple(axes))
     if axes[0] != 0:
         raise CaptureError(f"{call} moves the batch, which must stay the first axis; permute the other axes alone")
     return permuted(translator, call, value, tuple(axis - 1 for axis in axes[1:]))
+
+
+def _takes_first(node: fx.Node) -> bool:
+    """Return whether a traced call takes places of the first axis, which goes, as in q, k, v = qkv.unbind(0)."""
+    if str(node.target) not in ("aten.select.int", "aten.unbind.int"):
+        return False
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    return isinstance(dim, int) and dim == 0
 
 
 def channel_shuffle(translator: Translator, call: Call) -> Value:
@@ -103,37 +115,75 @@ def upsample(translator: Translator, call: Call) -> Value:
 
 def concat(translator: Translator, call: Call) -> Value:
     """Tensors one behind the other; codes if all of them have the same scale."""
-    parts = call["tensors"]
-    if not all(isinstance(part, Codes | Float) for part in parts):
-        raise CaptureError(f"{call} joins constants or integers with values; join values that are computed alone")
+    parts = values_of(translator, call, call["tensors"])
     if len(parts) == 1:
-        return parts[0]  # type: ignore[no-any-return]
+        return parts[0]
     rank = len(translator.shape(parts[0])) + 1
     axis = call["dim"] % rank - 1
     if axis < 0:
         raise CaptureError(f"{call} joins along the batch, got dim={call['dim']}; use dim=1")
-    scale = (
-        merged([part.scale for part in parts], axis, [translator.shape(part) for part in parts])
-        if all(isinstance(part, Codes) and part.quantized for part in parts)
-        else None
-    )
+    codes = [part for part in parts if isinstance(part, Codes) and part.quantized]
+    shapes = [translator.shape(part) for part in parts]
+    scale = merged([part.scale for part in codes], axis, shapes) if len(codes) == len(parts) else None
     if scale is not None:
-        return Codes(translator.emit(call, Concat(axis), *(part.name for part in parts)), scale, quantized=True)
+        return Codes(translator.emit(call, Concat(axis), *(part.name for part in codes)), scale, quantized=True)
     names = [translator.floats(part, call.location) for part in parts]
     return Float(translator.emit(call, Concat(axis), *names))
 
 
 def stack(translator: Translator, call: Call) -> Value:
     """Tensors one behind the other along an axis of their own."""
-    parts = call["tensors"]
-    if not all(isinstance(part, Codes | Float) for part in parts):
-        raise CaptureError(f"{call} joins constants or integers with values; join values that are computed alone")
+    parts = values_of(translator, call, call["tensors"])
     shape = translator.shape(parts[0])
     axis = call["dim"] % (len(shape) + 2)
     if axis == 0:
         return Stacked(tuple(parts))
     slices = [reshaped(translator, call, part, (*shape[: axis - 1], 1, *shape[axis - 1 :]), "slice") for part in parts]
     return concat(translator, replace(call, arguments={"tensors": slices, "dim": axis}))
+
+
+def values_of(translator: Translator, call: Call, parts: Sequence[Any]) -> list[Codes | Float]:
+    """Return what is joined, constants among them as values: such as a class token in front of patches.
+
+    Raises: CaptureError for integers, for constants alone, and for constants that are not quantized.
+    """
+    computed = [part for part in parts if isinstance(part, Codes | Float)]
+    if not computed or not all(isinstance(part, Codes | Float | Constant) for part in parts):
+        raise CaptureError(f"{call} joins constants or integers with values; join values that are computed alone")
+    return [as_value(translator, call, part, computed[0]) if isinstance(part, Constant) else part for part in parts]
+
+
+def as_value(translator: Translator, call: Call, constant: Constant, like: Codes | Float) -> Codes:
+    """Return a quantized constant as codes, the same for each image of a value.
+
+    Rows of features are held as features of rows, as the sums of a layer are, so that what moves those moves these.
+
+    Raises: CaptureError for a constant that is not quantized, or has another scale for each element.
+    """
+    rank = len(translator.shape(like))
+    if constant.codes is None or constant.scale is None or constant.dtype is None:
+        raise CaptureError(
+            f"{call} joins the constant '{constant.label}', which is not quantized, with codes; quantize it, such as "
+            f"by nnhw.nn.Int(8)(constant), and with the scale of the codes where it is concatenated with them"
+        )
+    codes = constant.codes
+    if codes.ndim > rank:
+        if codes.ndim > rank + 1 or codes.shape[0] != 1:
+            raise CaptureError(f"{call} has a constant of shape {list(codes.shape)}, which differs from image to image")
+        codes = codes[0]
+    if constant.scale.size != 1:
+        raise CaptureError(f"{call} needs one scale for the constant '{constant.label}', got {constant.scale.size}")
+    turned = codes.ndim == 2
+    array = np.ascontiguousarray(codes.T if turned else codes)
+    name = translator.builder.constant(constant.label, array, TensorType(array.shape, constant.dtype), call.location)
+    value = Codes(
+        translator.emit(call, Broadcast(), like.name, name, suffix="constant"), constant.scale.reshape(()), True
+    )
+    if not turned:
+        return value
+    rows = placed(translator, call, value, Permute((1, 0)), "constant_rows")
+    assert isinstance(rows, Codes)
+    return rows
 
 
 def _rearranged(translator: Translator, call: Call, divided: tuple[int, ...], axes: tuple[int, ...]) -> Codes | Float:

@@ -14,6 +14,7 @@ from nnhw.errors import CaptureError
 from nnhw.ir import Op, TensorType
 from nnhw.ir.ops import Add, Conv2d, Linear, Pad
 
+from .attention import ProductAxes, computed_matmul, computed_product, is_computed
 from .calls import Call
 from .layout import as_image, like, permuted, placed, reshaped
 from .recoding import recoded
@@ -48,8 +49,13 @@ def linear(translator: Translator, call: Call) -> Value:
 
 
 def matmul(translator: Translator, call: Call) -> Value:
-    """x W, along the last axis; where W has a matrix for each of x, it is a convolution with groups."""
+    """x W, along the last axis; where W has a matrix for each of x, it is a convolution with groups.
+
+    Both operands may be computed, as in attention.
+    """
     right = call.arguments.get("other", call.arguments.get("mat2"))
+    if is_computed(call["self"]) and is_computed(right):
+        return computed_matmul(translator, call, call["self"], right)
     if isinstance(call["self"], Constant):
         raise CaptureError(f"{call} has its constant on the left; use x @ weight, with the constant on the right")
     codes, weight = operands(translator, call, call["self"], right, (-2,))
@@ -68,6 +74,8 @@ def einsum(translator: Translator, call: Call) -> Value:
         )
     if not arrow:
         out = "".join(sorted(letter for letter in axes if letter.isalpha() and axes.count(letter) == 1))
+    if all(map(is_computed, call["tensors"])):
+        return _computed_einsum(translator, call, equation, terms, out)
     (x, x_axes), (weight, weight_axes) = sorted(
         zip(call["tensors"], terms, strict=True), key=lambda operand: isinstance(operand[0], Constant)
     )
@@ -82,6 +90,23 @@ def einsum(translator: Translator, call: Call) -> Value:
     codes, weight = operands(translator, call, x, weight, summed)
     product = _repeated(call, translator.shape(codes), weight.tensor.shape, _Axes(x_axes[1:], weight_axes, out[1:]))
     return _product(translator, call, codes, weight, product)
+
+
+def _computed_einsum(translator: Translator, call: Call, equation: str, terms: Sequence[str], out: str) -> Value:
+    """The product of two computed values, each axis by its letter."""
+    batch = terms[0][0]
+    if terms[1][0] != batch or out[:1] != batch:
+        raise CaptureError(
+            f"{call} has '{equation}'; the batch must be the first axis of both computed values and of the result, as "
+            f"in 'bhqd,bhkd->bhqk'"
+        )
+    letters = "".join(terms)
+    alone = [letter for letter in letters if letters.count(letter) == 1 and letter not in out]
+    if alone:
+        raise CaptureError(f"{call} sums along '{alone[0]}' of one operand alone; sum in front of it, or behind")
+    axes = ProductAxes(terms[0][1:], terms[1][1:], out[1:])
+    left, right = call["tensors"]
+    return computed_product(translator, call, left, right, axes)
 
 
 def _repeated(call: Call, shape: Sequence[int], weights: Sequence[int], axes: _Axes) -> _Axes:
@@ -304,6 +329,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.linear.default": linear,
     "aten.matmul.default": matmul,
     "aten.mm.default": matmul,
+    "aten.bmm.default": matmul,
     "aten.einsum.default": einsum,
     "aten.conv1d.default": convolution,
     "aten.conv1d.padding": convolution,

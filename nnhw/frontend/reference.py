@@ -15,6 +15,7 @@ from nnhw.errors import InputError, raise_all
 from nnhw.frontend.capture import capture
 from nnhw.ir import Graph, run_in_chunks
 from nnhw.nn.given import class_name, copied, dense, unready
+from nnhw.notebook import facts_table
 
 
 class Reference:
@@ -44,6 +45,14 @@ class Reference:
         shapes = [[*node.type.shape] for node in (self._graph.inputs[0], self._graph.node(self._graph.outputs[0]))]
         layers = sum(node.op.name in ("linear", "conv2d") for node in self._graph.nodes)
         return f"<Reference of {self._name}: {shapes[0]} --> {shapes[1]}, {layers} layers of integers, exact>"
+
+    def _repr_html_(self) -> str:
+        if self._graph is None:
+            return facts_table(f"Reference of {self._name}", {"captured": "with its first images"})
+        shapes = [[*node.type.shape] for node in (self._graph.inputs[0], self._graph.node(self._graph.outputs[0]))]
+        layers = sum(node.op.name in ("linear", "conv2d") for node in self._graph.nodes)
+        facts = {"images": shapes[0], "results": shapes[1], "layers of integers": layers}
+        return facts_table(f"Reference of {self._name}", facts)
 
     @overload
     def __call__(self, images: torch.Tensor) -> torch.Tensor: ...

@@ -9,9 +9,9 @@ from typing import Any
 from nnhw.errors import CaptureError
 
 from .calls import Call
-from .layout import concat, part, reshaped
+from .layout import concat, part, permuted, reshaped
 from .translator import Handler, Translator
-from .values import Batch, Codes, Float, Unknown, Value
+from .values import Batch, Codes, Float, Turned, Unknown, Value
 
 
 def take(translator: Translator, call: Call) -> Value:
@@ -30,6 +30,8 @@ def take(translator: Translator, call: Call) -> Value:
 
 def select(translator: Translator, call: Call) -> Value:
     """One index of an axis, which goes."""
+    if isinstance(call["self"], Turned):
+        return _first(translator, call, call["self"], call["index"])
     value, axis = call["self"], _own_axis(translator, call)
     place = call["index"] % translator.shape(value)[axis]
     return _single(translator, call, value, axis, place)
@@ -57,6 +59,11 @@ def split(translator: Translator, call: Call) -> list[Value | None]:
 
 def unbind(translator: Translator, call: Call) -> list[Value | None]:
     """Every index of an axis, which goes; those that are read become slices."""
+    if isinstance(call["self"], Turned):
+        return [
+            _first(translator, call, call["self"], index, str(index)) if index in _read(call) else None
+            for index in range(len(call.node.meta["val"]))
+        ]
     value, axis = call["self"], _own_axis(translator, call)
     return [
         _single(translator, call, value, axis, index, str(index)) if index in _read(call) else None
@@ -121,6 +128,19 @@ def _single(
     shape = translator.shape(value)
     kept = part(translator, call, value, axis, place, place + 1, f"{suffix}.part" if suffix else "part")
     return reshaped(translator, call, kept, (*shape[:axis], *shape[axis + 1 :]), suffix)
+
+
+def _first(translator: Translator, call: Call, turned: Turned, place: int, suffix: str = "") -> Codes | Float:
+    """Return one place of the first axis of a value that is turned, behind which the batch is the first axis again.
+
+    Raises: CaptureError if it is not.
+    """
+    first, *others = turned.axes
+    if others[0] != 0:
+        raise CaptureError(f"{call} leaves another axis than the batch as the first one; permute the other axes alone")
+    place %= translator.shape(turned.value)[first - 1]
+    taken = _single(translator, call, turned.value, first - 1, place, suffix)
+    return permuted(translator, call, taken, tuple(axis - 1 - (axis > first) for axis in others[1:]), f"{suffix}order")
 
 
 HANDLERS: dict[str, Handler] = {

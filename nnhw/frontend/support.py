@@ -8,13 +8,28 @@ from types import ModuleType
 from nnhw.ir import OPS, Op
 from nnhw.ir.ops.base import ANY, SOME
 
-from . import activations, elementwise, layout, linear, loops, pairs, pooling, quantizers, rescaling, slices, transposed
+from . import (
+    activations,
+    attention,
+    conditions,
+    elementwise,
+    layout,
+    linear,
+    loops,
+    pairs,
+    pooling,
+    quantizers,
+    rescaling,
+    slices,
+    transposed,
+)
 from .translator import Handler
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Quantizers", quantizers),
     ("Integers of other tools", rescaling),
     ("Linear operators", linear),
+    ("Softmax and normalization by integers", attention),
     ("Transposed convolutions", transposed),
     ("Pooling", pooling),
     ("Layout", layout),
@@ -22,6 +37,7 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Gates", pairs),
     ("Loops over the steps of sequences", loops),
     ("Arithmetic, batch normalization and the ends of models", elementwise),
+    ("Conditions", conditions),
     ("Activations and rounding", activations),
 )
 _INTRODUCTION = """\
@@ -36,6 +52,7 @@ once, each with its place in the model and what to use instead. Forms in place (
 Each operator has an example in the tests, compared with `==` as far as it goes:
 
 - `RTL`: between two quantizers, on the device: PyTorch, the integer graph, the engines' golden functions, the hardware;
+- `C`: between two quantizers: PyTorch, the integer graph, exported C; there is no hardware for it yet;
 - `steps`: of sequences ([sequences.md](sequences.md)): PyTorch, the captured graph and its three parts;
 - `host`: at the end of a model, which the host computes: the captured graph and its three parts;
 - `weights`: of weights and other constants alone, when the model is captured: PyTorch and the captured graph.
@@ -76,18 +93,21 @@ codes is compared when the model is lowered. A branch may also be the raw sums o
 40 bits.
 
 Codes are multiplied with codes, as in `x * gate(torch.sigmoid(y))`: of one shape, or one of them with size 1 along axes
-of the other, as the gate [batch, channels, 1, 1] of squeeze-and-excitation. Their product is exact, as the sums of a layer
-are, and what stands between it and the next quantizer becomes steps. A map waits in a FIFO until its gate is computed
-from all of it. What is a function of one value alone, such as `y * torch.sigmoid(y)`, needs no quantizer inside.
-`torch.maximum` and `torch.minimum` of codes of one scale give codes of that scale; of other values, they go behind the
-quantizer that follows. A shared engine runs none of them.
+of the other, as the gate [batch, channels, 1, 1] of squeeze-and-excitation. Their product is exact, as the sums of a
+layer are, and what stands between it and the next quantizer becomes steps. A map waits in a FIFO until its gate, which
+is computed from all of it, is there. What is a function of one value alone, such as `y * torch.sigmoid(y)`, needs no
+quantizer inside. `torch.maximum` and `torch.minimum` of codes of one scale give codes of that scale; of other values,
+they go behind the quantizer that follows. A shared engine runs none of them.
 
 What is refused, with its place in the model:
 
-- constants that differ from row to row or from pixel to pixel, such as embeddings of positions: one number, or one for
-  each channel or feature, can be added or multiplied;
+- constants that differ from row to row or from pixel to pixel and are not quantized, or are multiplied: one number, or
+  one for each channel or feature, can be added or multiplied; quantized ones, such as embeddings of positions, can be
+  added ([attention.md](attention.md)), but no engine runs that yet;
 - products of two values that both depend on the input and are not codes: a quantizer on each of the two, directly in
   front of the product, such as `UInt(8, scale=2**-8)` behind the sigmoid of a gate; quotients of two such values;
+- matrix products of two values, softmax and normalization inside of a model are exact in the reference and in exported
+  C ([attention.md](attention.md)), but no engine runs them yet;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two;
 - sums of rescaled codes (TFLite's additions) whose multipliers differ from channel to channel, or of more than two

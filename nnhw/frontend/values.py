@@ -80,6 +80,20 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Turned:
+    """A value whose first axis is another one than the batch until one of its places is taken.
+
+    Parameters
+    ----------
+    value: with the batch as its first axis.
+    axes: which axis of the value each axis is, the batch being 0.
+    """
+
+    value: Codes | Float
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Unknown:
     """The result of something that is not supported: nothing may be concluded from it."""
 
@@ -122,4 +136,4 @@ class Stacked:
     parts: tuple[Codes | Float, ...]
 
 
-Value = Constant | Codes | Float | Integers | Batch | Unknown | StepsFirst | PerImage | Block | Stacked
+Value = Constant | Codes | Float | Integers | Batch | Turned | Unknown | StepsFirst | PerImage | Block | Stacked

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-from nnhw.engines.arithmetic import NARROW_BITS, LaneArithmetic
-from nnhw.hdl.carry import add, add_ands, add_gated, add_in_gates, add_inverted, gated
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.hdl.cells import PLAIN, Cells
+from nnhw.hdl.cells.base import gated
 from nnhw.hdl.dsp import DspProducts
 from nnhw.ir.types import BIT, IntType
 
@@ -21,7 +22,7 @@ def dot_product(
     activations: list[Value],
     weights: list[Value],
     ce: Value,
-    family: str | None = None,
+    cells: Cells = PLAIN,
 ) -> Value:
     """Add the raw sum of all lanes, a register behind every level of adders.
 
@@ -34,21 +35,21 @@ def dot_product(
     m: the module to add the logic to.
     activations, weights: bit patterns of the lanes.
     ce: the pipeline moves.
-    family: whose cells the first level is made of; see `nnhw.hdl.carry`.
+    cells: what the first level is made of.
 
     Returns
     -------
     The raw sum of the factors, `arithmetic.tree_levels(lanes)` moves later.
     """
-    tree = _Tree(m, ce, family)
+    tree = _Tree(m, ce, cells)
     if arithmetic.kind == "xnor":
         return _count(tree, [~(a ^ w) for a, w in zip(activations, weights, strict=True)])
     if arithmetic.activation.bits == 1 and arithmetic.weight == BIT:
         return _count(tree, [a & w for a, w in zip(activations, weights, strict=True)])
     if arithmetic.has_tables:
-        return (_chained_tables if family == "ecp5" else _tables)(tree, activations, weights)
+        return (_chained_tables if cells.gates_both_operands else _tables)(tree, activations, weights)
     if arithmetic.kind in ("gate", "product"):
-        return _planes(tree, arithmetic, activations, weights, family)
+        return _planes(tree, arithmetic, activations, weights, cells)
     numbers = [_centered(activation, arithmetic.activation) for activation in activations]
     if arithmetic.kind == "ternary":
         rows = [_ternary_row(number, weight) for number, weight in zip(numbers, weights, strict=True)]
@@ -57,7 +58,7 @@ def dot_product(
     return tree.total(
         _first_level(
             lanes,
-            lambda x, y: add_inverted(m, x, y, family),
+            lambda x, y: cells.add_inverted(m, x, y),
             lambda x: (x[0].as_unsigned() ^ x[1].replicate(len(x[0]))).as_signed(),
         )
     )
@@ -69,7 +70,7 @@ def dsp_dot_product(
     activations: list[Value],
     weights: list[Value],
     ce: Value,
-    family: str | None = None,
+    cells: Cells = PLAIN,
 ) -> Value:
     """Add the raw sum of all lanes, their products made in DSP blocks; see `dot_product`.
 
@@ -84,7 +85,7 @@ def dsp_dot_product(
     m.d.comb += [port.eq(value) for port, value in zip(products.i_a, a, strict=True)]
     m.d.comb += [port.eq(value) for port, value in zip(products.i_b, b, strict=True)]
     terms: list[Value] = list(products.o)
-    return _Tree(m, ce, family).reduce(terms) if len(terms) > 1 else terms[0]
+    return _Tree(m, ce, cells).reduce(terms) if len(terms) > 1 else terms[0]
 
 
 def as_number(pattern: Value, dtype: IntType) -> Value:
@@ -101,18 +102,18 @@ class _Tree:
     ----------
     m: the module to add the logic to.
     ce: the registers move.
-    family: whose cells the adders are made of; see `nnhw.hdl.carry`.
+    cells: what the adders are made of.
     """
 
-    def __init__(self, m: Module, ce: Value, family: str | None) -> None:
+    def __init__(self, m: Module, ce: Value, cells: Cells) -> None:
         self.m = m
         self.ce = ce
-        self.family = family
+        self.cells = cells
         self.levels = 0
 
     def add(self, x: Value, y: Value, bits: int | None = None) -> Value:
-        """Return the sum of two numbers; see `nnhw.hdl.carry.add`."""
-        return add(self.m, x, y, self.family, bits)
+        """Return the sum of two numbers; see `Cells.add`."""
+        return self.cells.add(self.m, x, y, bits)
 
     def register(self, values: list[Value]) -> list[Value]:
         """Return registers of the values."""
@@ -207,13 +208,15 @@ def _product(a: Value, w: Value, excess: int) -> Value:
 
 
 def _chained_tables(tree: _Tree, activations: list[Value], weights: list[Value]) -> Value:
-    """Return the same as `_tables`, on ECP5.
+    """Return the same as `_tables`, where a carry chain takes a function of two signals as a bit of either operand.
 
     The lowest bit of a product is an AND, which is in the carry chain of the first adder. All products are two too
     much, which is subtracted from the sum of all, in the level that joins planes elsewhere.
     """
     rows = [_table_row(a, w) for a, w in zip(activations, weights, strict=True)]
-    first = _first_level(rows, lambda x, y: add_ands(tree.m, x, y), lambda x: Cat(bit & gate for bit, gate in x))
+    first = _first_level(
+        rows, lambda x, y: tree.cells.add_ands(tree.m, x, y), lambda x: Cat(bit & gate for bit, gate in x)
+    )
     total, excess = tree.total(first), 2 * len(rows)
     low = (excess & -excess).bit_length() - 1
     high = total[low:] - (excess >> low)
@@ -233,7 +236,7 @@ def _table(excess: int) -> list[int]:
 
 
 def _planes(
-    tree: _Tree, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], family: str | None
+    tree: _Tree, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], cells: Cells
 ) -> Value:
     """Return the sum of products, added plane by plane of the narrower factor."""
     narrow, wide = (activations, weights), (weights, activations)
@@ -247,19 +250,13 @@ def _planes(
         sums.append(
             _first_level(
                 lanes,
-                lambda x, y: add_gated(tree.m, x, y, family),
+                lambda x, y: cells.add_gated(tree.m, x, y),
                 lambda x: gated(*x),
             )
         )
-    levels = [_Tree(tree.m, tree.ce, tree.family) for _ in sums]
+    levels = [_Tree(tree.m, tree.ce, tree.cells) for _ in sums]
     totals = [level.total(terms) for level, terms in zip(levels, sums, strict=True)]
     return _join(tree, totals, bit_type.signed and not bit_type.bipolar)
-
-
-def _add_narrow(x: Value, y: Value, minus: bool, family: str | None) -> Value:
-    """Return the sum, or the difference, of two numbers; on iCE40 a narrow one without a carry chain."""
-    total = x - y if minus else x + y
-    return add_in_gates(x, y, minus) if family == "ice40" and len(total) <= NARROW_BITS else total
 
 
 def _join(tree: _Tree, sums: list[Value], negative: bool) -> Value:
@@ -275,7 +272,7 @@ def _join(tree: _Tree, sums: list[Value], negative: bool) -> Value:
                 continue
             low, high = couple
             # The bits below the other sum's pass by the adder.
-            upper = _add_narrow(low >> shift, high, last and negative, tree.family)
+            upper = tree.cells.add_few(low >> shift, high, last and negative)
             number = Cat(low[:shift], upper)
             joined.append(number.as_signed() if upper.shape().signed else number)
         negative = negative and len(couples[-1]) == 1

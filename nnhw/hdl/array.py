@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product
-from nnhw.hdl.carry import accumulate, family_of
+from nnhw.hdl.cells import Cells, cells_of
 from nnhw.hdl.dsp import DspProducts
 from nnhw.hdl.memory import SplitRom, block_ram, logic_rom
 from nnhw.hdl.names import BLOCK, LOGIC, weights_name
@@ -71,12 +71,12 @@ class SystolicArray(wiring.Component):
                 if cell in config.pairs:
                     products[cell : cell + 2] = self._pair(m, cell, lanes, mine)
                 elif cell - 1 not in config.pairs:
-                    products[cell] = self._cell(m, cell, lanes, mine[0], family_of(platform))
+                    products[cell] = self._cell(m, cell, lanes, mine[0], cells_of(platform))
 
         shift = self._shift_window(m, ends[-1])
         with m.If(self.ce):
             m.d.sync += self.o_valid.eq(ends[-1] | shift)
-        self._drain(m, products, (valids[levels:], ends[levels:]), shift, family_of(platform))
+        self._drain(m, products, (valids[levels:], ends[levels:]), shift, cells_of(platform))
         return m
 
     def _shift_window(self, m: Module, finish: Value) -> Signal:
@@ -160,7 +160,7 @@ class SystolicArray(wiring.Component):
         patterns = encode(config.weights[cell :: config.pe], config.weight).reshape(-1, config.simd)
         return pack_words(patterns, config.weight.bits)
 
-    def _cell(self, m: Module, cell: int, lanes: Value, word: Value, family: str | None) -> Value:
+    def _cell(self, m: Module, cell: int, lanes: Value, word: Value, cells: Cells) -> Value:
         """Add one cell's dot product; return its raw sum for one beat, `config.tree_levels` moves later."""
         config = self.config
         a_bits, w_bits = config.activation.bits, config.weight.bits
@@ -169,10 +169,10 @@ class SystolicArray(wiring.Component):
         m.submodules[f"cell_{cell}"] = inner = Module()
         ce = self.group_ce[cell // config.hop]
         if cell >= config.pe - config.dsp_pe:
-            total = dsp_dot_product(inner, config.arithmetic, activations, weights, ce, family)
+            total = dsp_dot_product(inner, config.arithmetic, activations, weights, ce, cells)
             levels = config.arithmetic.dsp_levels(config.simd)
         else:
-            total = dot_product(inner, config.arithmetic, activations, weights, ce, family)
+            total = dot_product(inner, config.arithmetic, activations, weights, ce, cells)
             levels = config.arithmetic.tree_levels(config.simd)
         return self._wait(inner, total, levels, ce)
 
@@ -206,7 +206,7 @@ class SystolicArray(wiring.Component):
         products: list[Value],
         pipeline: tuple[list[Signal], list[Signal]],
         shift: Value,
-        family: str | None,
+        cells: Cells,
     ) -> None:
         """Add accumulators and the shift register that carries finished sums to the output.
 
@@ -231,7 +231,7 @@ class SystolicArray(wiring.Component):
                 total = products[cell]
                 if summed:
                     total = Signal(self.raw_shape, name=f"sum_{cell}", reset_less=True)
-                    following = accumulate(m, total, more, products[cell], family)
+                    following = cells.accumulate(m, total, more, products[cell])
                     with m.If(take):
                         m.d.sync += total.eq(following)
                 follower = held[cell + config.drain] if cell + config.drain < config.pe else held[cell]

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product
-from nnhw.hdl.carry import family_of
+from nnhw.hdl.cells import Cells, cells_of
 from nnhw.hdl.memory import block_ram, logic_rom
 from nnhw.hdl.results import deliver, result_buffer
 
@@ -51,7 +51,7 @@ class ChannelwiseEngine(wiring.Component):
         for move in range(moves):
             valids.append(self._register(m, f"valid_{move}", valids[-1], reset_less=False))
         results = [
-            self._tree(m, lane, elements[lane :: config.lanes], weights[lane :: config.lanes], family_of(platform))
+            self._tree(m, lane, elements[lane :: config.lanes], weights[lane :: config.lanes], cells_of(platform))
             for lane in range(config.lanes)
         ]
         valid = valids[-1]
@@ -92,14 +92,14 @@ class ChannelwiseEngine(wiring.Component):
         m.d.comb += [reader.addr.eq(address), reader.en.eq(self._ce)]
         return [reader.data[lane * bits : (lane + 1) * bits] for lane in range(config.i_lanes)]
 
-    def _tree(self, m: Module, lane: int, elements: list[Value], weights: list[Value], family: str | None) -> Value:
+    def _tree(self, m: Module, lane: int, elements: list[Value], weights: list[Value], cells: Cells) -> Value:
         """Return the raw result of the taps of one beat in one channel, `tree_levels` moves later."""
         config = self.config
         if config.op == "dot":
             inner = Module()
             m.submodules[f"lane_{lane}"] = inner
             make = dsp_dot_product if config.dsp else dot_product
-            return make(inner, config.arithmetic, elements, weights, self._ce, family)
+            return make(inner, config.arithmetic, elements, weights, self._ce, cells)
         # Of bipolar elements the sum counts the bits, and the maximum is one.
         terms = elements if config.activation.bipolar else [as_number(x, config.activation) for x in elements]
         for level in range(config.tree_levels):

@@ -21,7 +21,6 @@ from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
-from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.channelwise import ChannelwiseEngine
@@ -240,8 +239,8 @@ def _is_shared(hardware: wiring.Component) -> bool:
 
 def _hardware(config: EngineConfig, preloaded: bool, forgetful: bool) -> wiring.Component:
     """Return the hardware of an engine; for the parameters see those of `SharedEngine`."""
-    if isinstance(config, SharedConfig):
-        return SharedEngine(config.array, config if preloaded else None, forgetful)
+    if (program := config.program) is not None:
+        return SharedEngine(program.array, program if preloaded else None, forgetful)
     if isinstance(config, OwnEngine):
         hardware: wiring.Component = config.hardware()
         return hardware

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Array, Cat, ClockSignal, Const, Instance, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Array, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.large_ram import LARGE_BITS, LARGE_WORDS
 from nnhw.engines.matmul import LOGIC_ROM_WORDS
-from nnhw.hdl.carry import family_of
-from nnhw.hdl.names import BLOCK, HEAD, LOGIC, RAM_STYLE, TABLE_ATTRIBUTE
+from nnhw.hdl.cells import cells_of
+from nnhw.hdl.names import BLOCK, HEAD, LOGIC, RAM_STYLE
 
 
 def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
@@ -32,34 +31,13 @@ def logic_rom(depth: int, bits: int, init: Sequence[int]) -> Memory:
 
 
 def lut_ram(depth: int, bits: int) -> Memory:
-    """Return a memory of few words that synthesis must build of LUTs that can be written, which the iCE40 lacks."""
+    """Return a memory of few words that synthesis must build of LUTs that can be written; not every family has any."""
     return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={RAM_STYLE: "distributed"})
 
 
 def logic_ram(depth: int, bits: int) -> Memory:
     """Return a memory that synthesis must build of registers."""
     return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={RAM_STYLE: LOGIC})
-
-
-def lookup_table(m: Module, name: str, content: int, index: Value, family: str | None) -> Value:
-    """Add a table of 16 bits, read in the same cycle; return the bit.
-
-    On an iCE40 it is one LUT4, which synthesis leaves as it is: what is in it can be put in last
-    (`nnhw.flow.implementation.contents`).
-
-    Parameters
-    ----------
-    content: bits, the first one lowest.
-    index: 4 bits.
-    """
-    if family != "ice40":
-        return Const(content, 16).bit_select(index, 1)
-    bit = Signal(name=f"{name}_bit")
-    inputs = {f"i_I{number}": index[number] for number in range(4)}
-    m.submodules[name] = Instance(
-        "SB_LUT4", ("a", TABLE_ATTRIBUTE, 1), ("p", "LUT_INIT", Const(content, 16)), **inputs, o_O=bit
-    )
-    return bit
 
 
 class SplitRom(wiring.Component):
@@ -112,8 +90,6 @@ class SplitRom(wiring.Component):
 class LargeRam(wiring.Component):
     """A memory with one port, in large RAMs side by side where the device has any.
 
-    They are instances: yosys puts no memory with initial values into them, and every memory of Amaranth has some.
-
     Parameters
     ----------
     depth, bits: words and their width.
@@ -137,63 +113,5 @@ class LargeRam(wiring.Component):
         # A write disturbs the RAM's output: what was read is taken over in the cycle behind.
         m.d.comb += self.data.eq(Mux(fresh, word, kept))
         m.d.sync += [fresh.eq(self.read), kept.eq(self.data)]
-        if family_of(platform) == "ice40":
-            self._large(m, word)
-        else:
-            self._plain(m, word)
+        cells_of(platform).large_ram(m, self, word)
         return m
-
-    def _plain(self, m: Module, word: Signal) -> None:
-        """Add what the RAMs do, for simulators: a write leaves another word than the one that was read."""
-        m.submodules.memory = memory = Memory(shape=unsigned(self.bits), depth=self.depth, init=())
-        writer, reader = memory.write_port(), memory.read_port()
-        m.d.comb += [
-            writer.en.eq(self.write),
-            writer.addr.eq(self.addr),
-            writer.data.eq(self.i_data),
-            reader.en.eq(self.read | self.write),
-            reader.addr.eq(self.addr),
-            word.eq(reader.data),
-        ]
-
-    def _large(self, m: Module, word: Signal) -> None:
-        """Add the RAMs."""
-        data = Signal(-(-self.bits // LARGE_BITS) * LARGE_BITS)
-        m.d.comb += data.eq(self.i_data)
-        result = large_rams(m, self.addr, data, self.write, self.read | self.write)
-        m.d.comb += word.eq(result)
-
-
-def large_rams(
-    m: Module, addr: Value, i_data: Value, write: Value, select: Value, nibbles: Value | None = None
-) -> Value:
-    """Add large RAMs side by side, an SB_SPRAM256KA for each 16 bits; return the word that was read.
-
-    Parameters
-    ----------
-    addr, i_data: of the word; a multiple of 16 bits.
-    write, select: a word is written; a word is read or written.
-    nibbles: one bit for each four of the word: they are written; None: all.
-
-    Timing: the word is there after the next edge, until the next access.
-    Source: Lattice, iCE40 SPRAM usage guide (FPGA-TN-02022); POWEROFF is active low.
-    """
-    address, words = Signal(range(LARGE_WORDS)), []
-    m.d.comb += address.eq(addr)
-    for low in range(0, len(i_data), LARGE_BITS):
-        result = Signal(LARGE_BITS, name=f"result_{low}")
-        m.submodules += Instance(
-            "SB_SPRAM256KA",
-            i_CLOCK=ClockSignal("sync"),
-            i_ADDRESS=address,
-            i_DATAIN=i_data[low : low + LARGE_BITS],
-            i_MASKWREN=Const(0b1111, 4) if nibbles is None else nibbles[low // 4 : (low + LARGE_BITS) // 4],
-            i_WREN=write,
-            i_CHIPSELECT=select,
-            i_STANDBY=Const(0, 1),
-            i_SLEEP=Const(0, 1),
-            i_POWEROFF=Const(1, 1),
-            o_DATAOUT=result,
-        )
-        words.append(result)
-    return Cat(*words)

@@ -8,9 +8,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.pairwise import PairConfig
+from nnhw.engines.pairwise import PairConfig, number_bits
 from nnhw.hdl.arithmetic import as_number
-from nnhw.hdl.carry import add_gated, family_of, gated
+from nnhw.hdl.cells import Cells, cells_of
+from nnhw.hdl.cells.base import gated
 from nnhw.hdl.dsp import DspProducts
 from nnhw.hdl.join import taken_together
 from nnhw.hdl.results import deliver, result_buffer
@@ -29,7 +30,8 @@ class PairwiseEngine(wiring.Component):
     def __init__(self, config: PairConfig) -> None:
         self.config = config
         raw, code = config.raw, config.requantizer.code if config.requantizer else None
-        o_lane = unsigned(code.bits) if code else signed(raw.bits) if raw.signed else unsigned(raw.bits)
+        is_number = code is None and raw.signed and not raw.bipolar
+        o_lane = signed(raw.bits) if is_number else unsigned((code or raw).bits)
         super().__init__(
             {
                 "i0": In(stream.Signature(data.ArrayLayout(unsigned(config.left.bits), config.lanes))),
@@ -52,8 +54,8 @@ class PairwiseEngine(wiring.Component):
         if config.dsp:
             results = _in_dsp(m, ce, pairs)
         elif config.op == "product":
-            family = family_of(platform)
-            results = [_Product(m, ce, family, f"product_{lane}").of(*pair) for lane, pair in enumerate(pairs)]
+            cells = cells_of(platform)
+            results = [_Product(m, ce, cells, f"product_{lane}").of(*pair) for lane, pair in enumerate(pairs)]
         else:
             results = [_extreme(m, ce, config, lane, *pair) for lane, pair in enumerate(pairs)]
         deliver(m, buffer, config.requantizer, config.raw, valid, results)
@@ -63,11 +65,12 @@ class PairwiseEngine(wiring.Component):
 def _extreme(m: Module, ce: Value, config: PairConfig, lane: int, left: Value, right: Value) -> Value:
     """Return the greater or the lesser of two numbers, one move later."""
     raw = config.raw
-    result = Signal(signed(raw.bits) if raw.signed else unsigned(raw.bits), name=f"extreme_{lane}", reset_less=True)
+    shape = signed(number_bits(raw)) if raw.signed else unsigned(raw.bits)
+    result = Signal(shape, name=f"extreme_{lane}", reset_less=True)
     chosen = left > right if config.op == "maximum" else left < right
     with m.If(ce):
         m.d.sync += result.eq(Mux(chosen, left, right))
-    return result
+    return ~result[-1] if raw.bipolar and config.requantizer is None else result
 
 
 def _in_dsp(m: Module, ce: Value, pairs: list[tuple[Value, Value]]) -> list[Value]:
@@ -89,12 +92,12 @@ class _Product:
     ----------
     m: the module to add the logic to.
     ce: the registers move.
-    family: whose cells the first level is made of; see `nnhw.hdl.carry`.
+    cells: of which the first level is made.
     name: of the registers.
     """
 
-    def __init__(self, m: Module, ce: Value, family: str | None, name: str) -> None:
-        self.m, self.ce, self.family, self.name = m, ce, family, name
+    def __init__(self, m: Module, ce: Value, cells: Cells, name: str) -> None:
+        self.m, self.ce, self.cells, self.name = m, ce, cells, name
         self.levels = 0
 
     def of(self, left: Value, right: Value) -> Value:
@@ -122,7 +125,7 @@ class _Product:
         if bit + 2 == len(narrow) and narrow.shape().signed:
             upper = gated(upper_bits, narrow[bit]) - gated(wide, narrow[bit + 1])
         else:
-            upper = add_gated(self.m, (upper_bits, narrow[bit]), (wide, narrow[bit + 1]), self.family)
+            upper = self.cells.add_gated(self.m, (upper_bits, narrow[bit]), (wide, narrow[bit + 1]))
         total = Cat(wide[0] & narrow[bit], upper)
         return total.as_signed() if upper.shape().signed else total
 

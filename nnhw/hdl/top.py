@@ -10,24 +10,22 @@ from functools import partial
 from typing import Any
 
 from amaranth.build import Attrs, Pins, Platform, Resource, Subsignal, TemplatedPlatform
-from amaranth.hdl import C, ClockDomain, ClockSignal, DomainRenamer, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import Board
 from nnhw.errors import BoardError
+from nnhw.families import FAMILIES
+from nnhw.hdl.cells import CELLS
 from nnhw.hdl.initial_words import words_at_once
 from nnhw.hdl.link.device import ENGINE_DOMAIN
-from nnhw.hdl.pll import PllSettings
+from nnhw.hdl.pll import PllSettings, connect_clock
 
 UART = "nnhw_uart"
 """Name of the serial port whose pins the board file gives."""
 
-IO_STANDARDS = {"ice40": ("IO_STANDARD", "SB_LVCMOS"), "ecp5": ("IO_TYPE", "LVCMOS33")}
-"""Attribute of a pin that says its voltage, and what it is where a board file does not say it."""
-
 _SETTLE_S = 15e-6
-_CONSTRAINTS = {"ice40": "top.pcf", "ecp5": "top.lpf"}
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,8 @@ class ClockGenerator(wiring.Component):
 
     nextpnr derives the clock's constraint from the input clock's and the PLL's parameters.
 
-    Timing: the reset ends 15 to 30 microseconds after the PLL has locked. Block RAM of the iCE40 reads as zeros in the
-    first 3 microseconds after configuration.
+    Timing: the reset ends 15 to 30 microseconds after the PLL has locked. Of the iCE40, block RAM reads as zeros in
+    the first 3 microseconds after configuration.
     Source: Project IceStorm, issue 76; the margin of 5 is that of Amaranth's iCE40 platform (`create_missing_domain`).
 
     Members
@@ -94,7 +92,7 @@ class ClockGenerator(wiring.Component):
         m = Module()
         clock, lock = Signal(name="pll_clock"), Signal(name="pll_lock")
         port = platform.request(self.board.input_clock.resource, dir="-")
-        self.settings.connect(m, port, clock, lock, self.board.input_clock.pll)
+        connect_clock(m, self.board, self.settings, port, clock, lock)
 
         # The same clock without a reset, for the register that makes the reset.
         m.domains.start = ClockDomain(reset_less=True, local=True)
@@ -144,17 +142,15 @@ class Top(wiring.Component):
     def _connect_flash(self, m: Module, platform: Any) -> None:
         """Connect the device to the flash; what else its chip has is held inactive.
 
-        The clock of an ECP5's flash is a pin of the configuration logic, which user logic reaches through a cell.
-        Source: Lattice FPGA-TN-02039, ECP5 and ECP5-5G sysCONFIG, Master SPI; nextpnr-ecp5 places the cell.
+        In some families its clock is a pin of the configuration logic, which user logic reaches through a cell.
         """
         assert self.board.flash is not None, "a device reads flash only on boards that have it"
         name = self.board.flash.resource
         device: Any = self.device
         flash = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
         outputs = [pin.name for pin in platform.lookup(name).ios if pin.name != "cipo"]
-        if self.board.family == "ecp5":
+        if CELLS[self.board.family].flash_clock(m, device.clk):
             outputs = [pin for pin in outputs if pin != "clk"]
-            m.submodules.flash_clk = Instance("USRMCLK", i_USRMCLKI=device.clk, i_USRMCLKTS=C(0))
         m.submodules.flash_cipo = cipo = io.Buffer("i", flash.cipo)
         m.d.comb += device.cipo.eq(cipo.i)
         for pin in outputs:
@@ -178,7 +174,7 @@ def make_top(make_device: Callable[[int], wiring.Component], board: Board, setti
     platform.toolchain_prepare = partial(TemplatedPlatform.toolchain_prepare, platform)
     with words_at_once():
         plan = platform.prepare(Top(make_device(settings.output_hz), board, settings), name="top", emit_src=False)
-    return TopDesign(rtlil=plan.files["top.il"], constraints=plan.files[_CONSTRAINTS[board.family]])
+    return TopDesign(rtlil=plan.files["top.il"], constraints=plan.files[FAMILIES[board.family].pins.constraints])
 
 
 def load_platform(board: Board) -> Platform:
@@ -238,7 +234,7 @@ def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any
 
 def _uart_pins(board: Board) -> Resource:
     """Return the serial port at the pins that the board file names."""
-    attribute, standard = IO_STANDARDS[board.family]
+    attribute, standard = FAMILIES[board.family].pins.io_standard
     pins = [
         Subsignal("rx", Pins(board.uart.rx, dir="i", assert_width=1)),
         Subsignal("tx", Pins(board.uart.tx, dir="o", assert_width=1)),

@@ -188,8 +188,11 @@ _ROLES: dict[str, tuple[str, ...]] = {
     "dequantize": ("x", "scale"),
     "threshold": ("x", "thresholds", "descending"),
     "step_table": ("x", "thresholds", "codes"),
+    "integer_softmax": ("x", "table", "keep"),
+    "broadcast": ("x", "values"),
     "rescale": ("x", "multiplier", "exponent", "bias"),
     "prelu": ("x", "slope"),
+    "where": ("condition", "x", "y"),
     "scan": ("steps", "state"),
     "batch_norm": ("x", "weight", "bias", "mean", "variance"),
 }

@@ -18,6 +18,7 @@ from .ops import (
     LastStep,
     Linear,
     LogSoftmax,
+    MatrixProduct,
     Op,
     Quantize,
     Rescale,
@@ -92,7 +93,7 @@ class _Analysis:
 
     def _magnitude(self, node: Node) -> np.ndarray:
         value = np.abs(self._values[node.name])
-        if isinstance(node.op, Linear | Conv2d | SumPool2d) or node.op.name in _MOVED:
+        if isinstance(node.op, Linear | Conv2d | MatrixProduct | SumPool2d) or node.op.name in _MOVED:
             inputs = [self._magnitudes[name] for name in node.inputs]
             return node.op.evaluate(*inputs)
         if isinstance(node.op, WeightedSum):
@@ -146,6 +147,8 @@ def _longest_sum(graph: Graph) -> int:
     for node in graph.nodes:
         if isinstance(node.op, Linear | Conv2d):
             lengths.append(math.prod(graph.node(node.inputs[1]).type.shape[1:]) + 1)
+        elif isinstance(node.op, MatrixProduct):
+            lengths.append(node.op.sides(graph.node(node.inputs[0]).type.shape, node.op.transpose_left)[1])
         elif isinstance(node.op, SumPool2d):
             lengths.append(math.prod(node.op.kernel))
     return max(lengths)

@@ -148,6 +148,36 @@ class Value:
         """This value times another one, both integers, element by element; axes of size 1 are repeated."""
         return self._apply("product", other, name=name)
 
+    def matrix_product(
+        self, right: Value, transpose_left: bool = False, transpose_right: bool = False, name: str = ""
+    ) -> Value:
+        """The product of matrices [.., m, k] and [.., k, n], either of them given transposed."""
+        keywords = {"transpose_left": transpose_left, "transpose_right": transpose_right}
+        return self._apply("matrix_product", right, name=name, **keywords)
+
+    def integer_softmax(
+        self,
+        table: Value | ArrayLike,
+        keep: Value | ArrayLike = 1,
+        axis: int = 0,
+        bits: int = 8,
+        high: int = 255,
+        name: str = "",
+    ) -> Value:
+        """Shares of powers table[greatest - x] along an axis, in steps of 2**-bits; only of what `keep` keeps."""
+        return self._apply("integer_softmax", table, keep, name=name, axis=axis, bits=bits, high=high)
+
+    def integer_norm(
+        self, epsilon: int, axis: int = 0, fraction_bits: int = 10, centered: bool = True, name: str = ""
+    ) -> Value:
+        """Layer normalization along an axis, or RMS normalization, without weight and bias."""
+        keywords = {"axis": axis, "epsilon": epsilon, "fraction_bits": fraction_bits, "centered": centered}
+        return self._apply("integer_norm", name=name, **keywords)
+
+    def broadcast(self, values: Value | ArrayLike, name: str = "") -> Value:
+        """A constant as a value: the same for each image of this one."""
+        return self._apply("broadcast", values, name=name)
+
     def sum_pool2d(self, kernel: Ints, stride: Ints | None = None, name: str = "") -> Value:
         """The sum of each window; the stride is the kernel without one."""
         return self._apply("sum_pool2d", name=name, kernel=kernel, stride=stride or kernel)
@@ -232,6 +262,18 @@ class Value:
         """The greater of x and y."""
         return self._apply("maximum", _floats(other), name=name)
 
+    def greater(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """1 where x > y, else 0."""
+        return self._apply("greater", _floats(other), name=name)
+
+    def greater_equal(self, other: Value | ArrayLike, name: str = "") -> Value:
+        """1 where x >= y, else 0."""
+        return self._apply("greater_equal", _floats(other), name=name)
+
+    def where(self, x: Value | ArrayLike, y: Value | ArrayLike, name: str = "") -> Value:
+        """x where this value is not 0, else y."""
+        return self._apply("where", _floats(x), _floats(y), name=name)
+
     def clamp(self, low: float, high: float, name: str = "") -> Value:
         """min(max(x, low), high)."""
         return self._apply("clamp", name=name, low=low, high=high)
@@ -278,6 +320,10 @@ class Value:
     def relu(self, name: str = "") -> Value:
         """max(x, 0)."""
         return self._apply("relu", name=name)
+
+    def sign(self, name: str = "") -> Value:
+        """-1, 0 or 1."""
+        return self._apply("sign", name=name)
 
     def neg(self, name: str = "") -> Value:
         """-x."""

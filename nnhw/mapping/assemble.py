@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from nnhw.accelerator import INPUT, Accelerator, EngineConfig, InputFormat, OutputFormat, Stage, Stream
-from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
-from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
+from nnhw.families import ICE40, Family
 from nnhw.ir import Graph, IntType, graph_hash
-from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import Plan
-from nnhw.mapping.schedule import FIFO_MIN_DEPTH, cycle_bound, schedule_stages
+from nnhw.mapping.schedule import FIFO_MIN_DEPTH, schedule_stages
 
 LINK_BITS = 8
 BEAT_BYTES = 8
@@ -119,24 +118,24 @@ class _Assembler:
         if index < 0:
             return port
         config = self.stages[index].config
-        burst, count = bursts(config)
+        burst, count = config.bursts
         waits = count * max(0, burst * (cycles - 1) - OUTPUT_BEATS)
-        if burst > 1 and waits and cycle_bound(config) - config.o_beats + waits > self.slowest:
+        if burst > 1 and waits and config.cycle_bound - config.o_beats + waits > self.slowest:
             return self.buffer(layer, port, burst)
         return port
 
     def before_large(self, layer: str, port: _Port, window: WindowConfig) -> _Port:
-        """Put a FIFO in front of a line buffer in large RAM, which takes a word only where it reads none.
+        """Put a FIFO in front of a line buffer if it is in large RAM, which takes a word only where it reads none.
 
         It holds the bursts of the engine in front of it.
         """
-        if port.source[0] < 0 or isinstance(self.stages[port.source[0]].config, FifoConfig):
+        if not window.large or port.source[0] < 0 or self.stages[port.source[0]].config.fifo is not None:
             return port
         config = self._engine_in_front(port)
-        burst, count = bursts(config)
+        burst, count = config.bursts
         burst = math.ceil(burst * port.stream.beats / config.o_beats)
         waits = count * max(0, burst * window.reads - OUTPUT_BEATS)
-        if cycle_bound(config) - config.o_beats + waits < MOST_WAITS * self.slowest:
+        if config.cycle_bound - config.o_beats + waits < MOST_WAITS * self.slowest:
             return port
         return self.buffer(layer, port, burst + 1)
 
@@ -154,12 +153,12 @@ class _Assembler:
     def _cycles_in_front(self, port: _Port) -> int:
         """Return the cycles of a frame on the engine from which a stream comes, width converters left out."""
         config = self._engine_in_front(port)
-        return cycle_bound(config) - config.o_beats
+        return config.cycle_bound - config.o_beats
 
     def _engine_in_front(self, port: _Port) -> EngineConfig:
         """Return the engine from which a stream comes, width converters left out."""
         stage = self.stages[port.source[0]]
-        if isinstance(stage.config, ConvertConfig) and stage.sources[0][0] >= 0:
+        if stage.config.only_converts and stage.sources[0][0] >= 0:
             stage = self.stages[stage.sources[0][0]]
         return stage.config
 
@@ -177,14 +176,19 @@ class _Assembler:
         if len(ports) > 1:
             ports = [self.buffer(layer.name, port) for port in ports]
         for index, (kind, config, output) in enumerate(plan.engines):
-            if isinstance(config, PadConfig):
-                ports = [self.before_border(layer.name, ports[0], config)]
-            if isinstance(config, WindowConfig) and config.large:
-                ports = [self.before_large(layer.name, ports[0], config)]
+            if buffered := _IN_FRONT.get(type(config)):
+                ports = [buffered(self, layer.name, ports[0], config)]
             last = index == len(plan.engines) - 1
-            products = layer.products if isinstance(config, MatmulConfig | ChannelwiseConfig) else 0
+            products = layer.products if config.product_array is not None else 0
             ports = [self.add(layer.name, kind, config, ports, output, node if last else "", products)]
         self.offer(layer.node, layer.name, ports[0])
+
+
+_IN_FRONT: dict[type, Callable[[_Assembler, str, _Port, Any], _Port]] = {
+    PadConfig: _Assembler.before_border,
+    WindowConfig: _Assembler.before_large,
+}
+"""What is put in front of engines that do not take a beat in every cycle."""
 
 
 def assemble(
@@ -274,12 +278,3 @@ def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, .
 def gains(form: OutputFormat) -> bool:
     """Return whether results take fewer bytes where their bits follow one another."""
     return replace(form, packed=True).frame_bytes < form.frame_beats
-
-
-def bursts(config: EngineConfig) -> tuple[int, int]:
-    """Return how many results an engine has at once, one a cycle, and how often in a frame."""
-    if isinstance(config, MatmulConfig):
-        return config.drains, config.vectors * config.folds
-    if isinstance(config, ChannelwiseConfig) and config.steps > 1:
-        return config.chunks, config.windows
-    return 1, config.o_beats

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from math import inf
 
 from nnhw.accelerator import Accelerator, Stage
-from nnhw.engines.fifo import FifoConfig
+from nnhw.families import Cost
 from nnhw.mapping.layers import Layer, MatrixLayer
-from nnhw.mapping.resources import Cost
 
 SMALL_FIFO_BITS = 4096
 """Bits of a FIFO that a message about room does not name: a block RAM of the iCE40."""
@@ -68,7 +67,7 @@ def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Bu
 
 def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
     """Say that a network does not fit with what stands between its layers; name the largest FIFO."""
-    fifos = [stage for stage in accelerator.stages if isinstance(stage.config, FifoConfig)]
+    fifos = [stage for stage in accelerator.stages if stage.config.fifo is not None]
     largest = max(fifos, key=_held_bits, default=None)
     why = ""
     if largest is not None and _held_bits(largest) > SMALL_FIFO_BITS:
@@ -83,9 +82,9 @@ def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
 
 
 def _held_bits(stage: Stage) -> int:
-    """Return the bits that a FIFO holds."""
-    assert isinstance(stage.config, FifoConfig)
-    return stage.config.depth * stage.config.width
+    """Return the bits that a stage holds if it is a FIFO."""
+    fifo = stage.config.fifo
+    return 0 if fifo is None else fifo.depth * fifo.width
 
 
 def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget) -> str:

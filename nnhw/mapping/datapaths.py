@@ -8,9 +8,9 @@ import numpy as np
 
 from nnhw.engines.requantize import DoubleScaler, Requantizer
 from nnhw.errors import MappingError
+from nnhw.families import Family
 from nnhw.ir import IntType
 from nnhw.mapping.encodings import Encodings
-from nnhw.mapping.family import Family
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import Layer, StepFunction
 from nnhw.mapping.requantize import choose, implementations

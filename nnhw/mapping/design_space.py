@@ -8,14 +8,13 @@ from typing import Any
 
 from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError, NnhwError, raise_all
+from nnhw.families import Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import assemble
-from nnhw.mapping.family import Family
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.inputs import read_bytes
 from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.plans import Planner
-from nnhw.mapping.resources import Cost
 
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 """What foldings choose of themselves; an override of anything else is added to each of them."""
@@ -118,12 +117,12 @@ class DesignSpace:
         """Yield the foldings of a layer; where LUTs make good memories, with small memories in them, too."""
         for folding in foldings(layer):
             yield folding
-            if not self.family.lut_ram_words:
+            if not self.family.lut_ram.words:
                 continue
             yield replace(folding, lut_buffer=True)
             if isinstance(layer, MatrixLayer) and not folding.logic_tails:
                 beats = layer.weights.size // (folding.pe * folding.simd)
-                if 1 < beats <= (self.family.deep_rom or (0,))[0]:
+                if 1 < beats <= (self.family.logic.deep_rom or (0,))[0]:
                     yield replace(folding, logic_pe=folding.pe)
                     yield replace(folding, logic_pe=folding.pe, lut_buffer=True)
 

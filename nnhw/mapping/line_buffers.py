@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
-from nnhw.mapping.family import Family
+from nnhw.families import Family
 from nnhw.mapping.folding import Folding
 
 MOST_BUFFER_LOG2 = 17
@@ -52,7 +52,7 @@ def deepest_window(
         ):
             break
         fitting.append(window)
-        if 1 << address_bits >= family.block_ram_modes[-1][0]:
+        if 1 << address_bits >= family.block_ram.modes[-1][0]:
             break
     if not fitting:
         make(MOST_BUFFER_LOG2 - 1)
@@ -85,7 +85,7 @@ def lut_window(make: Callable[[int], WindowConfig], family: Family, where: str, 
 
     Raises: MappingError where the family has no such memory, or the line buffer needs too many words.
     """
-    for address_bits in range(1, MOST_LUT_RAM.bit_length() if family.lut_ram_words else 0):
+    for address_bits in range(1, MOST_LUT_RAM.bit_length() if family.lut_ram.words else 0):
         try:
             window = make(address_bits)
         except MappingError:

@@ -9,16 +9,15 @@ from dataclasses import replace
 
 from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError
+from nnhw.families import ICE40, Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import least_interval
 from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
-from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.placement import Placement
 from nnhw.mapping.reader import read_layers
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.schedule import into_large_ram, with_schedule
 from nnhw.mapping.waits import waits, without_waits
 
@@ -154,7 +153,7 @@ class Mapper:
                 missing, large = total.ebr - budget.ebr, budget.spram - total.spram
                 accelerator = into_large_ram(accelerator, missing, large, family)
                 total = accelerator_cost(accelerator, family)
-            stretched = replace(budget, lc=family.stretch * budget.lc, ff=family.stretch * budget.ff)
+            stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
             if not stretched.excess(replace(total, dsp=0, spram=0)):
                 return without_waits(self.space, placed, accelerator, stretched)
             # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
@@ -185,7 +184,7 @@ class Mapper:
 
         index = bisect_left(intervals, True, key=fits)
         if index < len(intervals) and fits(intervals[index]):
-            interval, thrifty = intervals[index], self.space.family.lut_ram_words > 0
+            interval, thrifty = intervals[index], self.space.family.lut_ram.words > 0
             roomy = (self.within(budget, interval, share, thrifty) for share in BUSY if busy is None)
             least = self.within(budget, interval, busy, thrifty) if thrifty else results[interval]
             return next((found for found in roomy if not budget.excess(found[1])), least)

@@ -8,11 +8,11 @@ from dataclasses import replace
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.pairwise import can_use_dsp
 from nnhw.errors import MappingError
+from nnhw.families import Cost
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer
-from nnhw.mapping.resources import Cost
 
 
 class Placement:
@@ -139,7 +139,7 @@ class Placement:
             yield [replace(folding, logic_pe=count) for count in counts]
         elif layer.products and not folding.logic_pe:
             yield [replace(folding, logic_pe=1)]
-        if self.space.family.lut_ram_words and not folding.lut_buffer and not folding.large:
+        if self.space.family.lut_ram.words and not folding.lut_buffer and not folding.large:
             yield [replace(folding, lut_buffer=True)]
         if layer.function is not None and not folding.lean_scaler:
             yield [replace(folding, lean_scaler=True)]
@@ -147,7 +147,7 @@ class Placement:
     def _most_logic_pe(self, layer: MatrixLayer, folding: Folding) -> int:
         """Return the cells of an array whose weights may be constants in logic."""
         words = layer.weights.size // (folding.pe * folding.simd)
-        deep = self.space.family.deep_rom
+        deep = self.space.family.logic.deep_rom
         if deep is None or words <= deep[0]:
             return folding.pe
         return min(folding.pe, deep[1] // (words * folding.simd * layer.weight.bits))

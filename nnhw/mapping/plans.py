@@ -11,7 +11,6 @@ import numpy as np
 from nnhw.accelerator import EngineConfig, Stream
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
-from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
@@ -19,11 +18,11 @@ from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.families import Cost, Family
 from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
 from nnhw.mapping.datapaths import Datapaths
 from nnhw.mapping.encodings import Encodings
-from nnhw.mapping.family import Family
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import (
     ChannelLayer,
@@ -43,7 +42,6 @@ from nnhw.mapping.layers import (
 )
 from nnhw.mapping.line_buffers import buffered_window
 from nnhw.mapping.own import planned
-from nnhw.mapping.resources import Cost
 
 MOST_TAIL = 32
 """Words of a memory that are worth being constants in logic so that the others fill whole block RAMs."""
@@ -67,7 +65,7 @@ class Plan:
     @property
     def cycles(self) -> int:
         """Cycles of one frame on the slowest of the engines, none of which waits for another."""
-        return max(cycle_share(config) for _, config, _ in self.engines)
+        return max(config.cycles for _, config, _ in self.engines)
 
     def cost(self, family: Family) -> Cost:
         """Return the resources of the engines."""
@@ -304,13 +302,13 @@ class Planner:
         bits, family = folding.hop * folding.simd * weight.bits, self.family
         tails = [
             0,
-            *(depth % words for words, _ in family.block_ram_modes if words < depth and depth % words <= MOST_TAIL),
+            *(depth % words for words, _ in family.block_ram.modes if words < depth and depth % words <= MOST_TAIL),
         ]
         return min(tails, key=lambda tail: (family.block_rams(depth - tail, bits, rom=True), tail))
 
     def _registered(self, folding: Folding, depth: int) -> bool:
-        """Return whether weights from block RAM wait in a register; see `Family.slow_block_ram`."""
-        return self.family.slow_block_ram and folding.logic_pe < folding.pe and depth > 1
+        """Return whether weights from block RAM wait in a register; see `Family.block_ram.slow`."""
+        return self.family.block_ram.slow and folding.logic_pe < folding.pe and depth > 1
 
     def _padding(self, layer: WindowLayer, lanes: int) -> list[Engine]:
         if layer.padding is None:
@@ -338,20 +336,8 @@ def pad_config(source: Shape, padding: Padding, lanes: int, element: IntType) ->
     )
 
 
-def cycle_share(config: EngineConfig) -> int:
-    """Return the cycles of a frame in which an engine takes or gives a beat, or has no port for either."""
-    if isinstance(config, FifoConfig | WindowConfig):
-        return config.cycles
-    return max(_most(config.i_beats), config.o_beats)
-
-
 def tap_order(weights: np.ndarray, row_lanes: int) -> np.ndarray:
     """Return the weights [channels, taps] of a depthwise convolution in the order of a window's beats."""
     channels, rows, columns = weights.shape
     shaped = weights.reshape(channels, rows // row_lanes, row_lanes, columns)
     return np.ascontiguousarray(shaped.transpose(0, 1, 3, 2)).reshape(channels, -1)
-
-
-def _most(beats: int | tuple[int, ...]) -> int:
-    """Return the beats of the busiest input."""
-    return max(beats) if isinstance(beats, tuple) else beats

@@ -13,12 +13,16 @@ from nnhw.engines.own import ENGINES, Port
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
 from nnhw.ir.ops import (
+    Broadcast,
     Concat,
     Constant,
     Conv2d,
     Flatten,
     Input,
+    IntegerNorm,
+    IntegerSoftmax,
     Linear,
+    MatrixProduct,
     Maximum,
     MaxPool2d,
     Minimum,
@@ -94,7 +98,7 @@ class _Reader:
                 continue
             read = _Reader.own if type(node.op) in ENGINES else _READERS.get(type(node.op))
             if read is None:
-                self._refuse(node, "runs on no engine; it is supported only behind the last layer, on the host")
+                self._refuse(node, _WITHOUT_ENGINE.get(type(node.op), _ON_THE_HOST))
                 continue
             read(self, node)
         raise_all(self.problems)
@@ -469,6 +473,18 @@ def _too_many_codes(op: Rescale) -> str:
     )
 
 
+_ON_THE_HOST = "runs on no engine; it is supported only behind the last layer, on the host"
+_NOT_YET = (
+    "has no engine yet; the model is exact in nnhw.reference and in exported C ('nnhw export c'), but no hardware is "
+    "made of it"
+)
+_WITHOUT_ENGINE: dict[type[Op], str] = {
+    MatrixProduct: f"multiplies two computed values and {_NOT_YET}",
+    IntegerSoftmax: f"is a softmax inside of the model and {_NOT_YET}",
+    IntegerNorm: f"is a normalization over features and {_NOT_YET}",
+    Broadcast: f"is a constant of each position and {_NOT_YET}",
+}
+"""What is exact everywhere but in hardware --> what a refusal says of it."""
 _FUNCTIONS = (Threshold, StepTable, Rescale)
 _WINDOWS = (Conv2d, SumPool2d)
 _ORDERS = (Flatten, Reshape, Permute)

@@ -17,9 +17,9 @@ from nnhw.engines.requantize import (
     index_span,
 )
 from nnhw.errors import MappingError
+from nnhw.families import ICE40, Family
 from nnhw.ir.types import IntType
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.family import ICE40, Family
 from nnhw.mapping.fit import fit_scaler
 
 FEW_STEPS = 3
@@ -244,7 +244,7 @@ def choose(
 def _places(requantizer: Requantizer, in_logic: bool, family: Family) -> list[Requantizer]:
     """Return a requantizer with its constants in either place; comparators leave that to their engine."""
     if isinstance(requantizer, ThresholdSearch):
-        return [replace(requantizer, registered=family.slow_block_ram)]
+        return [replace(requantizer, registered=family.block_ram.slow)]
     if isinstance(requantizer, Scaler | DoubleScaler | Table):
         return [replace(requantizer, logic=logic) for logic in ((True, False) if in_logic else (False,))]
     return [requantizer]

@@ -1,42 +1,8 @@
-"""Resources, and what memories, counters and trees of adders take of them.
-
-A logic cell of iCE40 is one LUT4, one flip-flop and one carry. A flip-flop shares the cell of the LUT that drives it
-alone; one that takes its value from another flip-flop, a memory or a port has a cell of its own. On ECP5 it has room
-beside any LUT: there LUTs are counted, two for a carry cell, and flip-flops apart from them.
-"""
+"""What counters, registers and trees of adders take of the logic of a family."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from nnhw.mapping.family import ICE40, Family
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Resources.
-
-    Parameters
-    ----------
-    lc: logic cells; where flip-flops have room beside any LUT: LUTs.
-    ebr, dsp, spram: block RAMs, DSP blocks, large RAMs.
-    ff: flip-flops, where these have room beside any LUT; else they are part of the logic cells, and this is 0.
-    """
-
-    lc: float = 0
-    ebr: int = 0
-    dsp: int = 0
-    spram: int = 0
-    ff: float = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.lc + other.lc,
-            self.ebr + other.ebr,
-            self.dsp + other.dsp,
-            self.spram + other.spram,
-            self.ff + other.ff,
-        )
+from nnhw.families import ICE40, Family
 
 
 def counter_bits(count: int) -> int:
@@ -46,14 +12,14 @@ def counter_bits(count: int) -> int:
 
 def chain_lc(bits: int, family: Family) -> int:
     """Return the logic cells of an adder in a carry chain."""
-    return -(-(bits + family.chain_bits) // family.carry_bits) * family.carry_lc
+    return -(-(bits + family.logic.chain_bits) // family.logic.carry_bits) * family.logic.carry_lc
 
 
 def adder_lc(bits: int, family: Family) -> int:
     """Return the logic cells of an adder as synthesis makes it; a register behind it takes no more."""
     if bits <= 0:
         return 0
-    return family.small_adders[bits - 1] if bits <= len(family.small_adders) else chain_lc(bits, family)
+    return family.logic.small_adders[bits - 1] if bits <= len(family.logic.small_adders) else chain_lc(bits, family)
 
 
 def tree_adder_lc(bits: int, family: Family) -> int:
@@ -63,7 +29,7 @@ def tree_adder_lc(bits: int, family: Family) -> int:
 
 def register_lc(bits: float, family: Family) -> float:
     """Return the logic cells of flip-flops that no LUT drives."""
-    return bits if family.flip_flop_packs else 0.0
+    return bits if family.logic.flip_flop_packs else 0.0
 
 
 def counter_lc(count: int, family: Family = ICE40) -> float:
@@ -71,9 +37,9 @@ def counter_lc(count: int, family: Family = ICE40) -> float:
     bits = counter_bits(count)
     if bits == 0:
         return 0.0
-    if family.flip_flop_packs:
+    if family.logic.flip_flop_packs:
         return bits + (bits + 2) // 3 + (bits > 2)
-    if bits <= len(family.small_adders):
+    if bits <= len(family.logic.small_adders):
         return bits + 1.0
     return adder_lc(bits, family) + 2.0 + (bits - 1 if count & (count - 1) else 0)
 

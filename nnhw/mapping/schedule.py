@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from nnhw.accelerator import Accelerator, EngineConfig, Stage
 from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.shared import SharedConfig
-from nnhw.engines.shared.cycles import program_cycles
-from nnhw.engines.shared.model import SharedModel, lone_schedule
+from nnhw.engines.shared.model import lone_schedule
 from nnhw.engines.timing import (
     CycleModel,
     NetworkModel,
@@ -22,9 +21,8 @@ from nnhw.engines.timing import (
     schedule_of,
 )
 from nnhw.errors import StuckError, UnsettledError
+from nnhw.families import ICE40, Family
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ICE40, Family
-from nnhw.mapping.plans import cycle_share
 
 FIFO_MIN_DEPTH = 3
 FRAMES = 5
@@ -59,7 +57,7 @@ class Network:
     def joining(self) -> tuple[int, ...]:
         """Indices of the FIFOs in front of joins."""
         indices = {index for stage in self.stages if len(stage.sources) > 1 for index, _ in stage.sources}
-        return tuple(sorted(index for index in indices if isinstance(self.stages[index].config, FifoConfig)))
+        return tuple(sorted(index for index in indices if self.stages[index].config.fifo))
 
     def with_fifo(self, index: int, config: EngineConfig) -> Network:
         """Return the network with another configuration of a stage."""
@@ -77,12 +75,12 @@ class Network:
         ------
         StuckError: engines wait for each other for ever. UnsettledError: it never repeats itself.
         """
-        if self._is_lone:
+        if self._lone is not None:
             return self.estimate()
-        run = self._run([model_of(stage.config) for stage in self.stages])
+        run = self._run([stage.config.model() for stage in self.stages])
         if run.period:
             return schedule_of(run)
-        again = [model_of(stage.config) for stage in self.stages]
+        again = [stage.config.model() for stage in self.stages]
         settled = run_until_periodic(again, self._sources, self._beats, self._frame_cycles, MOST_SETTLED, run.slowest)
         if not settled.period:
             raise UnsettledError(
@@ -93,11 +91,9 @@ class Network:
 
     def estimate(self) -> Schedule:
         """Return latency and interval; the interval is that of the last frames where nothing repeats itself soon."""
-        if self._is_lone:
-            config = self.stages[0].config
-            assert isinstance(config, SharedConfig)
-            return lone_schedule(config)
-        return self.follow([model_of(stage.config) for stage in self.stages])
+        if self._lone is not None:
+            return lone_schedule(self._lone)
+        return self.follow([stage.config.model() for stage in self.stages])
 
     def follow(self, models: Sequence[CycleModel | NetworkModel]) -> Schedule:
         """Step models of the stages; see `estimate`."""
@@ -105,9 +101,9 @@ class Network:
         return schedule_of(run) if run.period else estimated(run)
 
     @property
-    def _is_lone(self) -> bool:
-        """Whether it is a shared engine alone, which may take too many cycles to be stepped."""
-        return len(self.stages) == 1 and isinstance(self.stages[0].config, SharedConfig)
+    def _lone(self) -> SharedConfig | None:
+        """A shared engine that is alone, and may take too many cycles to be stepped."""
+        return self.stages[0].config.program if len(self.stages) == 1 else None
 
     @property
     def _beats(self) -> list[int]:
@@ -117,7 +113,7 @@ class Network:
     def keeps(self, schedule: Schedule) -> bool:
         """Return whether the network has the latency and the interval of a schedule, and never hangs."""
         try:
-            run = self._run([model_of(stage.config) for stage in self.stages], schedule.latency_cycles)
+            run = self._run([stage.config.model() for stage in self.stages], schedule.latency_cycles)
         except StuckError:
             return False
         if run.latency != schedule.latency_cycles:
@@ -143,7 +139,7 @@ class Network:
     @property
     def _frame_cycles(self) -> int:
         """Cycles in which a frame surely ends."""
-        return sum(cycle_bound(stage.config) for stage in self.stages) + self.i_beats + self.o_beats + 1000
+        return sum(stage.config.cycle_bound for stage in self.stages) + self.i_beats + self.o_beats + 1000
 
     def can_hang(self) -> bool:
         """Return whether there are stalls under which engines wait for each other for ever.
@@ -153,14 +149,14 @@ class Network:
         stands still. They are fewest where a beat comes in only when nothing moves any more.
         """
         try:
-            self.run_patiently([model_of(stage.config) for stage in self.stages])
+            self.run_patiently([stage.config.model() for stage in self.stages])
         except StuckError:
             return True
         return False
 
     def run_patiently(self, models: Sequence[CycleModel | NetworkModel]) -> None:
         """Step models of the stages, a beat at a time; see `can_hang`."""
-        bounds = sum(cycle_bound(stage.config) for stage in self.stages)
+        bounds = sum(stage.config.cycle_bound for stage in self.stages)
         limit = PATIENT_FRAMES * (self.i_beats + 1) * bounds
         run_network(models, self._sources, self.i_beats, self.o_beats, PATIENT_FRAMES, limit, patient=True)
 
@@ -209,7 +205,7 @@ def _deeper(network: Network) -> tuple[Network, Schedule]:
     nothing, no FIFO bounds it.
     """
     schedule, full = _settled(network)
-    slowest = max(cycle_share(stage.config) for stage in network.stages)
+    slowest = max(stage.config.cycles for stage in network.stages)
     while full and schedule.interval > slowest:
         deeper = network
         for index in full:
@@ -224,7 +220,7 @@ def _deeper(network: Network) -> tuple[Network, Schedule]:
 
 def _settled(network: Network) -> tuple[Schedule, list[int]]:
     """Return the schedule of a network, and the FIFOs of joins that are full at times."""
-    models = [model_of(stage.config) for stage in network.stages]
+    models = [stage.config.model() for stage in network.stages]
     schedule = network.follow(models)
     joining = [(index, models[index]) for index in network.joining]
     return schedule, [index for index, model in joining if isinstance(model, FifoModel) and model.was_full]
@@ -233,16 +229,14 @@ def _settled(network: Network) -> tuple[Schedule, list[int]]:
 def _endless(network: Network) -> list[CycleModel | NetworkModel]:
     """Return the models of a network, the FIFOs of joins without bounds."""
     joining = network.joining
-    return [
-        FifoModel(None) if index in joining else model_of(stage.config) for index, stage in enumerate(network.stages)
-    ]
+    return [FifoModel(None) if index in joining else stage.config.model() for index, stage in enumerate(network.stages)]
 
 
 def _fifo(network: Network, index: int) -> FifoConfig:
     """Return the configuration of a stage that is a FIFO."""
-    config = network.stages[index].config
-    assert isinstance(config, FifoConfig)
-    return config
+    fifo = network.stages[index].config.fifo
+    assert fifo is not None
+    return fifo
 
 
 def _shallower(network: Network, schedule: Schedule, family: Family) -> Network:
@@ -295,16 +289,16 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
     network = Network(accelerator.stages, *formats)
     moves = []
     for index, stage in enumerate(accelerator.stages):
-        config = stage.config
-        if isinstance(config, FifoConfig) and config.in_block_ram:
-            columns = family.large_rams(config.words, config.width)
-            if columns is not None and 2 * config.beats <= accelerator.schedule.interval_cycles:
-                moves.append((-cost(config, family).ebr / columns, index, columns))
+        fifo = stage.config.fifo
+        if fifo is not None and fifo.in_block_ram:
+            columns = family.large_rams(fifo.words, fifo.width)
+            if columns is not None and 2 * fifo.beats <= accelerator.schedule.interval_cycles:
+                moves.append((-cost(fifo, family).ebr / columns, index, columns))
     for _, index, columns in sorted(moves):
-        config = network.stages[index].config
-        if ebr > 0 and columns <= spram and isinstance(config, FifoConfig):
-            network = network.with_fifo(index, replace(config, large=True))
-            ebr, spram = ebr - cost(config, family).ebr, spram - columns
+        fifo = _fifo(network, index)
+        if ebr > 0 and columns <= spram:
+            network = network.with_fifo(index, replace(fifo, large=True))
+            ebr, spram = ebr - cost(fifo, family).ebr, spram - columns
     if network.stages == accelerator.stages:
         return accelerator
     return replace(accelerator, stages=network.stages, schedule=network.estimate())
@@ -316,16 +310,3 @@ def with_schedule(accelerator: Accelerator) -> Accelerator:
         return accelerator
     formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
     return replace(accelerator, schedule=Network(accelerator.stages, *formats).schedule())
-
-
-def model_of(config: EngineConfig) -> CycleModel | NetworkModel:
-    """Return the cycle model of an engine."""
-    return SharedModel(config) if isinstance(config, SharedConfig) else config.model()
-
-
-def cycle_bound(config: EngineConfig) -> int:
-    """Return cycles that a stage surely needs no more than, for one frame alone."""
-    if isinstance(config, SharedConfig):
-        return sum(record.total for record in program_cycles(config))
-    i_beats = sum(config.i_beats) if isinstance(config.i_beats, tuple) else config.i_beats
-    return i_beats + config.o_beats + getattr(config, "latency", 0)

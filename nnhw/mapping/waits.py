@@ -9,12 +9,11 @@ from itertools import product
 
 from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError
+from nnhw.families import Cost
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
-from nnhw.mapping.plans import cycle_share
-from nnhw.mapping.resources import Cost
 
 MOST_WAITS = 1.02
 """Interval as a multiple of the slowest engine's cycles, above which a mapping with larger line buffers is tried."""
@@ -26,7 +25,7 @@ MOST_TRIALS = 16
 
 def waits(found: Accelerator) -> bool:
     """Return whether the slowest engine waits for others."""
-    slowest = max(cycle_share(stage.config) for stage in found.stages)
+    slowest = max(stage.config.cycles for stage in found.stages)
     return found.schedule.interval_cycles > MOST_WAITS * slowest
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from nnhw.errors import InputError, NnhwError
 
@@ -15,6 +16,7 @@ from .quantizers import PER_TENSOR, Bipolar, Int, Quantizer, UInt
 
 BATCH = 64
 SIGNIFICANT_BITS = 12  # of a scale: the product of two such scales is exact in float64, code times scale in float32
+ITEMS = 1024  # of a dataset, at most: evenly spread over it
 BINS = 2048
 CANDIDATES = 80  # clipping points that are tried, from the peak down to a fifth of it
 
@@ -26,7 +28,8 @@ def batches_of(
 
     Parameters
     ----------
-    data: one tensor or array [N, ..], or an iterable of such batches, or of tuples that begin with one.
+    data: one tensor or array [N, ..], an iterable of such batches, or of tuples that begin with one, or a dataset of
+        images [..] or tuples that begin with one.
     shape: of an image that all have to be like; None: that is not known.
     like: what has that shape.
     """
@@ -69,6 +72,8 @@ def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Te
         yield _tensor(data), _kind(data)
         return
     count = 0
+    if isinstance(data, Dataset):
+        data = _loader(data)
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         given = "None" if data is None else type(data).__name__
         problems.append(InputError(f"{what} needs a tensor or array [N, ..], or batches of them, got {given}"))
@@ -83,6 +88,14 @@ def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Te
             yield _tensor(batch), _kind(batch)
     if not count:
         problems.append(InputError(f"{what} is empty; give at least one batch [N, ..] of what the model will see"))
+
+
+def _loader(data: Dataset[Any]) -> DataLoader[Any]:
+    """Return batches of a dataset; of one whose size is known, of at most `ITEMS` of its items."""
+    if not isinstance(data, IterableDataset):
+        count = len(data)  # type: ignore[arg-type]
+        data = Subset(data, np.linspace(0, count - 1, min(count, ITEMS)).round().astype(int).tolist())
+    return DataLoader(data, BATCH)
 
 
 def _tensor(data: Tensor | np.ndarray) -> Tensor | None:
@@ -161,13 +174,18 @@ class Observed:
         return float((centres * self.counts).sum()) / total if self.peak and total else 1.0
 
 
-def activation_quantizer(observed: Observed, bits: int, signed: bool) -> Quantizer:
-    """Return the quantizer of an activation, its scale fixed."""
+def activation_quantizer(observed: Observed, bits: int, signed: bool, whole: bool = False) -> Quantizer:
+    """Return the quantizer of an activation, its scale fixed.
+
+    Parameters
+    ----------
+    whole: clip nothing that was seen, as the greatest numbers matter most to a softmax.
+    """
     if bits == 1:
         scale = rounded(torch.tensor([observed.mean()]))
         return Bipolar(scale) if signed else Quantizer(0, 1, rounded(torch.tensor([observed.best_scale(1)])))
     qmax = (1 << (bits - int(signed))) - 1
-    scale = rounded(torch.tensor([observed.best_scale(qmax)]))
+    scale = rounded(torch.tensor([observed.peak / qmax if whole and observed.peak else observed.best_scale(qmax)]))
     return Int(bits, scale) if signed else UInt(bits, scale)
 
 

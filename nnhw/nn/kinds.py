@@ -7,11 +7,24 @@ from collections.abc import Container, Mapping
 from torch import fx, nn
 from torch._ops import OpOverload
 
+from .attention import ShareSoftmax
+
 WEIGHTED = frozenset({"linear", "conv1d", "conv2d", "matmul", "mm", "einsum", "conv_transpose1d", "conv_transpose2d"})
 """Operations with constant weights."""
+PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum"})
+"""Operations that may have two computed operands instead, each of which needs codes."""
+NORMS = frozenset({"layer_norm", "rms_norm"})
+"""Normalizations over features, which are computed from codes."""
 OUTPUT_AXES: Mapping[str, int] = {"matmul": -1, "mm": -1, "conv_transpose1d": 1, "conv_transpose2d": 1}
 """The axis of the outputs in their weights, where it is not the first one."""
-JOINS = frozenset({"add", "sub", "mul", "div", "truediv", "maximum", "minimum"})
+CONDITIONS = frozenset(
+    {
+        *("gt", "ge", "lt", "le", "eq", "ne", "where", "masked_fill"),
+        *("logical_and", "logical_or", "logical_xor", "and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    }
+)
+"""Comparisons, and choices by them: functions of one value."""
+JOINS = CONDITIONS | frozenset({"add", "sub", "mul", "div", "truediv", "maximum", "minimum"})
 """Two values meet; each needs codes of its own, unless they are functions of one value."""
 COMPOSED = frozenset({"softsign", "tanhshrink", "pow"})
 """Functions of one value that torch computes in several steps, of which some join it with itself."""
@@ -30,6 +43,7 @@ MOVES = frozenset(
         *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d"),
         *("contiguous", "clone", "detach", "alias", "getitem", "movedim", "swapaxes", "to", "type_as"),
         *("_to_copy", "slice", "dropout1d", "dropout2d", "t", "mT", "swapdims", "moveaxis"),
+        *("expand", "expand_as", "broadcast_to"),
         *("channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "native_channel_shuffle"),
         *("chunk", "split", "split_with_sizes", "tensor_split", "unbind", "select", "narrow"),
     }
@@ -43,13 +57,14 @@ ELEMENTWISE = NONNEGATIVE | frozenset(
     {
         *("batch_norm", "leaky_relu", "prelu", "elu", "selu", "celu", "hardtanh", "clamp", "clamp_min", "clamp_max"),
         *("clip", "hardswish", "tanh", "silu", "mish", "gelu", "log_sigmoid", "logsigmoid", "neg"),
-        *("softsign", "tanhshrink"),
+        *("softsign", "tanhshrink", "sign", "sgn", "heaviside", "threshold", "hardshrink", "softshrink"),
+        *("logical_not", "invert", "bitwise_not", "float", "double"),
         *("pow", "log_softmax", "argmax", "rsub", "reciprocal", "floor", "ceil", "round", "trunc"),
     }
 )
 """One value in, one out, at each position; and what ends a model."""
 ENDS = frozenset({"softmax", "log_softmax", "argmax"})
-"""What ends a model, among these: it mixes elements."""
+"""What ends a model, among these: it mixes elements. A softmax in front of others is computed from codes."""
 MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "pad": (2, ("constant",)),
     "interpolate": (3, ("nearest", "nearest-exact")),
@@ -58,7 +73,7 @@ MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 """Functions and modules that run in some of their modes alone: place of that argument, and its values."""
 RECURRENT = frozenset({"recurrent"})
 """Layers with a loop: they read codes, and give codes of formats of their own."""
-KNOWN = RECURRENT | WEIGHTED | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+KNOWN = RECURRENT | WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 
 MODULES: Mapping[type[nn.Module], str] = {
     nn.Linear: "linear",
@@ -108,11 +123,18 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.SiLU: "silu",
     nn.Mish: "mish",
     nn.GELU: "gelu",
+    nn.GLU: "glu",
     nn.Softplus: "softplus",
     nn.Softsign: "softsign",
     nn.Tanhshrink: "tanhshrink",
+    nn.Threshold: "threshold",
+    nn.Hardshrink: "hardshrink",
+    nn.Softshrink: "softshrink",
     nn.LogSigmoid: "logsigmoid",
+    nn.LayerNorm: "layer_norm",
+    nn.RMSNorm: "rms_norm",
     nn.Softmax: "softmax",
+    ShareSoftmax: "softmax",
     nn.LogSoftmax: "log_softmax",
     nn.RNN: "recurrent",
     nn.GRU: "recurrent",
@@ -124,6 +146,8 @@ _ALIASES: Mapping[str, str] = {
     **{f"i{name}": name for name in ("add", "sub", "mul", "truediv")},
     **{"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "negative": "neg"},
     **{"special_expit": "sigmoid", "expit": "sigmoid", "absolute": "abs"},
+    **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne"},
+    **{"__and__": "and", "__or__": "or", "__xor__": "xor", "and_": "and", "or_": "or", "_threshold": "threshold"},
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from .kinds import (
     AVERAGES,
     COMPOSED,
     CONCATS,
+    CONDITIONS,
     ELEMENTWISE,
     ENDS,
     JOINS,
@@ -26,13 +27,16 @@ from .kinds import (
     MODES,
     MOVES,
     NONNEGATIVE,
+    NORMS,
+    PRODUCTS,
     RECURRENT,
     WEIGHTED,
     operation,
     weights_of,
 )
 from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
-from .quantizers import PER_TENSOR
+from .mixing import Mixing, positional, root_of
+from .quantizers import PER_TENSOR, Quantizer
 from .recurrent_formats import observe_formats, quantized_recurrent
 from .remedies import remedy_for, spelled
 
@@ -40,8 +44,11 @@ SUMS = 2**26
 """Of all outputs of a layer: more than these are too many to evaluate a function of any shape for each."""
 
 
-def _values(graph_module: fx.GraphModule, batch: Tensor) -> set[fx.Node]:
-    """Return the nodes with tensors, or parts of tensors, that depend on the input; others are sizes and parameters."""
+def _values(graph_module: fx.GraphModule, batch: Tensor) -> tuple[set[fx.Node], set[fx.Node]]:
+    """Return the nodes with tensors, or parts of tensors, that depend on the input, and all with tensors.
+
+    Others are sizes; tensors that do not depend on the input are parameters and what is computed from them.
+    """
     runner = _Watching(graph_module)
     try:
         with torch.no_grad():
@@ -56,7 +63,7 @@ def _values(graph_module: fx.GraphModule, batch: Tensor) -> set[fx.Node]:
     for node in graph_module.graph.nodes:
         if node in runner.tensors and (node.op == "placeholder" or depends & set(node.all_input_nodes)):
             depends.add(node)
-    return depends
+    return depends, runner.tensors
 
 
 class _Watching(fx.Interpreter):
@@ -104,7 +111,7 @@ class Plan:
         code_bits: int,
     ) -> None:
         self._graph_module, self._graph, self._modules = graph_module, graph_module.graph, modules
-        self._values = _values(graph_module, batch)
+        self._values, self._tensors = _values(graph_module, batch)
         self._weight_bits, self._code_bits = weight_bits, code_bits
         self.problems: list[NnhwError] = []
         self.groups: dict[fx.Node, fx.Node] = {}
@@ -113,15 +120,25 @@ class Plan:
         self._weights: dict[fx.Node, tuple[fx.Node, int | None]] = {}
         self._constants: dict[fx.Node, Tensor] = {}
         self._quantized: dict[tuple[fx.Node, int | None], fx.Node] = {}
+        self._mixing = Mixing(graph_module, modules)
+        self._inserted: dict[fx.Node, Quantizer] = {}
+        """By node, the quantizer of the codes that it becomes."""
+        self._shares: dict[fx.Node, Quantizer] = {}
+        """By softmax, the format of its shares."""
         for node in self._graph.nodes:
             if node in self._values:
                 self._place(node)
-        watch = {
+        watch: dict[fx.Node, Callable[[Any], None]] = {
             weights: functools.partial(self._constants.__setitem__, weights) for weights, _ in self._weights.values()
         }
+        for node in self._joined_constants():
+            watch[node] = functools.partial(self._constants.__setitem__, node)
+        watch |= self._mixing.watched()
         with torch.no_grad():
             _Watching(graph_module, watch).run(batch.clone())
+        self._place_constants()
         self._place_joins()
+        self._place_softmaxes()
         self._place_result()
         self._check_ends()
 
@@ -132,6 +149,52 @@ class Plan:
             planned = len(self.groups)
             for node in joins:
                 self._place_join(node)
+
+    def _joined_constants(self) -> list[fx.Node]:
+        """Return the constant tensors that are added to values, or stand beside them."""
+        return [
+            operand
+            for node in self._graph.nodes
+            if node in self._values and self._name(node) in {"add", "sub"} | CONCATS
+            for operand in node.all_input_nodes
+            if operand in self._tensors - self._values
+        ]
+
+    def _place_constants(self) -> None:
+        """Plan codes for constants beside values, and for those that differ from position to position."""
+        for node in self._graph.nodes:
+            constants = [operand for operand in node.all_input_nodes if operand in self._constants]
+            if node not in self._values or not constants or node in self._weights:
+                continue
+            operands = [operand for operand in node.all_input_nodes if operand in self._values]
+            if self._name(node) in CONCATS:
+                roots = [root_of(operand) for operand in constants]
+                self._share(self._give_codes(operands) + [self.groups.setdefault(root, root) for root in roots])
+            elif self._name(node) in ("add", "sub"):
+                for operand in constants:
+                    if positional(self._constants[operand]):
+                        self._give_codes(operands)
+                        self.groups.setdefault(root_of(operand), root_of(operand))
+
+    def _place_softmaxes(self) -> None:
+        """Plan codes for what each softmax reads whose shares are read as codes."""
+        for node in reversed(self._graph.nodes):
+            if node in self._values and self._name(node) == "softmax" and self._is_read_as_codes(node):
+                self.groups.setdefault(node, node)
+                self._mixing.inner[node] = None
+                self._mixing.read_whole += self._give_codes([node.all_input_nodes[0]])
+
+    def _is_read_as_codes(self, node: fx.Node) -> bool:
+        """Return whether a value, or something behind it, becomes codes."""
+        seen, waiting = {node}, [node]
+        while waiting:
+            value = waiting.pop()
+            if value in self.groups:
+                return True
+            behind = set(value.users) - seen
+            seen |= behind
+            waiting += behind
+        return False
 
     def _place_result(self) -> None:
         """Plan codes for a join of several values that the model returns, or ends with: one leaves the device."""
@@ -154,11 +217,16 @@ class Plan:
         if name in MODES:
             self._check_mode(node, *MODES[name])
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
-        if name in WEIGHTED and node.op != "call_module":
+        if name in PRODUCTS and self._mixing.reads_two(node, self._values):
+            self._mixing.products.add(node)
+        elif name in WEIGHTED and node.op != "call_module":
             self._find_weights(node)
         if name in RECURRENT:
             self._give_codes(operands)
-        if name in WEIGHTED or name in AVERAGES or name in CONCATS:
+        if name in NORMS:
+            self._mixing.norms.append(node)
+            operands = operands[:1]
+        if name in WEIGHTED | PRODUCTS | NORMS | AVERAGES | CONCATS:
             reached = self._give_codes(operands)
             if name in CONCATS and reached:
                 self._share(reached)
@@ -177,7 +245,7 @@ class Plan:
         behind: dict[fx.Node, fx.Node] = {}
         for node in self._graph.nodes:
             found = [behind[operand] for operand in node.all_input_nodes if operand in behind]
-            if found or self._name(node) in ENDS:
+            if found or (self._name(node) in ENDS and node not in self._mixing.inner):
                 behind[node] = found[0] if found else node
         for end in dict.fromkeys(behind[node] for node in self.groups if node in behind):
             self.problems.append(
@@ -194,12 +262,24 @@ class Plan:
         """
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         starts = self._starts(operands)
-        if len(starts) > 1:
+        if len(starts) > 1 and self._name(node) in CONDITIONS:
+            self._refuse_condition(node, starts)
+        elif len(starts) > 1:
             self._give_codes(operands)
         elif (len(operands) > 1 or self._name(node) in COMPOSED) and any(
             self._count_of_sums(source) > SUMS for source in self._sources(starts[0])
         ):
             self._give_codes(starts)
+
+    def _refuse_condition(self, node: fx.Node, starts: list[fx.Node]) -> None:
+        """Note a condition on several values, once."""
+        values = " and ".join(f"{spelled(self._name(start))} {place_of(start)}" for start in starts[:2])
+        problem = InputError(
+            f"{spelled(self._name(node))} {place_of(node)} depends on several values: {values}; compare a value with "
+            "constants, and choose between functions of it, or use torch.maximum or torch.minimum"
+        )
+        if str(problem) not in map(str, self.problems):
+            self.problems.append(problem)
 
     def _give_codes(self, operands: list[fx.Node]) -> list[fx.Node]:
         """Plan a quantizer behind all that operands consist of; return these values."""
@@ -225,7 +305,7 @@ class Plan:
 
     def _count_of_sums(self, node: fx.Node) -> float:
         """Return about how many sums a linear operator can give, of all outputs together; 0 for another operation."""
-        if self._name(node) not in WEIGHTED:
+        if self._name(node) not in WEIGHTED or node in self._mixing.products:
             return 0.0
         if node in self._weights:
             weights, axis = self._weights[node]
@@ -311,7 +391,14 @@ class Plan:
             signed[leader] |= not self._nonnegative(node)
         for node, leader in self.groups.items():
             bits = input_bits if leader in inputs else act_bits
-            quantizer = activation_quantizer(self._observed[leader], bits, signed[leader])
+            whole = any(self.groups.get(read) is leader for read in self._mixing.read_whole)
+            quantizer = activation_quantizer(self._observed[leader], bits, signed[leader], whole)
+            self._inserted[node] = quantizer
+            if node in self._mixing.inner:
+                self._shares[node] = self._mixing.share_format(act_bits, self._observed[leader].peak)
+                if list(self.groups.values()).count(leader) == 1:
+                    self._inserted[node] = self._shares[node]
+                    continue  # its shares are codes
             name = self._add(f"{node.name}_quant", quantizer)
             with self._graph.inserting_after(node):
                 quantized = self._graph.call_module(name, (node,))
@@ -327,13 +414,15 @@ class Plan:
     def _is_input(self, node: fx.Node) -> bool:
         """Return whether a value is the model's input, or the input after elementwise operations such as a norm."""
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
-        reads_codes = self._name(node) in WEIGHTED or self._name(node) in AVERAGES
-        return node.op == "placeholder" or (not reads_codes and all(map(self._is_input, operands)))
+        reads_codes = self._name(node) in WEIGHTED | PRODUCTS | NORMS | AVERAGES
+        if node.op == "placeholder":
+            return True
+        return bool(operands) and not reads_codes and all(map(self._is_input, operands))
 
     def _nonnegative(self, node: fx.Node) -> bool:
         """Return whether a value cannot be below zero: by what computes it, at the input by the data."""
         name = self._name(node)
-        if self._is_input(node):
+        if self._is_input(node) or node not in self._values:
             return node in self.groups and self._least[self.groups[node]] >= 0
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         if name in NONNEGATIVE:
@@ -351,10 +440,21 @@ class Plan:
             given = node.args[1]
         return float(given) if isinstance(given, int | float) else -1.0
 
+    def replace_mixing(self) -> None:
+        """Put integer softmaxes and normalizations in place of float ones: they know the scales of what they read."""
+        for node in [*self._mixing.inner, *self._mixing.norms]:
+            source = self._sources(self._mixing.operand(node))[0]
+            self._mixing.replace(node, self._inserted[source], self._shares.get(node))
+
+    @property
+    def layers(self) -> int:
+        """How many layers have quantized weights."""
+        return sum(self._name(node) in WEIGHTED | RECURRENT for node in self._values - self._mixing.products)
+
     def replace_weights(self, bits: int) -> None:
         """Put quantized layers in place of float ones, and quantizers behind weights that functions read."""
         for node in list(self._graph.nodes):
-            if node not in self._values or self._name(node) not in WEIGHTED:
+            if node not in self._values - self._mixing.products or self._name(node) not in WEIGHTED:
                 continue
             if node.op == "call_module":
                 layer = self._graph_module.get_submodule(str(node.target))

@@ -13,10 +13,12 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, NnhwError, raise_all
 
+from .attention import ShareSoftmax
 from .calibration import all_zero, batches_of
+from .decomposing import written_out
 from .frames import module_path
 from .given import half_floats, unready
-from .kinds import KNOWN, RECURRENT, WEIGHTED, operation
+from .kinds import KNOWN, RECURRENT, operation
 from .placement import Plan
 from .quantized import Accuracy, QuantizedModel, Summary
 from .quantizers import Quantizer
@@ -52,7 +54,8 @@ def quantize(
 
     Parameters
     ----------
-    calibration_batches: one tensor or array [N, ..], or an iterable of such batches, or of (batch, labels).
+    calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), such as a
+        `DataLoader`; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
     weight_bits, act_bits: 1 to 8.
     input_bits: of the model's input, 1 to 8.
     evaluate: images [N, ..] like those of the calibration, or others, and their labels [N], 0 for the first output:
@@ -88,9 +91,10 @@ def quantize(
     raise_all(problems)
     assert plan is not None
     before = _accuracy(graph_module, labelled, dtype)
-    layers = sum(operation(node, modules) in WEIGHTED | RECURRENT for node in graph_module.graph.nodes)
+    layers = plan.layers
     plan.observe(batches)
     plan.insert(act_bits, input_bits)
+    plan.replace_mixing()
     plan.replace_weights(weight_bits)
     plan.replace_loops(weight_bits, act_bits, batches)
     graph_module.graph.lint()
@@ -127,7 +131,7 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
         return fx.GraphModule(nn.Module(), fx.Graph())
     problems += half_floats(model)
     try:
-        made = traced(model, batches[0] if batches else None)
+        made = written_out(traced(model, batches[0] if batches else None))
     except InputError as error:
         problems.append(error)
         return fx.GraphModule(nn.Module(), fx.Graph())
@@ -170,9 +174,20 @@ def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module])
                 yield InputError(f"{place} has padding_mode='{module.padding_mode}'; use padding_mode='zeros'")
             elif name == "batch_norm" and module.running_mean is None:
                 yield InputError(f"{place} has no statistics of training; use track_running_stats=True")
+    masks = _masks(graph_module, modules)
     for key, value in graph_module.state_dict().items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        if key not in masks and value.is_floating_point() and not bool(torch.isfinite(value).all()):
             yield InputError(f"the model holds NaN or infinity in '{key}'; train again, or load another file")
+
+
+def _masks(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> set[str]:
+    """Return the names of constants that are masks of attention alone, and may hold minus infinity."""
+
+    def reads_mask(node: fx.Node) -> bool:
+        return node.op == "call_module" and isinstance(modules[str(node.target)], ShareSoftmax)
+
+    constants = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
+    return {str(node.target) for node in constants if all(map(reads_mask, node.users))}
 
 
 def _plan(

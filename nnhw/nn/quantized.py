@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from torch import fx
 
+from nnhw.notebook import facts_table
+
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -69,6 +71,17 @@ class QuantizedModel(fx.GraphModule):
 
     def __repr__(self) -> str:
         return f"<{self.meta.get('nnhw', f'{type(self).__name__}, quantized')}>"
+
+    def _repr_html_(self) -> str:
+        summary = self.meta.get("nnhw")
+        if not isinstance(summary, Summary):
+            return facts_table(f"{type(self).__name__}, quantized", {})
+        facts = {
+            "layers with quantized weights": summary.layers,
+            "bits of weights, activations, input": f"{summary.weight_bits}, {summary.act_bits}, {summary.input_bits}",
+            "accuracy": summary.accuracy or "not measured",
+        }
+        return facts_table(f"{summary.name}, quantized", facts)
 
     def __str__(self) -> str:
         return f"{super().__repr__()}\n{self.code}"

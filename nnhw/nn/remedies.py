@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 _CONVOLUTION = "use nnhw.nn.QuantConv2d, or QuantConv1d"
 _TRANSPOSED = "use nnhw.nn.QuantConvTranspose2d"
-_CONDITION = "use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, which need no condition"
+_CONDITION = "use torch.where with a comparison such as x > 0, torch.maximum, torch.minimum, clamp or relu"
 _WHOLE_TENSOR = "use dim=(2, 3), the axes of height and width"
 _PARTS = "use slices such as x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"
 _REPEATS = "use torch.cat, nn.Upsample, or constants of the whole shape; values are not repeated to fit each other"
@@ -35,41 +35,29 @@ _WINDOWS = "use nnhw.nn.QuantConv2d, or QuantConv1d, whose kernels are such wind
 _NEAREST = "use mode='nearest'"
 _SHRINK = "use nn.ReLU, nn.LeakyReLU or nn.Hardtanh"
 _STATE = "use layers without state, such as nn.Conv1d along the time steps"
-_ATTENTION = "use layers whose weights are constants, such as nn.Linear across the rows of x.transpose(1, 2)"
+_ATTENTION = (
+    "use nnhw.nn.QuantSoftmax between two products, as in softmax(q @ k.transpose(-2, -1) * scale) @ v, each of "
+    "them of quantized values"
+)
 _ZEROS = "use padding with a constant, as nn.ZeroPad2d does"
 _POOLING = "use nn.MaxPool2d or nn.AvgPool2d"
 
 REMEDIES: dict[str, str] = {
     **dict.fromkeys(("conv3d", "convolution"), _CONVOLUTION),
     "conv_transpose3d": _TRANSPOSED,
-    **dict.fromkeys(
-        (
-            *("where", "gt", "ge", "lt", "le", "eq", "ne", "masked_fill", "heaviside", "any", "all", "isclose"),
-            *(
-                "logical_and",
-                "logical_not",
-                "logical_or",
-                "logical_xor",
-                "cond",
-                "signbit",
-                "bucketize",
-                "masked_select",
-            ),
-            *("searchsorted", "count_nonzero", "nonzero"),
-        ),
-        _CONDITION,
-    ),
-    **dict.fromkeys(("hardshrink", "softshrink", "threshold", "rrelu"), _SHRINK),
+    **dict.fromkeys(("any", "all", "isclose", "cond", "signbit", "bucketize", "masked_select"), _CONDITION),
+    **dict.fromkeys(("searchsorted", "count_nonzero", "nonzero"), _CONDITION),
+    **dict.fromkeys(("rrelu",), _SHRINK),
     **dict.fromkeys(("index", "index_select", "gather", "flip", "roll", "rot90", "diagonal"), _PARTS),
     **dict.fromkeys(
         ("fill", "copy", "zero", "index_put", "index_fill", "index_add", "index_copy", "masked_scatter"), _WRITES
     ),
     **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce", "slice_scatter", "select_scatter"), _WRITES),
     **dict.fromkeys(("repeat", "repeat_interleave", "tile"), _REPEATS),
-    **dict.fromkeys(("addmm", "bmm", "baddbmm", "_int_mm"), _PRODUCT),
-    **dict.fromkeys(
-        ("layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm", "normalize"), _NORMALIZATION
-    ),
+    **dict.fromkeys(("addmm", "baddbmm", "_int_mm"), _PRODUCT),
+    **dict.fromkeys(("group_norm", "instance_norm", "local_response_norm", "normalize"), _NORMALIZATION),
+    "layer_norm": "use nnhw.nn.QuantLayerNorm, which computes with integers",
+    "rms_norm": "use nnhw.nn.QuantRMSNorm, which computes with integers",
     "sym_numel": SIZES,
     **dict.fromkeys(("floor_divide", "floordiv"), _FLOOR),
     **dict.fromkeys(("remainder", "mod"), _REMAINDER),
@@ -78,7 +66,6 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(("rshift", "bitwise_right_shift"), _SHIFT),
     **dict.fromkeys(("lshift", "bitwise_left_shift"), "use x * 2**n, in floats"),
     **dict.fromkeys(("and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"), _BITS),
-    **dict.fromkeys(("invert", "bitwise_not"), "use -x - 1, in floats; of a condition: " + _CONDITION),
     **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "upsample_nearest3d"), _NEAREST),
     "mean": _WHOLE_TENSOR,
     "sum": _WHOLE_TENSOR,
@@ -99,7 +86,6 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(
         ("prod", "cumprod"), "no engine multiplies the elements of one value with each other; multiply slices of it"
     ),
-    **dict.fromkeys(("sign", "sgn"), "use nnhw.nn.Sign, which has no third value at 0"),
     "pow": "use x ** 2, x ** 3, x ** 0.5, x ** -1, or torch.exp",
     "float_power": "use x ** 2, x ** 3, x ** 0.5, or x ** -1",
     "rsqrt": "use 1 / torch.sqrt(x)",
@@ -155,11 +141,9 @@ _MODULES = ("fft", "linalg", "special")
 _FLOAT: Mapping[str, str] = {
     _CONVOLUTION: "use nn.Conv2d, or nn.Conv1d",
     _TRANSPOSED: "use nn.ConvTranspose2d",
-    _CONDITION: "use torch.maximum, torch.minimum, clamp or relu, which need no condition",
     _PRODUCT: "use torch.matmul or nn.Linear with constant weights, and add the bias behind",
     _WINDOWS: "use nn.Conv2d, or nn.Conv1d, whose kernels are such windows",
     _FAKE: "leave it out: nnhw.quantize puts quantizers where they must be",
-    REMEDIES["sign"]: "use nn.Hardtanh and act_bits=1",
     REMEDIES["cumsum"]: "use nn.Linear whose weights are a constant triangle of ones",
     REMEDIES["embedding"]: "give the model the embedded values, or use nn.Linear on one-hot rows",
 }

@@ -17,6 +17,7 @@ from torch.nn.utils import parametrize
 
 from nnhw.errors import InputError
 
+from .attention import ShareSoftmax, open_products, with_open_attention
 from .given import class_name, copied
 
 _TRACING = threading.RLock()
@@ -37,16 +38,18 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
     InputError: neither can trace it.
     """
     if isinstance(model, ExportedProgram):
-        return _opened(model)
-    own = copied(model)
+        return _with_open_products(_opened(model))
+    own = with_open_attention(copied(model))
     try:
         own = _without_parametrizations(own)
         graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else _tracer().trace(own)
-        return fx.GraphModule(own, graph, class_name=class_name(model))
+        return _with_open_products(fx.GraphModule(own, graph, class_name=class_name(model)))
+    except InputError:
+        raise
     except Exception as error:
         if batch is not None:
             with suppress(Exception):
-                return _opened(_exported(model, batch))
+                return _with_open_products(_opened(_exported(own, batch)))
         line = (str(error).splitlines() or [""])[0]
         raise InputError(
             f"the model cannot be traced for quantization: {type(error).__name__}: {line}; branches and loops must "
@@ -54,11 +57,24 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
         ) from error
 
 
+class _Tracer(fx.Tracer):
+    """Notes the lines of the user's code, and leaves a softmax with its mask one operation."""
+
+    record_stack_traces = True
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Return whether a module is one operation."""
+        return isinstance(m, ShareSoftmax) or super().is_leaf_module(m, module_qualified_name)
+
+
 def _tracer() -> fx.Tracer:
     """Return a tracer that notes the lines of the user's code."""
-    tracer = fx.Tracer()
-    tracer.record_stack_traces = True
-    return tracer
+    return _Tracer()
+
+
+def _with_open_products(graph_module: fx.GraphModule) -> fx.GraphModule:
+    open_products(graph_module)
+    return graph_module
 
 
 def _without_parametrizations(model: nn.Module) -> nn.Module:

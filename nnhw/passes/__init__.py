@@ -16,9 +16,11 @@ from .rounding import RoundingNote, find_rounding_notes
 from .savings import OPTIMIZATIONS, Size, savings
 from .separate_padding import separate_padding
 from .share_twins import share_twins
+from .sink_extremes import sink_extremes
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
 from .split import Parts, split
+from .turn_products import turn_products
 
 __all__ = [
     "OPTIMIZATIONS",
@@ -42,7 +44,9 @@ __all__ = [
     "savings",
     "separate_padding",
     "share_twins",
+    "sink_extremes",
     "sink_integer_pooling",
     "sink_shapes",
     "split",
+    "turn_products",
 ]

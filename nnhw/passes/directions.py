@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.ir import Node
-from nnhw.ir.ops import Add, Dequantize, Maximum, Minimum, Subtract
+from nnhw.ir.ops import Add, Dequantize, Greater, GreaterEqual, Maximum, Minimum, Subtract, Where
 
 from .regions import Evaluator, Region
 
-_MONOTONE_IN_EACH = (Add, Subtract, Minimum, Maximum)
+_MONOTONE_IN_EACH = (Add, Subtract, Minimum, Maximum, Greater, GreaterEqual)
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ def _pieces_of(region: Region, node: Node, known: dict[str, Pieces | None]) -> P
     operands = [pieces for name in names if (pieces := known[name]) is not None]
     if len(operands) < len(names):
         return None
+    if isinstance(node.op, Where):
+        return _chosen(region, node, known)
     if len(names) == 1:
         return _through(region, node, names[0], operands[0])
     if not isinstance(node.op, _MONOTONE_IN_EACH):
@@ -74,6 +76,40 @@ def _pieces_of(region: Region, node: Node, known: dict[str, Pieces | None]) -> P
     moves = [pieces.cut_at(starts) * _trend(region, node, position) for position, pieces in enumerate(operands)]
     opposed = (np.max(moves, axis=0) > 0) & (np.min(moves, axis=0) < 0)
     return None if opposed.any() else Pieces(starts, np.sign(np.sum(moves, axis=0)))
+
+
+def _chosen(region: Region, node: Node, known: dict[str, Pieces | None]) -> Pieces:
+    """Return the pieces of a choice: in each, the condition holds everywhere or nowhere, and its choice is monotone."""
+    condition, *choices = node.inputs
+    found = {name: pieces for name in node.inputs if (pieces := known.get(name)) is not None}
+    cut = [pieces.starts for pieces in found.values()]
+    if condition in found:
+        cut += _changes(region, condition, found[condition])
+        starts = np.sort(np.concatenate(cut), axis=0)
+        holds = Evaluator(region, [condition])(starts.clip(max=region.source.type.int_dtype.high))[0] != 0
+    else:
+        starts = np.sort(np.concatenate(cut), axis=0)
+        holds = np.broadcast_to(region.per_class(node, region.graph.constants[condition]) != 0, starts.shape)
+    directions = [found[name].cut_at(starts) if name in found else np.zeros_like(starts) for name in choices]
+    return Pieces(starts, np.where(holds, *directions))
+
+
+def _changes(region: Region, name: str, pieces: Pieces) -> list[np.ndarray]:
+    """Return the places in each piece of a condition where it begins or ceases to hold.
+
+    A condition is any number that is not 0. So one that rises may cease where it reaches 0, and begin again behind it.
+    """
+    evaluate, high = Evaluator(region, [name]), region.source.type.int_dtype.high
+    found = []
+    for sign in (1, -1):
+        rises = sign * pieces.directions >= 0
+
+        def beyond(places: np.ndarray, sign: int = sign, rises: np.ndarray = rises) -> np.ndarray:
+            reached: np.ndarray = (sign * evaluate(np.minimum(places, high))[0] > 0) == rises
+            return reached
+
+        found.append(first_reached(pieces.starts, pieces.ends(high + 1), beyond))
+    return found
 
 
 def _through(region: Region, node: Node, name: str, pieces: Pieces) -> Pieces | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from nnhw.errors import LoweringError
 from nnhw.ir import IntType, Node
-from nnhw.ir.ops import Divide, Multiply, Quantize, StepTable, Threshold
+from nnhw.ir.ops import Divide, Maximum, Minimum, Multiply, Quantize, StepTable, Threshold
 
 from .factors import find_factors, greatest_factor
 from .margins import Margins
@@ -25,6 +25,7 @@ _ALWAYS = 2**18  # so many are evaluated before anything else is tried
 COMBINATIONS = 2**22
 COMBINATIONS_OF_CLASSES = 2**24
 _LINEAR_TO = 1e-9
+_PAIRED = (Multiply, Divide, Maximum, Minimum)
 COMBINED = "every combination evaluated"
 
 
@@ -78,14 +79,14 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
 
 
 def check_products(region: Region) -> None:
-    """Refuse products and quotients of several sources, which are no functions of a weighted sum.
+    """Refuse products, quotients and extremes of several sources, which are no functions of a weighted sum.
 
     Raises: LoweringError that says what to quantize.
     """
     reach = _reach(region)
     for node in region.nodes:
         computed = [name for name in node.inputs if reach.get(name)]
-        if not isinstance(node.op, Multiply | Divide) or len(computed) < 2 or len(reach[node.name]) < 2:
+        if not isinstance(node.op, _PAIRED) or len(computed) < 2 or len(reach[node.name]) < 2:
             continue
         names = " and ".join(str(source) for source in region.sources if source.name in reach[node.name])
         if isinstance(node.op, Divide):
@@ -93,6 +94,11 @@ def check_products(region: Region) -> None:
                 f"{node} before quantizer '{region.quantizer.name}' divides functions of {names}, which depend on the "
                 f"model's input; there is no engine for that: divide by constants, or multiply by codes of the "
                 f"reciprocal"
+            )
+        if isinstance(node.op, Maximum | Minimum):
+            raise LoweringError(
+                f"{node} before quantizer '{region.quantizer.name}' compares functions of {names}, and an op between "
+                f"the two falls in some channels, or joins others: put a quantizer directly behind the {node.op.name}"
             )
         raise LoweringError(
             f"{node} before quantizer '{region.quantizer.name}' multiplies functions of {names}, which depend on the "

@@ -21,8 +21,10 @@ from .merge_parallel import merge_parallel
 from .permute_input import permute_input
 from .separate_padding import separate_padding
 from .share_twins import share_twins
+from .sink_extremes import sink_extremes
 from .sink_integer_pooling import sink_integer_pooling
 from .sink_shapes import sink_shapes
+from .turn_products import turn_products
 
 Pass = Callable[[Graph], Graph]
 Observer = Callable[[str, Graph], None]
@@ -33,11 +35,13 @@ PIPELINE: dict[str, Pass] = {
     "sink_shapes": sink_shapes,
     "hoist_shapes": hoist_shapes,
     "cancel_permutes": cancel_permutes,
+    "sink_extremes": sink_extremes,
     "align_sums": align_sums,
     "join_rescaled": join_rescaled,
     "collapse_chains": collapse_chains,
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
+    "turn_products": turn_products,
     "fold_permutes": fold_permutes,
     "share_twins": share_twins,
     "fold_fixed_channels": fold_fixed_channels,

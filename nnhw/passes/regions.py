@@ -192,8 +192,8 @@ def check_elementwise(region: Region) -> None:
     for node in region.nodes:
         if isinstance(node.op, (Softmax, LogSoftmax, FixedSoftmax, ArgMax)):
             raise LoweringError(
-                f"{node} stands before quantizer '{region.quantizer.name}' and mixes elements, which no integer form "
-                f"is known for; let it be the model's end, or leave it out"
+                f"{node} stands before quantizer '{region.quantizer.name}' and mixes elements; let it be the "
+                f"model's end{', or use nnhw.nn.QuantSoftmax, whose shares are codes' * isinstance(node.op, Softmax)}"
             )
         if isinstance(node.op, SHAPE_OPS) or node.op.along_steps:
             raise LoweringError(

@@ -13,11 +13,11 @@ from amaranth.sim import Simulator
 from benchmarks import peak
 from nnhw.boards import load_board
 from nnhw.errors import InputError
+from nnhw.families import ECP5, FAMILIES, ICE40
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl import matmul
 from nnhw.hdl.pll import reachable_clocks
 from nnhw.hdl.top import make_top
-from nnhw.mapping.family import ECP5, FAMILIES, ICE40
 
 PORT_BITS = {"ice40": 16, "ecp5": 36}
 

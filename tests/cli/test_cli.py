@@ -281,14 +281,14 @@ def test_cli_check_lists_all_problems(tmp_path: Path) -> None:
     path = tmp_path / "bad.py"
     path.write_text(
         "import torch\nfrom torch import nn\nfrom nnhw.nn import QuantLinear, Sign\n"
-        "model = nn.Sequential(Sign(), QuantLinear(8, 4, bias=False), nn.Softshrink(), Sign(), "
-        "QuantLinear(4, 4, bias=False), nn.Hardshrink())\n"
+        "model = nn.Sequential(Sign(), QuantLinear(8, 4, bias=False), nn.GroupNorm(1, 4), Sign(), "
+        "QuantLinear(4, 4, bias=False), nn.RReLU())\n"
         "example_input = torch.rand(2, 8)\n",
         encoding="utf-8",
     )
     result = nnhw_command("check", str(path))
     assert result.exit_code == 1
     assert "Not supported: 2 problems:\n" in result.stderr
-    assert "softshrink" in result.output
-    assert "hardshrink" in result.output
+    assert "group_norm" in result.output
+    assert "rrelu" in result.output
     assert result.output.count("bad.py:4") == 2

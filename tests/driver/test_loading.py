@@ -19,10 +19,9 @@ from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.opening import make_model_link, read_program
 from nnhw.errors import InputError, LinkError
 from nnhw.protocol import REFUSAL_TEXT, Command, Frame, ProgramState, ProgramStatus, Reason, Refusal
+from sim.noise import FrameNoise, Noise
 from tests.driver.fakes import (
     ARRAY,
-    FrameNoise,
-    Noise,
     TappedLink,
     golden,
     make_accelerator,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from nnhw.driver import BatchError
 from nnhw.errors import LinkError
-from tests.driver.fakes import FrameNoise, Noise, TappedLink, golden, make_accelerator, make_board, make_codes, open_toy
+from sim.noise import FrameNoise, Noise
+from tests.driver.fakes import TappedLink, golden, make_accelerator, make_board, make_codes, open_toy
 
 
 @settings(max_examples=150, deadline=None)

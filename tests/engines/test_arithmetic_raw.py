@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
+from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.errors import MappingError
+from nnhw.families import ECP5, ICE40
 from nnhw.ir.types import BIPOLAR, BIT, IntType
+from nnhw.mapping.cost.arithmetic import dsp_blocks
 from sim.cases import INT4, INT8, TERNARY, UINT2, UINT4, matmul, random_values
 
 FORMATS = st.one_of(
@@ -70,9 +72,9 @@ def test_tree_levels_are_those_of_lanes_and_planes(
 
 def test_dsp_blocks_are_counted_for_each_family() -> None:
     arithmetic = LaneArithmetic(INT8, INT8)
-    assert [dsp_blocks(arithmetic, simd, "ice40") for simd in (1, 2, 5)] == [1, 1, 3]
-    assert [dsp_blocks(arithmetic, simd, "ecp5") for simd in (1, 2, 5)] == [1, 2, 5]
-    assert dsp_blocks(LaneArithmetic(INT8, BIPOLAR), 4, "ecp5") == 0
+    assert [dsp_blocks(arithmetic, simd, ICE40) for simd in (1, 2, 5)] == [1, 1, 3]
+    assert [dsp_blocks(arithmetic, simd, ECP5) for simd in (1, 2, 5)] == [1, 2, 5]
+    assert dsp_blocks(LaneArithmetic(INT8, BIPOLAR), 4, ECP5) == 0
 
 
 def test_array_latency_is_that_of_the_slower_cells() -> None:

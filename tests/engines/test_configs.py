@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnhw.accelerator.stages import BUILT_IN
+from nnhw.engines.contract import EngineConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.encoding import bits_for_range, decode, encode, pack_words, unpack_words
 from nnhw.engines.loops import LoopNest
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.pack import PackConfig
+from nnhw.engines.shared import SharedConfig
+from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
+from nnhw.hdl.engine import HARDWARE
 from nnhw.ir import BIPOLAR, IntType
+from nnhw.mapping.cost.engines import _COSTS
 
 
 @st.composite
@@ -125,3 +133,15 @@ def test_window_rejects_a_line_buffer_that_is_too_small() -> None:
     with pytest.raises(MappingError) as caught:
         WindowConfig(8, 8, 2, (3, 3), (1, 1), (2, 2), 1, 1, 1, 4, 5)
     assert str(caught.value) == "window needs a line buffer of 4 rows of 16 words, given 32 words"
+
+
+def test_every_engine_has_a_row_in_every_table() -> None:
+    def below(kind: type) -> set[type]:
+        own = {kind} if kind.__module__.startswith("nnhw.engines") and not inspect.isabstract(kind) else set()
+        return own.union(*map(below, kind.__subclasses__()))
+
+    engines = below(EngineConfig)
+    assert engines == set(BUILT_IN)
+    # The hardware of a shared engine is made of its array, and so is its cost.
+    assert engines - {SharedConfig} == HARDWARE.keys()
+    assert engines - {SharedConfig} == _COSTS.keys() - {PackConfig, UnpackConfig}

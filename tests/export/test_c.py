@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import platform
 import shutil
 import subprocess
 import warnings
@@ -120,6 +121,34 @@ def operators() -> dict[str, ir.Graph]:
         ("wide", IntType(0, 70_000), IntType(-70_000, 70_000), Conv2d(), (3, 4, 4), (2, 3, 2, 2)),
         ("bits", BIPOLAR, BIPOLAR, Conv2d((1, 1), (0, 0), (2, 1)), (19, 6, 5), (3, 19, 2, 2)),
         ("one_bit", BIPOLAR, BIPOLAR, Conv2d(), (1, 4, 4), (1, 1, 2, 2)),
+        ("many_bits", BIPOLAR, BIPOLAR, Conv2d(), (70, 4, 3), (21, 70, 3, 2)),
+        ("bytes", IntType(0, 255), IntType(-128, 127), Conv2d(), (3, 5, 13), (17, 3, 3, 3)),
+        (
+            "signed_bytes",
+            IntType(-128, 127),
+            IntType(-128, 127),
+            Conv2d((2, 1), (0, 0), (2, 1)),
+            (5, 9, 7),
+            (4, 5, 2, 3),
+        ),
+        ("pointwise", IntType(-128, 127), IntType(-2, 1), Conv2d(), (18, 3, 7), (33, 18, 1, 1)),
+        (
+            "channels",
+            IntType(0, 255),
+            IntType(-128, 127),
+            Conv2d((1, 1), (0, 0), (1, 2), 21),
+            (21, 5, 9),
+            (21, 1, 3, 2),
+        ),
+        (
+            "signed",
+            IntType(-128, 127),
+            IntType(-128, 127),
+            Conv2d((2, 1), (0, 0), (1, 1), 16),
+            (16, 5, 4),
+            (16, 1, 2, 3),
+        ),
+        ("strided_point", IntType(0, 15), IntType(-8, 7), Conv2d((2, 2)), (7, 5, 9), (16, 7, 1, 1)),
     ):
         builder = ir.GraphBuilder(name)
         x = builder.input("x", TensorType(shape, kind))
@@ -163,12 +192,28 @@ def cases() -> dict[str, tuple[Parts, np.ndarray]]:
     return found | {name: (float_ends(body), operator_images(body)) for name, body in graphs.items()}
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_c_equals_the_interpreter(cases: dict[str, tuple[Parts, np.ndarray]], tmp_path: Path, small: bool) -> None:
+def machine_flags() -> dict[str, tuple[str, ...]]:
+    """Return flags of each set of instructions that kernels are written for and this processor has."""
+    here = platform.machine().lower() in ("x86_64", "amd64")
+    known = Path("/proc/cpuinfo").read_text().split() if here and Path("/proc/cpuinfo").is_file() else []
+    found = {"portable": ("-O1", "-U__SSE2__"), "unoptimized": ("-O0",)}
+    if "avx2" in known:
+        found["avx2"] = ("-O1", "-mavx2", "-mpopcnt")
+    if {"avx512f", "avx512_vnni", "avx512_vpopcntdq"} <= set(known):
+        found["avx512"] = ("-O1", "-mavx2", "-mavx512f", "-mavx512vnni", "-mavx512vpopcntdq", "-mpopcnt")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("small", "flags"), [(True, ("-O1",)), *((False, flags) for flags in machine_flags().values())]
+)
+def test_c_equals_the_interpreter(
+    cases: dict[str, tuple[Parts, np.ndarray]], tmp_path: Path, small: bool, flags: tuple[str, ...]
+) -> None:
     programs = [
         make_c(parts.body, parts.head, parts.tail, name=name, small=small) for name, (parts, _) in cases.items()
     ]
-    library = compiled(programs, tmp_path, "-O1" if small else "-O0")
+    library = compiled(programs, tmp_path, *flags)
     compared = 0
     for program, (parts, images) in zip(programs, cases.values(), strict=True):
         pairs = list(zip(library.run(program, parts, images), expected(parts, images), strict=True))

@@ -12,8 +12,8 @@ import pytest
 import nnhw
 from nnhw.boards import load_board
 from nnhw.errors import TimingError
+from nnhw.families import FAMILIES
 from nnhw.flow.implementation.bitstream import names
-from nnhw.flow.implementation.family import family_of
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
 from nnhw.frontend import load_source
@@ -28,14 +28,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("board", ["icebreaker", "ice40_hx8k_b_evn", "ulx3s_25f"])
+@pytest.mark.parametrize(("board", "clock_hz"), [("icebreaker", None), ("ice40_hx8k_b_evn", 48e6), ("ulx3s_25f", None)])
 def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
-    small_net: str, tmp_path: Path, board: str
+    small_net: str, tmp_path: Path, board: str, clock_hz: float | None
 ) -> None:
-    build = build_file(small_net, board, Options(seeds=1, frames=2, netlist_frames=2), out=tmp_path / "b")
+    options = Options(clock_hz=clock_hz, seeds=1, frames=2, netlist_frames=2)
+    build = build_file(small_net, board, options, out=tmp_path / "b")
     report = build.report
     jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8")))
-    assert {path.name for path in build.path.iterdir()} >= FILES | set(names(family_of(load_board(board))))
+    assert {path.name for path in build.path.iterdir()} >= FILES | set(names(FAMILIES[load_board(board).family]))
     assert report["fmax_hz"] >= report["clock_hz"] > 0
     assert report["exactness"]["ir_rtl"] == 0
     assert set(report["exactness"]["layers"].values()) == {0}

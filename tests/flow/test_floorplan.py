@@ -13,7 +13,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 
 from nnhw.boards import load_board
-from nnhw.flow.implementation.family import ECP5
+from nnhw.families import ECP5
 from nnhw.flow.implementation.floorplan import SITE, Floorplan, arrange_block_rams
 from nnhw.flow.implementation.rewriting import rewrite
 from nnhw.flow.implementation.unneeded import declared_memories
@@ -155,13 +155,13 @@ def test_memories_of_arrays_have_the_names_that_are_looked_for(options: dict[str
 
 def test_places_of_the_85f_are_those_of_the_device(tmp_path: Path) -> None:
     board = load_board("ulx3s_85f")
-    sites = [site for column in ECP5.block_ram_columns(board) for site in column]
+    sites = [site for column in ECP5.tools.block_ram_columns(board.device) for site in column]
     assert len(set(sites)) == board.resources.ebr
     module = module_of(*map(str, range(len(sites))))
     for cell, site in zip(module["cells"].values(), sites, strict=True):
         cell["attributes"][SITE] = site
     (tmp_path / "design.json").write_text(json.dumps({"creator": "", "modules": {"top": module}}))
-    tool = find_tool(ECP5.place_tool)
+    tool = find_tool(ECP5.tools.place.name)
     prepare(tool, lambda _: None)
     options = [*ECP5.device_options(board), "--json", "design.json", "--no-route", "--write", "placed.json"]
     run(tool.command(options, tmp_path, "place.log"))

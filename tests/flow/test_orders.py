@@ -139,6 +139,7 @@ PRODUCTS: dict[str, tuple[Forward, tuple[int, ...]]] = {
 NETWORKS = ORDERS | JOINS | PRODUCTS
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_orders_equal_reference_from_ir_to_golden_stages(name: str) -> None:
     function, shape = NETWORKS[name]
@@ -154,11 +155,13 @@ def transposing(name: str, interval: int = 6000) -> list[str]:
     return [stage.name for stage in stages if stage.name.endswith("transpose.window")]
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", ["flat", "stack", "one_row", "mean_of_features"])
 def test_what_streams_in_order_takes_no_buffer(name: str) -> None:
     assert len(transposing(name)) == (name == "mean_of_features")
 
 
+@pytest.mark.usefixtures("deep_fifos")
 def test_mixer_transposes_once_for_each_direction() -> None:
     assert len(transposing("mixer")) == 2
 
@@ -181,6 +184,7 @@ class Mixer(nn.Module):
         return result
 
 
+@pytest.mark.usefixtures("deep_fifos")
 def test_mixer_of_a_float_model_is_quantized_and_equal_to_golden_stages() -> None:
     torch.manual_seed(0)
     model = nnhw.quantize(Mixer().eval(), torch.randn(40, 2, 6, 6), 8, 8)

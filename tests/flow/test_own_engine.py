@@ -156,6 +156,16 @@ def test_register_takes_frozen_dataclasses_alone() -> None:
         register(next(iter(OPS.values())), int)  # type: ignore[type-var, arg-type]
 
 
+def test_field_cannot_have_the_name_of_what_every_engine_says() -> None:
+    for name in ("cycles", "lanes"):
+        problem = (
+            f"engine 'Taken' has a field '{name}', and every engine has a property of that name; "
+            "give the field another name"
+        )
+        with pytest.raises(InputError, match=f"^{re.escape(problem)}$"):
+            type("Taken", (OwnEngine,), {"__annotations__": {"width": int, name: int}})
+
+
 def test_operators_of_one_name_are_told_apart() -> None:
     load_source(str(EXAMPLE))
     operator, engine = next(iter(ENGINES.items()))

@@ -17,12 +17,12 @@ from examples.new_weights import changed
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BuildError
+from nnhw.families import ICE40
 from nnhw.flow.folder.build_folder import MANIFEST, file_hash
 from nnhw.flow.implementation import bitstream, patching
 from nnhw.flow.implementation.asc import Layout
 from nnhw.flow.implementation.bitstream import Request, names
 from nnhw.flow.implementation.contents import part
-from nnhw.flow.implementation.family import ICE40
 from nnhw.flow.implementation.filling import CONTENTS, Slots
 from nnhw.flow.implementation.patching import Base, DiffersError, describe, patch_bitstream
 from nnhw.flow.options import Options
@@ -107,8 +107,9 @@ def unpacked(build: Path) -> Layout:
 def test_patched_bitstream_is_that_of_a_whole_build(
     network: Callable[..., Source], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NNHW_CACHE", "off")
-    whole = build(network(2), tmp_path / "whole").path
+    with monkeypatch.context() as uncached:
+        uncached.setenv("NNHW_CACHE", "off")
+        whole = build(network(2), tmp_path / "whole").path
     notes = Notes()
     with monkeypatch.context() as patched_only:
         patched_only.setattr(bitstream, "build_bitstream", None)

@@ -12,8 +12,8 @@ import pytest
 
 from nnhw.boards import Resources, load_board
 from nnhw.errors import BuildError
+from nnhw.families import ECP5, ICE40
 from nnhw.flow.implementation import place
-from nnhw.flow.implementation.family import ECP5, ICE40
 from nnhw.flow.implementation.place import (
     CIRCLING_LINES,
     Hop,

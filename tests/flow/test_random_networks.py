@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from benchmarks import random_networks
 from benchmarks.random_models import random_model
 from benchmarks.random_networks import check_network, show, survey
+from nnhw.accelerator.execution import Execution, execute
 from nnhw.flow.models import lowering
+from nnhw.flow.verification import boundaries
 from nnhw.frontend import agreement
 from nnhw.frontend.evaluation import Evaluation, Evaluator
 from nnhw.nn import QuantLinear
-from tests.mapping.golden import golden_run
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 MAPPED = (*range(1000, 1004), *range(1005, 1011), 1012, 41)  # the last adds sums and codes
@@ -75,10 +76,11 @@ def test_random_network_that_is_refused_is_counted_with_its_reason(capsys: pytes
 
 
 def test_random_network_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def off_by_one(*arguments: Any) -> dict[str, np.ndarray]:
-        return {node: values + 1 for node, values in golden_run(*arguments).items()}
+    def off_by_one(*arguments: Any) -> Execution:
+        right = execute(*arguments)
+        return replace(right, elements=tuple(elements + 1 for elements in right.elements))
 
-    monkeypatch.setattr(random_networks, "golden_run", off_by_one)
+    monkeypatch.setattr(boundaries, "execute", off_by_one)
     row = survey([check_network(1000, mapped=True, make=random_model)], 1)
     assert [failure["seed"] for failure in row["failures"]] == [1000]
     assert row["failures"][0]["failure"].startswith("golden stages differ at ")

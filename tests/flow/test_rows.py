@@ -104,6 +104,7 @@ def lowered(model: nn.Module, shape: tuple[int, ...]) -> Parts:
     return parts
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_rows_equal_reference_from_ir_to_golden_stages(name: str) -> None:
     function, shape = NETWORKS[name]
@@ -126,6 +127,7 @@ class FloatRows(nn.Module):
         return result
 
 
+@pytest.mark.usefixtures("deep_fifos")
 def test_rows_of_a_float_model_are_quantized_and_equal_to_golden_stages() -> None:
     torch.manual_seed(0)
     model = nnhw.quantize(FloatRows().eval(), torch.randn(40, 2, 6, 6), 8, 8)

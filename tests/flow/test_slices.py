@@ -67,6 +67,7 @@ NETWORKS: dict[str, tuple[Forward, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_slices_equal_reference_from_ir_to_golden_stages(name: str) -> None:
     function, shape = NETWORKS[name]
@@ -104,6 +105,7 @@ class ShuffleUnit(nn.Module):
         return result
 
 
+@pytest.mark.usefixtures("deep_fifos")
 def test_shuffle_unit_of_a_float_model_is_quantized_and_equal_to_golden_stages() -> None:
     torch.manual_seed(0)
     model = nnhw.quantize(ShuffleUnit().eval(), torch.randn(40, 2, 7, 7), 8, 8)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.rtl import Equality, check_equality
 from nnhw.accelerator import Accelerator, InputFormat
 from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
@@ -20,6 +19,8 @@ from nnhw.errors import InputError, MappingError, StuckError, first_of
 from nnhw.flow import style
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options, load_array
+from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.shared import compile_body
 from nnhw.mapping.shared.accelerator import map_program
@@ -48,9 +49,10 @@ def with_room(array: ArrayConfig) -> ArrayConfig:
 
 
 def check_hardware(accelerator: Accelerator, body: Graph) -> list[Equality]:
-    """Compare compiled hardware with the IR at every boundary, with and without stalls, and its cycles."""
+    """Compare golden stages and compiled hardware with the IR at every boundary, and the cycles with the schedule."""
     kind = body.inputs[0].type
     codes = codes_of(kind.int_dtype, (FRAMES, *kind.shape), np.random.default_rng(1))
+    assert [one for one in compare_stages(accelerator, body, codes) if not one.equal] == []
     found = check_equality(accelerator, body, codes, PATTERNS)
     for equality in found:
         assert equality.equal, equality.row()

@@ -14,12 +14,11 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError
+from nnhw.families import ECP5, FAMILIES
 from nnhw.flow.implementation import synthesis
-from nnhw.flow.implementation.family import ECP5
 from nnhw.flow.implementation.synthesis import Memory, Netlist, check_memories, check_size, parse_memories, synthesize
 from nnhw.flow.tools.cache import Cache
 from nnhw.hdl.memory import block_ram
-from nnhw.mapping.family import FAMILIES
 from tests.flow.designs import ProductDevice, RomDevice, top_of
 
 BOARD = load_board("icebreaker")

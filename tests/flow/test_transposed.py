@@ -61,6 +61,7 @@ NETWORKS: dict[str, tuple[Callable[[], Net], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_transposed_convolutions_equal_reference_from_ir_to_golden_stages(name: str) -> None:
     make, shape = NETWORKS[name]
@@ -78,6 +79,7 @@ def test_transposed_convolutions_equal_reference_in_rtl(name: str) -> None:
     assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""
 
 
+@pytest.mark.usefixtures("deep_fifos")
 def test_decoder_of_a_float_model_is_quantized_and_equal_to_golden_stages() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(

@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import load_board
 from nnhw.errors import BuildError
+from nnhw.families import FAMILIES
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.implementation.unneeded import Declared, declared_memories, unneeded_block_rams
 from nnhw.hdl.memory import block_ram, logic_rom
-from nnhw.mapping.family import FAMILIES
 from tests.flow.designs import top_of
 
 BOARD = load_board("icebreaker")

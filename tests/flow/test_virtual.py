@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from cobs import cobs
 
-from benchmarks.rtl import check_equality
 from nnhw import ir
 from nnhw.errors import ToolError
+from nnhw.flow.verification.equality import check_equality
 from nnhw.flow.virtual import compiled
 from nnhw.flow.virtual.compiled import Compiler, compile_library
 from nnhw.flow.virtual.device import make_device

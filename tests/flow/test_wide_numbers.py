@@ -9,11 +9,11 @@ from torch import nn
 
 from benchmarks.random_networks import LC, extreme_codes, golden_difference, rtl_difference
 from nnhw.errors import MappingError
+from nnhw.families import FAMILIES
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import FAMILIES
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import choose_array, network_of
 from nnhw.nn import QuantConv2d, Quantizer, QuantLinear

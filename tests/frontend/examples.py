@@ -22,6 +22,7 @@ from nnhw.nn import (
     Rescale,
     Sign,
 )
+from nnhw.nn.integers import integer_norm, integer_softmax
 
 aten: Any = torch.ops.aten
 Forward = Callable[["Net", torch.Tensor], torch.Tensor]
@@ -44,6 +45,9 @@ class Net(nn.Module):
         self.up = QuantConvTranspose2d(3, 2, 4, stride=2, padding=1, weight_quant=Int(3, 2**-1))
         self.whole, self.rescale = Int(8, 1.0), Rescale([0.3, 0.7, 1.4], [5, -3, 0], zero_point=-2)
         self.register_buffer("table", torch.arange(-128, 128) ** 2 // 100 - 60)
+        self.register_buffer("step", torch.tensor([2**-3]))
+        self.register_buffer("token", torch.linspace(-3, 3, 64)[None, None])
+        self.register_buffer("positions", torch.linspace(-4, 4, 64).sin().reshape(1, 8, 8) * 4)
         self.up_line = QuantConvTranspose1d(3, 2, 2, stride=2, weight_quant=Int(3, 2**-1), bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -96,6 +100,49 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
         ["dequantize", "maximum", "minimum"],
     ),
     "greater": (lambda m, x: torch.max(x, x * -0.5), []),
+    "comparisons": (
+        lambda m, x: 1.0 * (x > 0.5) + 2 * (x >= 1) + 4 * (x < -0.5) + 8 * (x <= -1) + 16 * (x == 2) + 32 * (x != 3), []
+    ),
+    "comparisons_with_tensors": (
+        lambda m, x: (
+            1.0 * torch.gt(x, torch.tensor([0.5, 1, 2])[:, None, None]) + 2 * torch.ge(x, torch.tensor(1.0))
+            + 4 * torch.lt(x, torch.tensor(-0.5)) + 8 * torch.le(x, torch.tensor(-1.0))
+            + 16 * torch.eq(x, torch.tensor(2.0)) + 32 * torch.ne(x, torch.tensor(3.0))
+        ),
+        [],
+    ),
+    "spellings_of_comparisons": (
+        lambda m, x: (
+            1.0 * torch.greater(x, 0.5) + 2 * torch.greater_equal(x, 1) + 4 * torch.less(x, -0.5)
+            + 8 * torch.less_equal(x, -1) + 16 * torch.not_equal(x, 3) + torch.greater(x, torch.tensor(0.5))
+            + torch.less_equal(x, torch.tensor(0.5)) + torch.greater_equal(x, torch.tensor(0.5))
+            + torch.less(x, torch.tensor(0.5)) + torch.not_equal(x, torch.tensor(0.5))
+        ),
+        [],
+    ),
+    "combined_conditions": (
+        lambda m, x: 1.0 * ((x > 0) & (x < 2)) + 2 * ((x > 1) | (x < -1)) + 4 * ((x > 0) ^ (x > 2)) + 8 * (~(x > 1)), []
+    ),
+    "combined_by_functions": (
+        lambda m, x: (
+            1.0 * torch.logical_and(x > 0, x < 2) + 2 * torch.logical_or(x > 1, x < -1)
+            + 4 * torch.logical_xor(x > 0, x > 2) + 8 * torch.logical_not(x > 1)
+            + torch.bitwise_and(x > 0, x < 2) + torch.bitwise_or(x > 1, x < -1) + torch.bitwise_xor(x > 0, x > 2)
+        ),
+        [],
+    ),
+    "condition_as_number": (lambda m, x: x * (x > 0).float() + (x > 1).int() * 2 + (x > 2).to(x.dtype), []),
+    "where": (lambda m, x: torch.where(x > 0, x, 0.25 * x), ["dequantize", "greater", "mul", "where"]),
+    "where_numbers": (lambda m, x: torch.where(x > 0, 1.5, -0.5), ["dequantize", "greater", "where"]),
+    "where_number_first": (lambda m, x: torch.where(x > 1, 1.0, x), ["dequantize", "greater", "where"]),
+    "where_number_second": (lambda m, x: torch.where(x > -1, x, -1.0), ["dequantize", "greater", "where"]),
+    "where_constant": (lambda m, x: torch.where(torch.tensor([True, False, True])[:, None, None], x, -x), []),
+    "masked_fill": (lambda m, x: x.masked_fill(x < 0, 0.5), ["dequantize", "greater", "where"]),
+    "masked_fill_tensor": (lambda m, x: x.masked_fill(x < 0, torch.tensor(0.5)), ["dequantize", "greater", "where"]),
+    "signs": (lambda m, x: torch.sign(x) + 2 * torch.sgn(x - 1), []),
+    "heaviside": (lambda m, x: torch.heaviside(x, torch.tensor(0.5)), []),
+    "threshold": (lambda m, x: functional.threshold(x, 0.5, -1.0), ["dequantize", "greater", "where"]),
+    "shrinks": (lambda m, x: functional.hardshrink(x, 1.0) + functional.softshrink(x, 0.5), []),
     "lesser": (lambda m, x: torch.minimum(x, torch.tensor(0.5)), ["dequantize", "minimum"]),
     "dropouts": (
         lambda m, x: torch.feature_alpha_dropout(
@@ -284,6 +331,22 @@ ENDS: dict[str, Forward] = {
     "fixed_softmax": lambda m, x: fixed_softmax(m.whole(m.all(x.flatten(1))), 1 << 30, 22, -248),
 }
 """Of models, computed by the host."""
+BETWEEN_VALUES: dict[str, Forward] = {
+    "product": lambda m, x: x @ x.mT,
+    "product_of_permuted": lambda m, x: x.permute(0, 3, 1, 2) @ m.other(x).permute(0, 3, 2, 1),
+    "mm_of_rows": lambda m, x: torch.bmm(x[:, 0], x[:, 1].transpose(1, 2)),
+    "einsum_of_two": lambda m, x: torch.einsum("bhqd,bhkd->bqhk", x, m.other(x)),
+    "einsum_of_many_axes": lambda m, x: torch.einsum("bhqd,bcqd->bch", x, m.other(x)),
+    "batch_behind": lambda m, x: x.permute(1, 0, 3, 2)[1] @ x.transpose(0, 1).unbind(0)[-1],
+    "integer_softmax": lambda m, x: integer_softmax(x, m.step, None, 64, 2, 7, 127),
+    "masked_softmax": lambda m, x: integer_softmax(x, m.step, torch.ones(8, 8).tril(), 64, 3, 10, 255),
+    "layer_norm": lambda m, x: integer_norm(x, m.step, 1e-3, 3, 10, True),
+    "rms_norm": lambda m, x: integer_norm(x, m.step, 1e-3, 1, 8, False),
+    "class_token": lambda m, x: torch.cat([m.codes(m.token).expand(x.shape[0], -1, -1), x.flatten(2)], 1),
+    "repeated_token": lambda m, x: torch.cat([x.flatten(2), m.codes(m.token).repeat(x.shape[0], 2, 1)], 1),
+    "positions": lambda m, x: m.quant(x[:, 0] - m.other(m.positions)) + m.quant(m.other(m.positions) + x[:, 1]),
+}
+"""Of computed values with one another, and of constants of each position: compared with exported C."""
 
 
 class Reading(nn.Module):

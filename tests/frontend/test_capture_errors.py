@@ -39,15 +39,14 @@ IN_FRONT = (
 def test_capture_lists_all_problems_at_once() -> None:
     def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
         y = m.fc(x.flatten(1))
-        y = torch.sign(y)
+        y = torch.frac(y)
         y = torch.cumsum(y, 1)
         return functional.linear(m.sign(y), torch.ones(2, 3))
 
     assert message_of(Function(forward)) == (
         "4 problems:\n"
         f"  1. linear 'fc' (HERE) {IN_FRONT}\n"
-        "  2. sign of the model (HERE): operator aten.sign.default is not supported; use nnhw.nn.Sign, which has no "
-        "third value at 0\n"
+        "  2. frac of the model (HERE): operator aten.frac.default is not supported; use x - torch.trunc(x)\n"
         "  3. cumsum of the model (HERE): operator aten.cumsum.default is not supported; use nnhw.nn.QuantLinear "
         "whose weights are a constant triangle of ones\n"
         "  4. linear of the model (HERE) needs quantized weights, but they are float32; use nnhw.nn.QuantLinear"
@@ -56,12 +55,12 @@ def test_capture_lists_all_problems_at_once() -> None:
 
 def test_capture_names_the_line_of_each_problem() -> None:
     def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
-        return m.fc(torch.sign(x.flatten(1)))
+        return m.fc(torch.frac(x.flatten(1)))
 
     with pytest.raises(CaptureError) as caught:
         capture(Function(forward), images())
     line = forward.__code__.co_firstlineno + 1
-    assert f"sign of the model (test_capture_errors.py:{line}):" in str(caught.value)
+    assert f"frac of the model (test_capture_errors.py:{line}):" in str(caught.value)
 
 
 def test_capture_rejects_layers_without_quantizers() -> None:

@@ -13,6 +13,7 @@ from nnhw.errors import NnhwError
 from nnhw.frontend import capture
 from nnhw.frontend.capture import HANDLERS
 from nnhw.nn import Int
+from nnhw.nn.integers import integer_norm, integer_softmax
 from nnhw.nn.remedies import REMEDIES
 from tests.frontend.models import images, settled
 from tests.frontend.test_operators import Net
@@ -27,10 +28,19 @@ DILATED = "has dilation=[2, 2]; only dilation=1 is supported; use a larger kerne
 ZEROS = "only mode='constant' is supported; use nn.ZeroPad2d, or padding_mode='zeros' of a convolution"
 
 ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
-    "where": (
-        lambda m, x: torch.where(x > 0, x, -x),
-        (f"'>' {HERE}: operator aten.gt.Scalar {REFUSED} use torch.maximum, torch.minimum, clamp, relu or "
-        "nnhw.nn.Sign, which need no condition"),
+    "sum_of_conditions": (
+        lambda m, x: ((x > 0) + (x > 1)) * x,
+        f"add {HERE} computes with conditions; combine them with &, | and ~, or make numbers of them",
+    ),
+    "condition_of_a_number": (
+        lambda m, x: torch.where(torch.logical_not(x), x, -x),
+        (f"logical_not {HERE} needs conditions, such as x > 0, got numbers of type torch.float32; compare them with a "
+        "number first"),
+    ),
+    "choice_of_shapes": (
+        lambda m, x: torch.where(x > 0, x, x[:, :, :1]),
+        (f"where {HERE} chooses between values of the shapes [batch, 3, 1, 8] and [batch, 3, 8, 8]; all must have the "
+        "same shape"),
     ),
     "exponent": (
         lambda m, x: x**4,
@@ -156,7 +166,12 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     "cat_batch": (lambda m, x: torch.cat([x, x], 0)[:], f"cat {HERE} joins along the batch, got dim=0; use dim=1"),
     "cat_constant": (
         lambda m, x: torch.cat([x.flatten(1), m.weight[0].expand(x.shape[0], 5)], 1),
-        f"expand {HERE}: a constant must not depend on the batch size",
+        (f"cat {HERE} joins the constant 'expand', which is not quantized, with codes; quantize it, such as by "
+        "nnhw.nn.Int(8)(constant), and with the scale of the codes where it is concatenated with them"),
+    ),
+    "constant_of_the_batch": (
+        lambda m, x: x.flatten(1) + m.weight[0, 0].expand(x.shape[0], 192).reshape(x.shape[0], 192),
+        f"reshape {HERE}: a constant must not depend on the batch size",
     ),
     "transposed_batch": (
         lambda m, x: x.transpose(0, 1),
@@ -192,8 +207,10 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         f"matmul {HERE} has its constant on the left; use x @ weight, with the constant on the right",
     ),
     "matmul_of_values": (
-        lambda m, x: x @ m.other(x),
-        f"matmul {HERE} computes its weights from the model's input; they must be a parameter",
+        lambda m, x: x @ m.other(x)[:, :1],
+        (f"matmul {HERE} multiplies two computed values of the shapes [batch, 3, 8, 8] and [batch, 1, 8, 8]; it needs "
+        "[batch, .., m, k] and [batch, .., k, n] with equal axes in front; bring them to that with reshape and "
+        "transpose"),
     ),
     "matmul_of_floats": (
         lambda m, x: x @ m.weight,
@@ -232,8 +249,23 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         f"einsum {HERE} sums along 'w', which has 1 and 8 elements; expand it",
     ),
     "einsum_of_values": (
-        lambda m, x: torch.einsum("bchw,bchw->bch", x, m.other(x)),
-        f"einsum {HERE} has 'bchw,bchw->bch'; the batch, here 'b', must not be an axis of weights",
+        lambda m, x: torch.einsum("bchw,bchw->cbh", x, m.other(x)),
+        (f"einsum {HERE} has 'bchw,bchw->cbh'; the batch must be the first axis of both computed values and of the "
+        "result, as in 'bhqd,bhkd->bhqk'"),
+    ),
+    "einsum_of_sizes": (
+        lambda m, x: torch.einsum("bchw,bdhw->bcd", x, m.other(x)[:, :, :1]),
+        f"einsum {HERE} multiplies along an axis of 8 and 1 elements; both computed values need the same number",
+    ),
+    "norm_of_other_codes": (
+        lambda m, x: integer_norm(x, m.step / 2, 1e-5, 3, 10, True),
+        (f"integer_norm {HERE} is told the scale 0.0625, but the codes that it reads have 0.125; give it the scale of "
+        "the quantizer in front"),
+    ),
+    "softmax_of_floats": (
+        lambda m, x: m.codes(integer_softmax(x + x.mT, m.step, None, 64, 3, 8, 255)),
+        (f"integer_softmax {HERE} needs quantized inputs, but there is no quantizer in front of it; put one there, "
+        "such as nnhw.nn.QuantIdentity(8, scale='observed')"),
     ),
     "stack_of_the_batch": (
         lambda m, x: torch.stack([x, x])[:],

@@ -15,7 +15,7 @@ from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.ir.ops import Quantize
 from nnhw.nn import Int, QuantConv2d, QuantIdentity, Sign
 from nnhw.passes import lower, split
-from tests.frontend.examples import CURVES, EXACT, Forward, Net
+from tests.frontend.examples import BETWEEN_VALUES, CURVES, EXACT, Forward, Net
 from tests.frontend.models import images, settled
 
 
@@ -42,6 +42,14 @@ def test_capture_equals_pytorch(name: str) -> None:
     assert result.shape == expected.shape
     if expected_ops:
         assert ops(graph) == expected_ops
+
+
+@pytest.mark.parametrize("name", BETWEEN_VALUES)
+def test_capture_of_operators_between_values_equals_pytorch(name: str) -> None:
+    _, result, expected = captured(BETWEEN_VALUES[name])
+    np.testing.assert_array_equal(result, expected)
+    assert result.shape == expected.shape
+    assert len(np.unique(result)) > 5
 
 
 @pytest.mark.parametrize("name", CURVES)

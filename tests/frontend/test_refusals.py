@@ -21,7 +21,7 @@ from nnhw.passes import lower
 
 HERE = re.compile(r"test_refusals\.py:\d+")
 INTS, FLOATS = "converts to torch.int32; only float32 and float64 are supported;", "x - 2**n * torch.floor(x / 2**n)"
-CONDITION = "use torch.maximum, torch.minimum, clamp, relu or nnhw.nn.Sign, which need no condition"
+CONDITION = "use torch.where with a comparison such as x > 0, torch.maximum, torch.minimum, clamp or relu"
 BITS = f"no engine computes with single bits; the n lowest bits are {FLOATS}, in floats"
 SHIFT = "use torch.floor(x / 2**n), in floats"
 WRITES = (
@@ -83,9 +83,6 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str, str, str]] = {
     "and": (lambda x: ints(x) & 255, "'&'", "aten.__and__.Scalar", BITS),
     "or": (lambda x: ints(x) | 255, "'|'", "aten.__or__.Scalar", BITS),
     "xor": (lambda x: ints(x) ^ 255, "'^'", "aten.__xor__.Scalar", BITS),
-    "invert": (
-        lambda x: ~ints(x), "'~'", "aten.bitwise_not.default", f"use -x - 1, in floats; of a condition: {CONDITION}"
-    ),
     "floor_divide": (lambda x: x // 16, "'//'", "aten.floor_divide.default", "use torch.floor(x / y)"),
     "remainder": (lambda x: x % 16, "'%'", "aten.remainder.Scalar", "use x - y * torch.floor(x / y)"),
     "remainder_of_integers": (
@@ -96,11 +93,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str, str, str]] = {
         lambda x: torch.div(x, 16, rounding_mode="floor"),
         "div", "aten.div.Tensor_mode", "use torch.floor(x / y) or torch.trunc(x / y), in two steps",
     ),
-    "greater": (lambda x: (x > 0) * x, "'>'", "aten.gt.Scalar", CONDITION),
-    "equal": (lambda x: (x == 0) * x, "'=='", "aten.eq.Scalar", CONDITION),
-    "masked_in_place": (
-        lambda x: x.masked_fill_(torch.zeros(12).bool(), 0.0), "masked_fill", "aten.masked_fill.Scalar", CONDITION
-    ),
+    "any": (lambda x: (x > 0).any(1, keepdim=True) * x, "any", "aten.any.dim", CONDITION),
     "written_part": (parts_written, "x[..] = y", "aten.fill.Tensor", WRITES),
     "written_rows": (rows_written, "x[..] = y", "aten.index_put.default", WRITES),
     "index": (lambda x: x[:, [0, 2]], "index", "aten.index.Tensor", PARTS),
@@ -195,6 +188,8 @@ RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
     "index": lambda x: torch.cat([x[:, 0:1], x[:, 2:3]], 1),
     "repeat": lambda x: torch.cat([x, x], 1),
     "no_gradients": lambda x: in_no_gradient(x),
+    "conditions": lambda x: (x > 0) * x + (x == 12) * 3.0 - torch.where(x < -20, x, 0.0),
+    "masked_in_place": lambda x: x.masked_fill_(torch.arange(12) % 3 == 0, 0.0),
 }
 
 
@@ -234,7 +229,7 @@ def test_capture_and_lowering_take_what_a_remedy_names(name: str) -> None:
             lambda x: x.bool().float(),
             (
                 "to of the model (HERE) converts to torch.bool; only float32 and float64 are supported; use "
-                "nnhw.nn.Sign, torch.maximum or torch.minimum, which need no condition"
+                "a comparison, such as x != 0"
             ),
         ),
         (

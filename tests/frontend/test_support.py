@@ -47,6 +47,7 @@ def test_support_matrix_says_what_each_row_means(matrix: str) -> None:
 
 
 @needs_simulator
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("network", range(len(tested.NETWORKS)))
 def test_examples_equal_reference_in_rtl(network: int) -> None:
     parts, facts = lower_graph(tested.on_device(network)[0], {"inputs": tested.example_images(3).numpy()})

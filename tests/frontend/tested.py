@@ -17,7 +17,7 @@ from nnhw.frontend.capture import HANDLERS
 from nnhw.frontend.support import support_matrix
 from nnhw.ir import Graph
 from nnhw.nn import Int, QuantLinear
-from tests.frontend.examples import CURVES, ENDS, EXACT, SEQUENCES, Forward, Net
+from tests.frontend.examples import BETWEEN_VALUES, CURVES, ENDS, EXACT, SEQUENCES, Forward, Net
 from tests.frontend.models import images, settled
 
 MATRIX = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
@@ -104,13 +104,18 @@ def tested() -> dict[str, str]:
     with recorded() as (ends, _):
         for function in ENDS.values():
             capture(settled(Net(function)), example_images(2))
+    with recorded() as (between, _):
+        for function in BETWEEN_VALUES.values():
+            capture(settled(Net(function)), example_images(2))
     with recorded() as (steps, _):
         for model in SEQUENCES.values():
             capture(model().eval(), torch.randn(2, 4, 3))
     networks = [on_device(network) for network in range(len(NETWORKS))]
     inside, constants = (frozenset[str]().union(*(network[index] for network in networks)) for index in (1, 2))
     found: dict[str, str] = {}
-    for stage, operators in (("weights", constants), ("steps", steps), ("host", ends), ("RTL", inside)):
+    for stage, operators in (
+        *(("weights", constants), ("steps", steps), ("host", ends), ("C", between), ("RTL", inside)),
+    ):
         found |= dict.fromkeys(operators & HANDLERS.keys(), stage)
     return found
 

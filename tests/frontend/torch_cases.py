@@ -9,11 +9,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch._export.db.examples import all_examples
-from torch.ao.quantization import get_default_qconfig, get_default_qconfig_mapping
+from torch.ao.quantization import HistogramObserver, get_default_qconfig, get_default_qconfig_mapping
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 from torch.testing._internal import common_quantization
 
@@ -92,8 +93,14 @@ def _float_model(kind: type[nn.Module]) -> tuple[nn.Module, Any]:
     return _quantized(model, _example(model))
 
 
+def _whole_range(observer: Any) -> tuple[Tensor, Tensor]:
+    """Return the range of all that was observed: one will do as well as another, and the best is searched for long."""
+    return observer.min_val, observer.max_val
+
+
 def _converted(kind: type[nn.Module]) -> tuple[nn.Module, Any]:
-    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # torch prints what its exceptions say
+    quick = mock.patch.object(HistogramObserver, "_non_linear_param_search", _whole_range)
+    with quick, warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # torch prints what its exceptions say
         warnings.simplefilter("ignore")
         model = _made(kind)
         example = _example(model)

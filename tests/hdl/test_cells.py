@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.errors import MappingError
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.toolchain import run_yosys
-from nnhw.hdl.carry import accumulate, add, add_ands, add_gated, add_inverted, family_of
+from nnhw.hdl.cells import cells_of
 from nnhw.hdl.dsp import DspProducts
 
 CYCLES = 3000
@@ -62,8 +62,9 @@ class Pair(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        add = add_gated if self.function == "gated" else add_inverted
-        m.d.comb += self.o.eq(add(m, (self.x, self.u), (self.y, self.v), family_of(platform)))
+        cells = cells_of(platform)
+        add = cells.add_gated if self.function == "gated" else cells.add_inverted
+        m.d.comb += self.o.eq(add(m, (self.x, self.u), (self.y, self.v)))
         return m
 
 
@@ -118,15 +119,13 @@ class Plain(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        family = family_of(platform)
+        cells = cells_of(platform)
         if self.function == "accumulate":
-            total = accumulate(m, self.x, self.u, self.y, family)
+            total = cells.accumulate(m, self.x, self.u, self.y)
         elif self.function == "add":
-            total = add(m, self.x, self.y, family)
-        elif family:
-            total = add_ands(m, list(zip(self.x, self.v, strict=True)), list(zip(self.y, self.w, strict=True)))
+            total = cells.add(m, self.x, self.y)
         else:
-            total = (self.x & self.v) + (self.y & self.w)
+            total = cells.add_ands(m, list(zip(self.x, self.v, strict=True)), list(zip(self.y, self.w, strict=True)))
         m.d.comb += self.o.eq(total)
         return m
 

@@ -47,11 +47,13 @@ def constant(array: object, dtype: object = FLOAT) -> Operand:
 def test_ops_table_has_one_row_per_name_in_this_order() -> None:
     assert list(OPS) == [
         "input", "constant", "quantize", "dequantize", "linear", "conv2d", "threshold", "step_table", "rescale",
-        "sum_pool2d", "weighted_sum", "product", "max_pool2d", "pad", "upsample", "concat", "flatten", "reshape",
-        "permute", "slice", "argmax", "minimum", "maximum", "scan", "last_step", "reverse_steps",
+        "sum_pool2d", "weighted_sum", "product", "matrix_product", "integer_softmax", "integer_norm", "broadcast",
+        "max_pool2d", "pad", "upsample", "concat", "flatten", "reshape", "permute", "slice", "argmax", "minimum",
+        "maximum", "scan", "last_step", "reverse_steps",
         "add", "sub", "mul", "div", "neg", "relu", "clamp", "leaky_relu", "prelu", "elu",
         "hardsigmoid", "hardswish", "sigmoid", "tanh", "silu", "mish", "gelu", "softplus", "abs", "square", "exp",
-        "sqrt", "floor", "ceil", "round", "trunc", "batch_norm", "softmax", "log_softmax",
+        "sqrt", "floor", "ceil", "round", "trunc", "sign", "greater", "greater_equal", "where", "batch_norm",
+        "softmax", "log_softmax",
         "fixed_softmax",
     ]  # fmt: skip
     assert all(issubclass(row, Op) and row.name == name for name, row in OPS.items())

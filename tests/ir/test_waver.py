@@ -26,6 +26,8 @@ from nnhw.ir.ops import (
     Exp,
     Floor,
     Gelu,
+    Greater,
+    GreaterEqual,
     HardSigmoid,
     HardSwish,
     LeakyRelu,
@@ -39,6 +41,7 @@ from nnhw.ir.ops import (
     Relu,
     Round,
     Sigmoid,
+    Sign,
     Silu,
     Softplus,
     Sqrt,
@@ -164,7 +167,8 @@ EXACT: list[tuple[Op, tuple[np.ndarray, ...]]] = [
     (HardSigmoid(), ()), (LeakyRelu(0.1), ()), (LeakyRelu(-0.5), ()), (Absolute(), ()), (Square(), ()), (Sqrt(), ()),
     (Floor(), ()), (Ceil(), ()), (Round(), ()), (Truncate(), ()), (Relu(), ()), (Clamp(-0.7, 0.3), ()), (Negate(), ()),
     (PRelu(), (CHANNEL,)), (Add(), (CHANNEL,)), (Subtract(), (CHANNEL,)), (Multiply(), (CHANNEL,)),
-    (Divide(), (CHANNEL,)), (Minimum(), (CHANNEL,)), (Maximum(), (CHANNEL,)),
+    (Divide(), (CHANNEL,)), (Minimum(), (CHANNEL,)), (Maximum(), (CHANNEL,)), (Greater(), (CHANNEL,)),
+    (GreaterEqual(), (CHANNEL,)), (Sign(), ()),
     (BatchNorm(1e-5), (CHANNEL, -CHANNEL, CHANNEL, CHANNEL)), (Quantize(-128, 127), (CHANNEL,)),
 ]  # fmt: skip
 

@@ -12,7 +12,7 @@ U4 = IntType(0, 15)
 
 
 def squeeze_and_excitation() -> Graph:
-    """A gate for each channel, computed from the whole map, which waits; and once more behind it, without a function."""
+    """A gate for each channel, computed from the whole map, which waits; behind it another one, without a function."""
     net = Network((4, 6, 5), U2)
     x = net.code(net.conv(net.add(Pad((1, 1), (1, 1)), net.input), 6, (3, 3)), I4)
     x = net.code(net.add(Product(), _gate(net, x, (6, 5)), x), I4)

@@ -21,10 +21,12 @@ from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
+from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.requantize import DoubleScaler, Thresholds
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.families import ECP5, ICE40
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.engine import HARDWARE
@@ -33,7 +35,6 @@ from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.cost import cost
 from nnhw.mapping.cost.constants import Rom, bank_mux_lc, lut_rom_lc
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, tree_widths
 
 BOARD = load_board("icebreaker")
@@ -79,7 +80,12 @@ ENGINES: dict[str, EngineConfig] = {
     "matmul ternary": matmul(I4, IntType(-1, 1)),
     "matmul xnor": matmul(BIPOLAR, BIPOLAR, pe=8, simd=8),
     "pad": PadConfig(8, 9, 2, 2, 4, (1, 1), (1, 1), 0),
+    "maximum": PairConfig("maximum", I8, I8, 2, 3, 9),
     "pool": PoolConfig(4, 4, 2, U2, 9),
+    "product": PairConfig("product", I8, IntType(0, 255), 2, 3, 9),
+    "product in DSP": PairConfig("product", I8, IntType(0, 255), 4, 3, 9, dsp=True),
+    "product narrow": PairConfig("product", I4, U2, 4, 3, 9),
+    "product signed": PairConfig("product", I4, IntType(-16, 15), 2, 3, 9),
     "slice": SliceConfig(2, 4, turns=3, period=20, first=3, count=9),
     "sum": SumConfig((I4, I4), (3, -5), 2, 3, 9, None),
     "window": WINDOW,
@@ -89,6 +95,7 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
     **{
         name: ENGINES[name]
         for name in (
+            *("maximum", "product", "product in DSP", "product narrow", "product signed"),
             *("fifo", "fork", "pool", "matmul product", "matmul tables", "matmul tables odd"),
             *("matmul ternary", "matmul xnor", "window"),
         )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from nnhw.mapping.family import ECP5, FAMILIES, ICE40, Family
+from nnhw.families import ECP5, FAMILIES, ICE40, Family
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 def test_family_block_ram_modes_are_one_each_and_one_more_word_is_more(family: Family) -> None:
-    for words, bits in family.block_ram_modes:
-        assert words * bits in (family.block_ram_bits, family.block_ram_bits * 8 // 9)
+    for words, bits in family.block_ram.modes:
+        assert words * bits in (family.block_ram.bits, family.block_ram.bits * 8 // 9)
         assert family.block_rams(words, bits) == family.block_rams(words, bits, rom=True) == 1
-    deepest, widest = family.block_ram_modes[-1][0], family.block_ram_modes[0]
-    assert family.block_rams(deepest + 1, family.block_ram_modes[-1][1]) == 2
+    deepest, widest = family.block_ram.modes[-1][0], family.block_ram.modes[0]
+    assert family.block_rams(deepest + 1, family.block_ram.modes[-1][1]) == 2
     assert family.block_rams(widest[0], widest[1] + 1) == 2
 
 
@@ -116,4 +116,4 @@ def test_family_block_rams_never_hold_less_than_the_memory() -> None:
             for bits in range(1, 80, 7):
                 rom = family.block_rams(depth, bits, rom=True)
                 assert rom <= family.block_rams(depth, bits)
-                assert rom * family.block_ram_bits >= depth * bits
+                assert rom * family.block_ram.bits >= depth * bits

@@ -10,18 +10,18 @@ from nnhw.boards import load_board
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
+from nnhw.families import Cost
 from nnhw.ir import IntType
 from nnhw.ir.ops import Linear, MaxPool2d, Pad
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.plans import cycle_share
-from nnhw.mapping.resources import Cost
 from tests.mapping.networks import I4, NETWORKS, Network, residual, wide_input
 from tests.mapping.products import PRODUCTS
 from tests.mapping.test_mapper import LARGE, check_equal
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS | PRODUCTS)
 @pytest.mark.parametrize("interval", [None, 100_000])
 def test_network_equals_interpreter_at_every_boundary(name: str, interval: int | None) -> None:
@@ -115,6 +115,6 @@ def test_line_buffers_grow_where_engines_wait(monkeypatch: pytest.MonkeyPatch) -
     check_equal(body, grown)
     monkeypatch.setattr("nnhw.mapping.waits.MOST_TRIALS", 0)
     waiting = map_body(body, "test", budget, overrides=overrides)
-    slowest = max(cycle_share(stage.config) for stage in grown.stages)
+    slowest = max(stage.config.cycles for stage in grown.stages)
     assert grown.schedule.interval_cycles == slowest == 10 * 288
     assert waiting.schedule.interval_cycles > 1.1 * slowest

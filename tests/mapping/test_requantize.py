@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from nnhw.engines.requantize import DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.errors import MappingError
+from nnhw.families import ECP5, ICE40
 from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.fit import fit_scaler
 from nnhw.mapping.requantize import Function, choose, describe, implementations, prove
 

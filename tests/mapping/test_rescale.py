@@ -7,16 +7,15 @@ import pytest
 
 from nnhw.engines.requantize import DoubleScaler, Requantizer
 from nnhw.errors import MappingError
+from nnhw.families import ICE40, Cost
 from nnhw.ir import Graph, IntType
 from nnhw.ir.ops import Rescale
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ICE40
 from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.reader import read_layers
-from nnhw.mapping.resources import Cost
 from tests.mapping.networks import Network
 from tests.mapping.test_mapper import check_equal
 

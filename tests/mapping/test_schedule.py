@@ -20,18 +20,15 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.timing import run_network
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
+from nnhw.families import ICE40
 from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ICE40
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.plans import cycle_share
 from nnhw.mapping.schedule import (
     Network,
     _endless,
     cheaper_depths,
-    cycle_bound,
     into_large_ram,
-    model_of,
     schedule_stages,
 )
 from tests.mapping.networks import NETWORKS, residual_vectors
@@ -90,7 +87,7 @@ def run_stalled(network: Network, seed: int, limit: int = 60_000) -> int:
     rng = np.random.default_rng(seed)
     models = []
     for stage in network.stages:
-        model: Any = model_of(stage.config)
+        model: Any = stage.config.model()
         models.append(model if hasattr(model, "o_valids") else Stalling(model, rng, rng.choice([0.0, 0.1, 0.5, 0.9])))
     sources: Sequence[Any] = [stage.sources for stage in network.stages]
     return run_network(models, sources, network.i_beats, network.o_beats, 3, limit)[1][-1]
@@ -142,13 +139,13 @@ def test_depths_suffice_for_more_frames_than_are_stepped_to_find_them() -> None:
     assert shallow.schedule().interval == Fraction(31, 5)
     assert shallow.schedule().period.count(4) == 4
     assert depth > model.high_water
-    assert network.schedule().interval == max(cycle_share(stage.config) for stage in network.stages) == 4
+    assert network.schedule().interval == max(stage.config.cycles for stage in network.stages) == 4
 
 
 def test_schedule_says_when_every_frame_ends() -> None:
     network = network_of(map_body(residual_vectors(), "test", LARGE))
     for one in (network, with_depth(network, deepest(network)[0], 20)):
-        models = [model_of(stage.config) for stage in one.stages]
+        models = [stage.config.model() for stage in one.stages]
         sources = [stage.sources for stage in one.stages]
         start, ends = run_network(models, sources, one.i_beats, one.o_beats, 400, 10_000)
         schedule = one.schedule()
@@ -249,4 +246,4 @@ def test_deepest_fifos_go_into_large_ram() -> None:
 
 def test_cycle_bound_counts_every_input() -> None:
     join = next(stage.config for stage in mapped("concatenated").stages if isinstance(stage.config.i_beats, tuple))
-    assert cycle_bound(join) == sum(join.i_beats) + join.o_beats  # type: ignore[arg-type]
+    assert join.cycle_bound == sum(join.i_beats) + join.o_beats  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.export import Dim
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import nnhw
 from nnhw.errors import InputError
@@ -153,6 +154,26 @@ SPELLINGS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor
     "softsign": (functional.softsign, lambda y: y / (1 + abs(y))),
     "tanhshrink": (functional.tanhshrink, lambda y: y - torch.tanh(y)),
 }
+
+
+CONDITIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "where": lambda y: torch.where(y > 0, y, 0.1 * y),
+    "mask": lambda y: y * (y > 0.1).float(),
+    "masked_fill": lambda y: y.masked_fill((y < -0.2) | (y > 0.3), 0.0),
+    "not": lambda y: y * ~(y <= 0.1),
+    "sign": torch.sign,
+    "threshold": lambda y: functional.threshold(y, 0.1, -0.5),
+    "hardshrink": lambda y: functional.hardshrink(y, 0.2),
+    "softshrink": lambda y: functional.softshrink(y, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_quantize_takes_conditions_on_one_value(name: str) -> None:
+    model, images = function(lambda m, x: m.fc(CONDITIONS[name](m.conv(x))[:, :2].flatten(1)))
+    quantized = nnhw.quantize(model, images)
+    assert len(codes(quantized)) == 2
+    assert_equal(quantized, images)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -480,3 +501,47 @@ def test_calibration_file_that_cannot_be_read_is_refused_by_what_is_wrong_with_i
     for name, problem in (("none.npy", ": No such file or directory; check the path"), ("text.npy", "numpy.save")):
         with pytest.raises(InputError, match=rf"^calibration data '.*{name}' cannot be read.*{problem}$"):
             _load(tmp_path / name, "calibration data")
+
+
+class Numbered(Dataset[tuple[Tensor, int]]):
+    """Images that hold their number; it notes which were read."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.read = count, set[int]()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        self.read.add(index)
+        return torch.full((4,), float(index) - 7), index % 2
+
+
+class Streamed(IterableDataset[Tensor]):
+    """Images whose number is not known."""
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (torch.full((4,), float(index) - 7) for index in range(100))
+
+
+@pytest.mark.parametrize("kind", ["dataset", "loader", "streamed"])
+def test_quantize_takes_datasets(kind: str) -> None:
+    data = {"dataset": Numbered(100), "loader": DataLoader(Numbered(100), 7), "streamed": Streamed()}[kind]
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    images = torch.stack([torch.full((4,), float(index) - 7) for index in range(100)])
+    with torch.no_grad():
+        assert torch.equal(nnhw.quantize(model, data)(images), nnhw.quantize(model, images)(images))
+
+
+def test_quantize_spreads_over_a_large_dataset() -> None:
+    data = Numbered(5000)
+    nnhw.quantize(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), data)
+    assert len(data.read) == 1024
+    assert {0, 4999} < data.read
+    assert np.diff(sorted(data.read)).max() == 5
+
+
+def test_quantize_rejects_an_empty_dataset() -> None:
+    with pytest.raises(InputError, match="calibration data is empty"):
+        nnhw.quantize(nn.Sequential(nn.Linear(4, 3)), Numbered(0))

@@ -212,8 +212,8 @@ def test_collapse_chains_rejects_ops_that_mix_elements_and_lists_all_problems() 
     first = chain.quantize(SIGN).value
     graph = chain.graph.build([first, chain.then(SIGN, value, chain.constant(2.0)).value])
     mixing = (
-        "softmax 'softmax' (net.py:2) stands before quantizer '{}' and mixes elements, which no integer form is known "
-        "for; let it be the model's end, or leave it out"
+        "softmax 'softmax' (net.py:2) stands before quantizer '{}' and mixes elements; let it be the model's "
+        "end, or use nnhw.nn.QuantSoftmax, whose shares are codes"
     )
     assert message_of(graph) == f"2 problems:\n  1. {mixing.format('quantize')}\n  2. {mixing.format('quantize_2')}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.rtl import check_equality
+from nnhw.flow.verification.equality import check_equality
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.flow.test_virtual import needs_compiler

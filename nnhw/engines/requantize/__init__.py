@@ -5,6 +5,7 @@ All of them count an *index* from the lowest code up: code = `code.low` + index,
 
 from nnhw.engines.requantize.base import Requantizer, codes_of, index_span
 from nnhw.engines.requantize.double_scaler import HIGH_SHIFT, DoubleScaler
+from nnhw.engines.requantize.multiply_shift import MultiplyShift
 from nnhw.engines.requantize.product import (
     ADDER_BITS,
     DSP_PIECE_BITS,
@@ -32,6 +33,7 @@ __all__ = [
     "HIGH_SHIFT",
     "LOWER_BITS",
     "DoubleScaler",
+    "MultiplyShift",
     "Product",
     "Requantizer",
     "Scaler",

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.requantize.base import codes_of, index_span
+from nnhw.engines.requantize.multiply_shift import MultiplyShift
 from nnhw.engines.requantize.product import FUSED_BITS, FUSED_FACTOR_BITS, Product, reject_wide
 from nnhw.engines.requantize.thresholds import count_reached
 from nnhw.errors import MappingError
@@ -28,8 +29,7 @@ class Scaler:
     dsp: multipliers in DSP blocks.
     logic: constants in logic; else in block RAM.
     floor, ceiling: added to the index, and where it ends, of codes of which not all occur; None: the highest code.
-    even, parity: a number without fraction whose sum with the parity is odd counts as one less: the addend holds half
-        a unit, so these are the ties of rounding half to even.
+    even, parity: see `MultiplyShift`: the addend holds half a unit, so these are the ties of rounding half to even.
     fused: with `dsp`: one DSP block of the iCE40 multiplies and adds.
 
     Timing: constants and product (two moves more with segments, two with ties), two moves for the clamp.
@@ -93,9 +93,5 @@ class Scaler:
         segment = count_reached(self.borders, raw)
         multiplier = np.take_along_axis(self.multiplier.T, segment, axis=0)
         addend = np.take_along_axis(self.addend.T, segment, axis=0)
-        total = raw * multiplier + addend
-        index = total >> self.shift
-        if self.even:
-            ties = (total & ((1 << self.shift) - 1)) == 0
-            index = index - (ties & ((index + self.parity) % 2 == 1))
-        return codes_of(np.clip(index, 0, self.span) + self.floor, self.code)
+        index = MultiplyShift(multiplier, addend, self.shift, 0, self.span, self.even, self.parity).golden(raw)
+        return codes_of(index + self.floor, self.code)

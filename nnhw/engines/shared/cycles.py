@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared.array import ArrayConfig, Requantizing
-from nnhw.engines.shared.program import SharedConfig
 from nnhw.engines.shared.records import Compute, Emit, Fill, Record, descriptor_words, fetched_words
+
+if TYPE_CHECKING:
+    from nnhw.engines.shared.program import SharedConfig
 
 FETCH_LATENCY = 2
 """Cycles from the read of a word to its arrival."""

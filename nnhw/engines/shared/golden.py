@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nnhw.engines.shared.array import ArrayConfig
-from nnhw.engines.shared.program import SharedConfig
 from nnhw.engines.shared.records import Compute, Emit, Fill, requantize
+
+if TYPE_CHECKING:
+    from nnhw.engines.shared.program import SharedConfig
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import (
@@ -15,9 +16,11 @@ from nnhw.engines.shared.cycles import (
     record_cycles,
     tail_cycles,
 )
-from nnhw.engines.shared.program import SharedConfig
 from nnhw.engines.shared.records import Compute, Emit, Fill, Record
 from nnhw.engines.timing import Schedule
+
+if TYPE_CHECKING:
+    from nnhw.engines.shared.program import SharedConfig
 
 START_CYCLES = 16
 """Cycles from reset in which an engine has surely begun with its program: one or two."""

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from nnhw.engines.contract import EngineConfig
+from nnhw.engines.encoding import decode
 from nnhw.engines.shared.array import ArrayConfig
+from nnhw.engines.shared.cycles import program_cycles
+from nnhw.engines.shared.golden import Trace, run_program
+from nnhw.engines.shared.model import SharedModel
 from nnhw.engines.shared.records import Compute, Emit, Fill, Record, encode_record
 from nnhw.errors import MappingError
-
-MAGIC = b"NNPR"
-HEADER = struct.Struct("<4sIII")
-"""Magic, id of the array, bytes of the body, bytes of a frame's output."""
-TRAILER = struct.Struct("<I")
-"""CRC-32 of header and body."""
+from nnhw.ir.types import IntType
+from nnhw.protocol import program_image
 
 
 @dataclass(frozen=True, eq=False)
-class SharedConfig:
+class SharedConfig(EngineConfig):
     """A shared engine with its program.
 
     Parameters
@@ -71,15 +72,13 @@ class SharedConfig:
         return self.image_for(self.o_beats)
 
     def image_for(self, output_bytes: int) -> bytes:
-        """Return what is loaded; see the layout in `HEADER` and `TRAILER`.
+        """Return what is loaded; see `nnhw.protocol.PROGRAM_HEADER`.
 
         Parameters
         ----------
         output_bytes: of a frame, that leave the device: with other engines behind this one, these say how many.
         """
-        body = words_to_bytes(self.words, self.array.word_bits)
-        head = HEADER.pack(MAGIC, self.array.id, len(body), output_bytes)
-        return head + body + TRAILER.pack(zlib.crc32(head + body))
+        return program_image(self.array.id, words_to_bytes(self.words, self.array.word_bits), output_bytes)
 
     @property
     def i_beats(self) -> int:
@@ -92,6 +91,37 @@ class SharedConfig:
         return sum(output_bytes(record) for record in self.records)
 
     @property
+    def cycles(self) -> int:
+        """Cycles of the whole program, where neither input nor output keeps it waiting."""
+        return sum(record.total for record in program_cycles(self))
+
+    @property
+    def cycle_bound(self) -> int:
+        """Cycles of a frame alone."""
+        return self.cycles
+
+    @property
+    def program(self) -> SharedConfig:
+        """Itself."""
+        return self
+
+    def trace(self, elements: np.ndarray) -> Trace:
+        """Return what each record stores of one frame, and the bytes that leave; see `run_program`."""
+        return run_program(self, elements)
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
+        """Return the bytes that leave, int64 [o_beats, 1], of the input beats [i_beats, i_lanes] (codes)."""
+        return self.trace(np.asarray(beats[0]).reshape(-1)).output.astype(np.int64)[:, None]
+
+    def golden_elements(self, inputs: Sequence[np.ndarray], output: IntType) -> np.ndarray:
+        """Return the elements that leave, in stream order: a code of each byte."""
+        return elements_of(self.trace(inputs[0]), output)
+
+    def model(self) -> SharedModel:
+        """Return the cycle model."""
+        return SharedModel(self)
+
+    @property
     def products(self) -> int:
         """Products of the model in a frame."""
         return sum(record.products for record in self.records if isinstance(record, Compute))
@@ -102,6 +132,14 @@ def output_bytes(record: Record) -> int:
     if isinstance(record, Emit):
         return record.pixels * record.elements
     return record.positions * record.channels[1] * record.raw if isinstance(record, Compute) else 0
+
+
+def elements_of(trace: Trace, element: IntType) -> np.ndarray:
+    """Return the bytes that left as elements int64 [elements] of a type: numbers, a bipolar one by its sign alone."""
+    numbers = trace.output.astype(np.int64)
+    if element.bipolar:
+        return 1 - 2 * (numbers >> 7)
+    return decode(numbers & ((1 << element.bits) - 1), element)
 
 
 def words_to_bytes(words: Sequence[int], bits: int) -> bytes:

@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 
 from nnhw.engines.encoding import encode, pack_bytes, words_of
+from nnhw.engines.requantize import MultiplyShift
 from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.errors import MappingError
 
@@ -132,10 +133,7 @@ class Compute:
     streamed: its one position is computed while the weights come, a row in each step; they are not kept.
     gap: idle cycles in front of each position.
     shift: index into the array's shifts.
-    even, parity: a number without fraction whose sum with the parity is odd counts as one less.
-    tie_bits: int64 [lanes]; where it is not 0, a number whose highest so many fraction bits are 0 counts as one less if
-        it is at most the pivot; None: all are 0.
-    pivot: the stored code of zero.
+    even, parity, tie_bits, pivot: see `MultiplyShift`, of stored codes; of each lane, `tie_bits` are int64 [lanes].
     low, high: the stored codes are clamped to.
     raw: bytes of a sum that goes to the output stream instead; 0: codes are stored.
     target, target_step: address of the first word written, and words from one pixel to the next.
@@ -513,29 +511,11 @@ def _step_numbers(record: Compute, array: ArrayConfig) -> list[int]:
 
 def requantize(sums: np.ndarray, record: Compute, array: ArrayConfig) -> np.ndarray:
     """Return the codes int64 [n, lanes] of sums [n, lanes]."""
+    assert record.factor is not None
+    assert record.addend is not None
+    ties = (record.even, record.parity, record.tie_bits, record.pivot)
     shift = array.shifts[record.shift]
-    number = sums * record.factor + record.addend
-    code = number >> shift
-    if record.even:
-        whole = number & ((1 << shift) - 1) == 0
-        code = code - (whole & ((code + record.parity) & 1 == 1))
-    if record.tie_bits is not None:
-        code = code - counts_less(number, shift, record.tie_bits, record.pivot)
-    return np.clip(code, record.low, record.high)
-
-
-def counts_less(number: np.ndarray, shift: int, tie_bits: np.ndarray, pivot: int) -> np.ndarray:
-    """Return where a number counts as one less, for ties away from zero: bool [n, lanes].
-
-    Parameters
-    ----------
-    number: int64 [n, lanes], sums times factors with addends.
-    tie_bits: int64 [lanes], none above the shift; 0: of no number.
-    pivot: the code of zero.
-    """
-    fraction = number & ((1 << shift) - 1)
-    result: np.ndarray = (tie_bits > 0) & (fraction >> (shift - tie_bits) == 0) & (number >> shift <= pivot)
-    return result
+    return MultiplyShift(record.factor, record.addend, shift, record.low, record.high, *ties).golden(sums)
 
 
 def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:

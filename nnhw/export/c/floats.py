@@ -25,6 +25,8 @@ from nnhw.ir.ops import (
     Exp,
     Flatten,
     Gelu,
+    Greater,
+    GreaterEqual,
     HardSigmoid,
     HardSwish,
     LeakyRelu,
@@ -40,12 +42,14 @@ from nnhw.ir.ops import (
     Relu,
     Reshape,
     Sigmoid,
+    Sign,
     Silu,
     Slice,
     Softplus,
     Square,
     Subtract,
     Tanh,
+    Where,
     activation,
 )
 from nnhw.ir.ops.base import along_shape
@@ -54,6 +58,7 @@ from .text import c_type, loop, real, table
 
 _SHAPE_OPS = (Flatten, Reshape, Permute, Slice)
 _BINARY: dict[type[Op], str] = {Add: "{} + {}", Subtract: "{} - {}", Multiply: "{} * {}", Divide: "{} / {}"}
+_COMPARED: dict[type[Op], str] = {Greater: "{} > {} ? 1.0 : 0.0", GreaterEqual: "{} >= {} ? 1.0 : 0.0"}
 _CHOSEN: dict[type[Op], str] = {Minimum: "<", Maximum: ">"}
 
 
@@ -151,9 +156,12 @@ def applied(node: Node, graph: Graph, value: Expression) -> Expression:
         return value.moved(op)
     if isinstance(op, Dequantize):
         return value.then("v = v * {};", numbers[0])
-    if type(op) in _BINARY and len(numbers) == 1:
+    written = _BINARY.get(type(op)) or _COMPARED.get(type(op))
+    if written is not None and len(numbers) == 1:
         order = ("{{}}", "v") if node.inputs[0] in graph.constants else ("v", "{{}}")
-        return value.then(f"v = {_BINARY[type(op)].format(*order).replace('{{}}', '{}')};", numbers[0])
+        return value.then(f"v = {written.format(*order).replace('{{}}', '{}')};", numbers[0])
+    if isinstance(op, Where) and len(numbers) == 2 and node.inputs[0] not in graph.constants:
+        return value.then("v = v != 0.0 ? {} : {};", *numbers)
     if type(op) in _CHOSEN and len(numbers) == 1:
         return value.then("v = v " + _CHOSEN[type(op)] + " {} ? v : {};", numbers[0], numbers[0])
     if isinstance(op, BatchNorm):
@@ -219,6 +227,7 @@ _UNARY: dict[type[Op], Callable[[Op, Expression], Expression]] = {
     Elu: _elu,
     Softplus: _softplus,
     Negate: lambda op, value: value.then("v = -v;"),
+    Sign: lambda op, value: value.then("v = v > 0.0 ? 1.0 : v < 0.0 ? -1.0 : 0.0;"),
     Relu: lambda op, value: value.then("v = v < 0.0 ? 0.0 : v;"),
     Absolute: lambda op, value: value.then("v = v < 0.0 ? -v : v;"),
     Square: lambda op, value: value.then("v = v * v;"),

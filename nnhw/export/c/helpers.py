@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from . import channels, kernels, words
+
 _FIXED: dict[str, list[str]] = {
     "rounded": [
         "/* number / 2**shift, to the nearest, ties up. */",
@@ -11,6 +13,33 @@ _FIXED: dict[str, list[str]] = {
         "{",
         "    int64_t sum = number + ((INT64_C(1) << shift) >> 1);",
         "    return sum < 0 ? ~(~sum >> shift) : sum >> shift;",
+        "}",
+    ],
+    "bits_of": [
+        "/* How many bits a number has, which is not 0. */",
+        "static inline int bits_of(uint64_t number)",
+        "{",
+        "    int bits = 1;",
+        "    while (number >>= 1) {",
+        "        ++bits;",
+        "    }",
+        "    return bits;",
+        "}",
+    ],
+    "reciprocal_root": [
+        "/* 2**shift / sqrt(number), about, in 16 bits. */",
+        "static inline int32_t reciprocal_root(uint64_t number, int *shift)",
+        "{",
+        "    int half = (bits_of(number) + 1) / 2 - 9;",
+        "    uint64_t mantissa = half < 0 ? number << (-2 * half) : number >> (2 * half);",
+        "    uint64_t square = ((UINT64_C(1) << 48) - 1) / mantissa;",
+        "    uint32_t root = 0;",
+        "    for (uint32_t bit = UINT32_C(1) << 15; bit; bit >>= 1) {",
+        "        uint64_t tried = root | bit;",
+        "        root = tried * tried <= square ? root | bit : root;",
+        "    }",
+        "    *shift = half + 24;",
+        "    return (int32_t)root;",
         "}",
     ],
     "differing_bits": [
@@ -53,6 +82,10 @@ _FIXED: dict[str, list[str]] = {
         "    return count;",
         "}",
     ],
+    "products_of_bits": words.LINES[:-1],
+    "products_of_channels": channels.LINES[:-1],
+    "packed": words.PACKED[:-1],
+    "products_of_four": kernels.lines(),
 }
 
 
@@ -65,6 +98,8 @@ def helper_lines(names: Sequence[str]) -> list[str]:
             lines += [*_FIXED[name], ""]
         elif kind == "reached":
             lines += [*_search(name, *_types(types)), ""]
+        elif kind.startswith("packed"):
+            lines += [*_packed_products(name, int(kind.removeprefix("packed")), *_types(types)), ""]
         else:
             lines += [*_products(name, *_types(types)), ""]
     return lines
@@ -117,6 +152,48 @@ def _products(name: str, x: str, weight: str, sums: str) -> list[str]:
         "        }",
         "        *sums++ = s;",
         "        weights += count;",
+        "    }",
+        "}",
+    ]
+
+
+def _packed_products(name: str, bits: int, x: str, sums: str) -> list[str]:
+    """Return the product of a row of numbers with rows of weights of so many bits, as many as fit in a byte.
+
+    A field of bits is the weight and `offset` more; of one bit it is 0 or 1 for -1 or 1.
+    """
+    per_byte, mask, offset = 8 // bits, (1 << bits) - 1, 1 << (bits - 1)
+    fields = ["byte", *(f"byte >> {bits * k}" for k in range(1, per_byte))]
+    products = [f"({sums})from[{k}] * ({sums})({field} & {mask})" for k, field in enumerate(fields)]
+    result = "2 * s - all" if bits == 1 else f"s - {offset} * all"
+    meaning = "0 and 1 stand for -1 and 1" if bits == 1 else f"each {offset} more than it is"
+    return [
+        f"/* Sums of the products of x with rows of weights, {per_byte} a byte, {meaning}. */",
+        f"static inline void {name}(",
+        f"    const {x} *restrict x, const uint8_t *restrict weights, int count, int rows, {sums} *restrict sums)",
+        "{",
+        f"    {sums} all = 0;",
+        "    for (int i = 0; i < count; ++i) {",
+        "        all += x[i];",
+        "    }",
+        "    for (; rows > 0; --rows) {",
+        f"        const {x} *from = x;",
+        f"        {sums} s = 0;",
+        f"        for (int left = count / {per_byte}; left > 0; --left) {{",
+        "            unsigned byte = *weights++;",
+        f"            s += {products[0]}",
+        *(f"                + {product}" for product in products[1:-1]),
+        f"                + {products[-1]};",
+        f"            from += {per_byte};",
+        "        }",
+        f"        if (count % {per_byte}) {{",
+        "            unsigned byte = *weights++;",
+        f"            for (int i = 0; i < count % {per_byte}; ++i) {{",
+        f"                s += ({sums})from[i] * ({sums})(byte & {mask});",
+        f"                byte >>= {bits};",
+        "            }",
+        "        }",
+        f"        *sums++ = {result};",
         "    }",
         "}",
     ]

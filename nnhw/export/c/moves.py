@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nnhw.errors import ExportError
 from nnhw.ir import Node
 from nnhw.ir.ops import ArgMax, Concat, MaxPool2d, Permute, Slice, SumPool2d, Upsample
 
-from .products import Sums
 from .storage import Storage, c_strides
+from .sums import Sums
 from .text import BYTES, Scratch, accumulator, integer, loop, loops
 
 
@@ -95,16 +97,20 @@ def load(shape: Storage, y: Storage) -> list[str]:
     return loops([("row", y.height), ("column", y.width)], body)
 
 
-def packed_bits(channels: int, bit: str) -> list[str]:
-    """Return the loops that pack a bit per channel, an expression in `channel`, into the bytes at `into`."""
-    step = [f"bits |= {bit} << place;"]
+def packed_bits(channels: int, bit: str, before: Sequence[str] = ()) -> list[str]:
+    """Return the loops that pack a bit per channel, an expression in `channel`, into the bytes at `into`.
+
+    Parameters
+    ----------
+    before: statements that the expression needs, for each channel.
+    """
     whole, rest = divmod(channels, 8)
-    inner = ["int channel = cell * 8 + place;", *step]
     lines: list[str] = []
     if whole:
-        lines += loop("cell", whole, ["unsigned bits = 0;", *loop("place", 8, inner), "into[cell] = (uint8_t)bits;"])
+        flags = ["int channel = cell * 8 + place;", *before, f"flags[place] = (uint8_t){bit};"]
+        lines += loop("cell", whole, ["uint8_t flags[8];", *loop("place", 8, flags), "into[cell] = packed(flags);"])
     if rest:
-        inner = [f"int channel = {whole * 8} + place;", *step]
+        inner = [f"int channel = {whole * 8} + place;", *before, f"bits |= {bit} << place;"]
         lines += ["unsigned bits = 0;", *loop("place", rest, inner), f"into[{whole}] = (uint8_t)bits;"]
     return lines
 

@@ -8,11 +8,15 @@ from nnhw.errors import ExportError
 from nnhw.ir import Graph, Node
 from nnhw.ir.ops import (
     ArgMax,
+    Broadcast,
     Concat,
     Conv2d,
     Flatten,
     Input,
+    IntegerNorm,
+    IntegerSoftmax,
     Linear,
+    MatrixProduct,
     Maximum,
     MaxPool2d,
     Minimum,
@@ -28,11 +32,13 @@ from nnhw.ir.ops import (
     WeightedSum,
 )
 
-from . import moves
-from .products import Sums, conv2d_sums, linear_sums
+from . import attention, channels, moves
+from .products import conv2d_sums, linear_sums
+from .quads import SLACK_BYTES, fits, quad_sums, reads_beyond
 from .steps import STEP_OPS, StepFunction, step_function
 from .storage import Storage, c_strides
-from .text import Layer, identifier, loop, loops
+from .sums import Sums
+from .text import Layer, identifier, indented, loop, loops
 
 PAIR_OPS = (Product, Maximum, Minimum)
 SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum, *PAIR_OPS)
@@ -73,7 +79,7 @@ def make_plan(graph: Graph, small: bool = False) -> Plan:
 
     Parameters
     ----------
-    small: rows of weights are not padded to whole vectors.
+    small: weights are packed, and not padded to whole vectors.
 
     Raises
     ------
@@ -86,6 +92,7 @@ class _Planner:
     def __init__(self, graph: Graph, small: bool) -> None:
         self.graph = graph
         self.small = small
+        self.slack = 0 if small else SLACK_BYTES
         self.users = graph.users()
         self.result = graph.outputs[0]
         self.kept = set(graph.outputs)
@@ -114,7 +121,7 @@ class _Planner:
     def _input(self) -> None:
         node = self.graph.inputs[0]
         given, wanted = Storage.of(node.type), self._storage(node)
-        if wanted == given and given.in_c_order:
+        if wanted == given and given.in_c_order and not self._read_beyond(node, wanted):
             self.made.values[node.name] = Value("input", given)
             return
         place = Node(f"{node.name}.load", node.op, (), node.type, node.location)
@@ -131,12 +138,20 @@ class _Planner:
             self.made.states[node.name] = name
             self.made.values[node.name] = Value(f"state {name}", Storage.of(node.type))
 
+    def _read_beyond(self, node: Node, storage: Storage) -> bool:
+        """Whether a layer reads behind the end of a value, which then cannot be the caller's."""
+        convolutions = [reader for reader in self.users[node.name] if isinstance(reader.op, Conv2d)]
+        weights = [self.graph.constants[reader.inputs[1]] for reader in convolutions]
+        return not self.small and any(
+            reads_beyond(reader, weight, storage) for reader, weight in zip(convolutions, weights, strict=True)
+        )
+
     def _ended(self) -> Plan:
         """Give the result to the caller: the layer that makes it writes there, if it is in C order."""
         value = self.made.values[self.result]
         node = self.graph.node(self.result)
         writer = next((one for one in self.made.layers if self._buffer(one.writes[2]) == value.buffer), None)
-        plain = value.storage.in_c_order and writer is not None
+        plain = value.storage.in_c_order and writer is not None and not self.users[self.result]
         if plain:
             old = value.buffer
             for each in self.made.values.values():
@@ -208,10 +223,12 @@ class _Planner:
             buffer, outer = pad.name, Storage.of(pad.type)
             assert isinstance(pad.op, Pad)
             body = [*moves.filled(outer, int(pad.op.value)), *body]
-            self.made.buffers[buffer] = outer.bytes
+            self.made.buffers[buffer] = outer.bytes + self.slack
         else:
-            self.made.buffers[buffer] = storage.bytes
+            self.made.buffers[buffer] = storage.bytes + self.slack
         self.made.values[node.name] = Value(buffer, storage)
+        if any("packed(" in line for line in body):
+            layer.helpers.append("packed")
         layer.writes, layer.body = (storage.ctype, "y", node.name), body
         self.made.layers.append(layer)
 
@@ -225,15 +242,36 @@ class _Planner:
             self._pad(node)
         elif isinstance(op, Flatten | Reshape):
             self._reshape(node)
+        elif isinstance(op, MatrixProduct | IntegerSoftmax | IntegerNorm | Broadcast):
+            self._attention(node)
         else:
             self._move(node)
+
+    def _attention(self, node: Node) -> None:
+        """A product of two computed matrices, softmax, normalization, or a constant."""
+        op, sources, y = node.op, self._sources(node), self._storage(node)
+        layer = self._layer(node, _shapes(sources[0].type.shape, node.type.shape))
+        self._reads(layer, node)
+        constants = [self.graph.constants[name] for name in node.inputs if name in self.graph.constants]
+        if isinstance(op, MatrixProduct):
+            body = attention.matrix_product(node, sources, y)
+        elif isinstance(op, IntegerSoftmax):
+            powers, keep = constants
+            body, layer.tables, layer.scratch = attention.integer_softmax(node, powers, keep, sources[0], y, layer.name)
+            layer.helpers = ["bits_of"]
+        elif isinstance(op, IntegerNorm):
+            body = attention.integer_norm(node, sources[0], y)
+            layer.helpers = ["rounded", "bits_of", "reciprocal_root"]
+        else:
+            body, layer.tables = attention.broadcast(constants[0], y, layer.name)
+        self._finish(layer, node, body)
 
     def _sources(self, node: Node) -> list[Storage]:
         return [self.made.values[one.name].storage for one in self.graph.data_inputs(node)]
 
     def _reads(self, layer: Layer, node: Node) -> None:
         names = [one.name for one in self.graph.data_inputs(node)]
-        several = isinstance(node.op, (Concat, WeightedSum, *PAIR_OPS))
+        several = isinstance(node.op, (Concat, WeightedSum, MatrixProduct, *PAIR_OPS))
         layer.reads = [
             (self.made.values[name].storage.ctype, f"x_{k}" if several else "x", name) for k, name in enumerate(names)
         ]
@@ -242,9 +280,9 @@ class _Planner:
         reader = self.fused.get(node.name)
         layer = self._layer(node, _shapes(self._sources(node)[0].type.shape, node.type.shape))
         self._reads(layer, node)
-        sums = self._sums_of(node, layer.name)
         target = reader or node
         storage = self._storage(target)
+        sums, seen = self._sums_of(node, layer.name, storage)
         step = None
         if reader is not None:
             step = step_function(
@@ -257,21 +295,25 @@ class _Planner:
         layer.tables += sums.tables
         layer.helpers += sums.helpers
         layer.scratch += sums.scratch
-        body = [*sums.body, *_codes(step, "sums", storage)]
-        self._finish(layer, target, [*sums.start, *loops([("row", storage.height), ("column", storage.width)], body)])
+        self._finish(layer, target, [*sums.start, *_rows(sums, step, seen)])
 
-    def _sums_of(self, node: Node, name: str) -> Sums:
+    def _sums_of(self, node: Node, name: str, y: Storage) -> tuple[Sums, Storage]:
+        """Return how the sums of a layer come about, and the map of its codes as the loops see it."""
         op, sources = node.op, self._sources(node)
         if isinstance(op, WeightedSum):
-            return moves.weighted_sums(node, sources, op.factors)
+            return moves.weighted_sums(node, sources, op.factors), y
         if isinstance(op, PAIR_OPS):
-            return moves.pair_sums(node, sources)
+            return moves.pair_sums(node, sources), y
         if isinstance(op, SumPool2d):
-            return moves.pooled_sums(node, sources[0])
+            return moves.pooled_sums(node, sources[0]), y
         weight = self.graph.constants[node.inputs[1]]
+        if not self.small and fits(node, weight, sources[0]):
+            return quad_sums(node, weight, sources[0], y, name)
+        if not self.small and channels.fits(node, weight, sources[0]):
+            return channels.channel_sums(node, weight, sources[0], name), y
         kind = self.graph.node(node.inputs[1]).type.int_dtype
         make = linear_sums if isinstance(op, Linear) else conv2d_sums
-        return make(node, weight, kind, sources[0], name, self.small)
+        return make(node, weight, kind, sources[0], name, self.small), y
 
     def _steps(self, node: Node) -> None:
         """A step function on its own: of a map or a vector per pixel, of other shapes row by row."""
@@ -341,11 +383,25 @@ class _Planner:
         self._finish(layer, node, body)
 
 
-def _codes(step: StepFunction | None, sums: str, y: Storage) -> list[str]:
+def _rows(sums: Sums, step: StepFunction | None, y: Storage) -> list[str]:
+    """Return the loops over a map: sums of a pixel, or of several in a row, and their codes."""
+    if sums.pixels == 1:
+        return loops([("row", y.height), ("column", y.width)], [*sums.body, *_codes(step, "sums", y)])
+    whole = y.width % sums.pixels == 0
+    left = f"{y.width} - column < {sums.pixels} ? {y.width} - column : {sums.pixels}"
+    body = [f"int pixels = {sums.pixels if whole else left};", *sums.body]
+    made = f"const {sums.ctype} *made = sums + pixel * {sums.pitch};"
+    codes = [made, *_codes(step, "made", y, "column + pixel")]
+    body += ["for (int pixel = 0; pixel < pixels; ++pixel) {", *indented(codes), "}"]
+    head = f"for (int column = 0; column < {y.width}; column += {sums.pixels}) {{"
+    return loop("row", y.height, [head, *indented(body), "}"])
+
+
+def _codes(step: StepFunction | None, sums: str, y: Storage, column: str = "column") -> list[str]:
     """Return what makes the codes of a pixel from its sums."""
     value = f"{sums}[channel]"
     code = f"({y.ctype}){value}" if step is None else f"{step.name}({value}, channel)"
-    into = [f"{y.ctype} *into = y + {y.pixel('row', 'column')};"]
+    into = [f"{y.ctype} *into = y + {y.pixel('row', column)};"]
     if y.bits:
         return [*into, *moves.packed_bits(y.channels, code)]
     return [*into, *loop("channel", y.channels, [f"into[channel] = {code};"])]

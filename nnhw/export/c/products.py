@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,45 +11,33 @@ from nnhw.ir import Node
 from nnhw.ir.ops import Conv2d
 from nnhw.ir.types import IntType
 
+from . import words
 from .storage import Storage
-from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table
+from .sums import Sums
+from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table, times
 
+WORD_BYTES = 8
+"""Rows of bits are padded to so many bytes."""
 VECTOR_BYTES = 32
 """Rows of factors are padded to so many bytes, short ones to half of it .."""
 SHORT_VECTOR = 8
 """.. down to so many elements."""
 
 
-@dataclass
-class Sums:
-    """How the sums of one pixel come about.
-
-    Parameters
-    ----------
-    ctype: of the sums, in the array `sums`, one per channel.
-    body: statements that fill `sums`, in loops over `row` and `column` of the result.
-    start: statements in front of the loops.
-    """
-
-    ctype: str
-    body: list[str]
-    tables: list[str]
-    helpers: list[str]
-    scratch: list[Scratch]
-    start: list[str] = field(default_factory=list)
-
-
 def linear_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name: str, small: bool) -> Sums:
     """Return the sums of a linear layer; its weights [outputs, inputs] are put in the order in which x lies."""
     slots = x.slots()
     rows = np.where(slots >= 0, weight[:, np.maximum(slots, 0)], 0)
-    if x.bits:
-        return _bit_sums(rows, weight.shape[1], name, _Source("x", []))
     extra = 0 if small else _extra(rows.shape[1], x)
+    if x.bits:
+        size = rows.shape[1] // 8
+        extra = 0 if small else -size % WORD_BYTES
+        copied = _Source("taps", [f"memcpy(taps, x, {size});"], size, extra)
+        return _bit_sums(rows, weight.shape[1], name, copied if extra else _Source("x", []), small)
     if not extra:
-        return _integer_sums(node, rows, kind, x, name, _Source("x", []))
+        return _integer_sums(node, rows, kind, x, name, _Source("x", []), small)
     copy = f"memcpy(taps, x, {rows.shape[1] * BYTES[x.ctype]});"
-    return _integer_sums(node, rows, kind, x, name, _Source("taps", [copy], rows.shape[1], extra))
+    return _integer_sums(node, rows, kind, x, name, _Source("taps", [copy], rows.shape[1], extra), small)
 
 
 def conv2d_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name: str, small: bool) -> Sums:
@@ -64,13 +52,15 @@ def conv2d_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name:
     taps = weight.transpose(0, 2, 3, 1)
     if x.bits:
         pixels = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, x.cells * 8 - per_group)))
-        source = _gathered(op, weight.shape[2:], x, x.cells, "0", 0)
-        return _bit_sums(pixels.reshape(outputs, -1), weight[0].size, name, source)
+        extra = 0 if small else -(weight.shape[2] * weight.shape[3] * x.cells) % WORD_BYTES
+        source = _gathered(op, weight.shape[2:], x, x.cells, "0", extra)
+        return _bit_sums(pixels.reshape(outputs, -1), weight[0].size, name, source, small)
     rows = taps.reshape(outputs, -1)
     if op.groups == 1:
         extra = 0 if small else _extra(rows.shape[1], x)
-        return _integer_sums(node, rows, kind, x, name, _gathered(op, weight.shape[2:], x, x.cells, "0", extra))
-    return _grouped_sums(node, rows, kind, x, name, weight.shape)
+        source = _gathered(op, weight.shape[2:], x, x.cells, "0", extra)
+        return _integer_sums(node, rows, kind, x, name, source, small)
+    return _grouped_sums(node, rows, kind, x, name, weight.shape, small)
 
 
 @dataclass
@@ -102,36 +92,78 @@ def _extra(count: int, x: Storage) -> int:
     return -count % wide
 
 
-def _integer_sums(node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, source: _Source) -> Sums:
-    ctype, weights = _accumulator(node, rows, x), c_type(kind)
-    helper = "_".join(["products", *(one.removesuffix("_t") for one in (x.ctype, weights, ctype))])
+def _integer_sums(
+    node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, source: _Source, small: bool
+) -> Sums:
+    ctype = _accumulator(node, rows, x)
     padded = np.pad(rows, ((0, 0), (0, source.extra)))
+    helper, _, weights = _weights(padded, kind, x, ctype, name, small)
     call = f"{helper}({source.place}, {name}_weights, {padded.shape[1]}, {len(rows)}, sums);"
     zeros = f"memset(taps + {source.count}, 0, {source.extra * BYTES[x.ctype]});"
     return Sums(
         ctype,
         [*source.gather, call],
-        table(weights, f"{name}_weights", padded),
+        weights,
         [helper],
         [*source.scratch(x.ctype), Scratch("sums", ctype, len(rows))],
         [zeros] if source.extra else [],
     )
 
 
-def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source) -> Sums:
+def _weights(
+    rows: np.ndarray, kind: IntType, x: Storage, ctype: str, name: str, small: bool
+) -> tuple[str, int, list[str]]:
+    """Return the function that multiplies rows of weights, the array elements of a row, and the lines of the table."""
+    bits = weight_bits(rows) if small else 0
+    largest = max(abs(x.dtype.low), abs(x.dtype.high)) * rows.shape[1] << bits + 1
+    if not bits or accumulator(largest) != ctype:
+        weights = c_type(kind)
+        helper = "_".join(["products", *(one.removesuffix("_t") for one in (x.ctype, weights, ctype))])
+        return helper, rows.shape[1], table(weights, f"{name}_weights", rows)
+    packed = pack_rows(rows, bits)
+    helper = "_".join([f"packed{bits}", *(one.removesuffix("_t") for one in (x.ctype, ctype))])
+    return helper, packed.shape[1], table("uint8_t", f"{name}_weights", packed)
+
+
+def weight_bits(rows: np.ndarray) -> int:
+    """Return of how many bits weights are, if several fit into a byte, or 0: one bit is for -1 and +1."""
+    if (np.abs(rows) == 1).all():
+        return 1
+    return next((bits for bits in (2, 4) if rows.min() >= -(1 << (bits - 1)) and rows.max() < 1 << (bits - 1)), 0)
+
+
+def pack_rows(rows: np.ndarray, bits: int) -> np.ndarray:
+    """Return rows of weights as bytes, the first weight in the lowest bits; each row starts with a byte.
+
+    A weight is stored with half of its range added, so that it has no sign; -1 and +1 of one bit as 0 and 1.
+    """
+    codes = (rows > 0) if bits == 1 else rows + (1 << (bits - 1))
+    per_byte = 8 // bits
+    padded = np.pad(codes.astype(np.int64), ((0, 0), (0, -rows.shape[1] % per_byte)))
+    return (padded.reshape(len(rows), -1, per_byte) << (bits * np.arange(per_byte))).sum(axis=2)
+
+
+def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source, small: bool) -> Sums:
     """sum = count - 2 * (how many bits differ); a byte holds eight weights, 1 for +1."""
     packed = np.packbits(rows > 0, axis=1, bitorder="little").astype(np.int64)
-    size = packed.shape[1]
-    difference = f"differing_bits({source.place}, {name}_weights + channel * {size}, {size})"
-    body = [*source.gather, *loop("channel", len(rows), [f"sums[channel] = {count} - 2 * {difference};"])]
     arrays = [*source.scratch("uint8_t"), Scratch("sums", "int32_t", len(rows))]
-    return Sums("int32_t", body, table("uint8_t", f"{name}_weights", packed), ["differing_bits"], arrays)
+    if small:
+        size = packed.shape[1]
+        difference = f"differing_bits({source.place}, {name}_weights + channel * {size}, {size})"
+        body = [*source.gather, *loop("channel", len(rows), [f"sums[channel] = {count} - 2 * {difference};"])]
+        return Sums("int32_t", body, table("uint8_t", f"{name}_weights", packed), ["differing_bits"], arrays)
+    blocks = words.layout(packed)
+    arrays[-1] = Scratch("sums", "int32_t", len(blocks) * words.BLOCK)
+    call = f"products_of_bits({source.place}, {name}_weights, {blocks.shape[1]}, {len(blocks)}, {count}, sums);"
+    zeros = [f"memset(taps + {source.count}, 0, {source.extra});"] if source.extra else []
+    tables = table("uint8_t", f"{name}_weights", blocks)
+    return Sums("int32_t", [*source.gather, call], tables, ["products_of_bits"], arrays, zeros)
 
 
 def _gathered(op: Conv2d, kernel: tuple[int, ...], x: Storage, cells: int, offset: str, extra: int) -> _Source:
     """Return where the inputs of one sum lie side by side: in the map itself, or in a copy."""
     height, width = kernel
-    corner = x.pixel(_times("row", op.stride[0]), _times("column", op.stride[1]))
+    corner = x.pixel(times("row", op.stride[0]), times("column", op.stride[1]))
     base = _plus(_plus("x", corner), offset)
     whole, size, count = cells == x.cells, BYTES[x.ctype], height * width * cells
     in_rows = width == 1 or (whole and op.dilation[1] == 1)
@@ -149,18 +181,19 @@ def _gathered(op: Conv2d, kernel: tuple[int, ...], x: Storage, cells: int, offse
     return _Source("taps", [f"const {x.ctype} *from = {base};", *copies], count, extra)
 
 
-def _grouped_sums(node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, shape: tuple[int, ...]) -> Sums:
+def _grouped_sums(
+    node: Node, rows: np.ndarray, kind: IntType, x: Storage, name: str, shape: tuple[int, ...], small: bool
+) -> Sums:
     op = node.op
     assert isinstance(op, Conv2d)
-    ctype, weights, outputs = _accumulator(node, rows, x), c_type(kind), shape[0] // op.groups
+    ctype, outputs = _accumulator(node, rows, x), shape[0] // op.groups
     source = _gathered(op, shape[2:], x, shape[1], f"group * {shape[1]}", 0)
-    helper = "_".join(["products", *(one.removesuffix("_t") for one in (x.ctype, weights, ctype))])
-    size = rows.shape[1]
+    helper, size, weights = _weights(rows, kind, x, ctype, name, small)
     start = f"{name}_weights + group * {outputs * size}"
-    call = f"{helper}({source.place}, {start}, {size}, {outputs}, sums + group * {outputs});"
+    call = f"{helper}({source.place}, {start}, {rows.shape[1]}, {outputs}, sums + group * {outputs});"
     arrays = [*source.scratch(x.ctype), Scratch("sums", ctype, len(rows))]
     body = loop("group", op.groups, [*source.gather, call])
-    return Sums(ctype, body, table(weights, f"{name}_weights", rows), [helper], arrays)
+    return Sums(ctype, body, weights, [helper], arrays)
 
 
 def _depthwise_sums(node: Node, weight: np.ndarray, x: Storage, name: str) -> Sums:
@@ -171,7 +204,7 @@ def _depthwise_sums(node: Node, weight: np.ndarray, x: Storage, name: str) -> Su
     ctype = _accumulator(node, weight.reshape(channels, -1), x)
     weights = weight[:, 0].transpose(1, 2, 0)
     kind = c_type_of(weights)
-    corner = x.pixel(_times("row", op.stride[0]), _times("column", op.stride[1]))
+    corner = x.pixel(times("row", op.stride[0]), times("column", op.stride[1]))
     products = [
         f"({ctype})from[channel + {(ky * op.dilation[0] * x.pitch + kx * op.dilation[1]) * channels}]"
         f" * {name}_weights[channel + {(ky * width + kx) * channels}]"
@@ -197,10 +230,6 @@ def _accumulator(node: Node, rows: np.ndarray, x: Storage) -> str:
     if bound >= 1 << 63:
         raise ExportError(f"{node} has sums of up to {integer(bound)}, which do not fit into 64 bits")
     return accumulator(bound)
-
-
-def _times(variable: str, factor: int) -> str:
-    return variable if factor == 1 else f"{variable} * {factor}"
 
 
 def _plus(base: str, offset: str) -> str:

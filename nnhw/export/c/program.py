@@ -58,7 +58,7 @@ def make_c(
         sequences `NAME_step`, which computes one step, and `NAME_reset`.
     name: prefix of the functions; the model's name otherwise.
     program: with `NAME_main.c`, a program that reads a tensor and prints the results.
-    small: for microcontrollers: rows of weights are not padded to whole vectors of 32 bytes.
+    small: for microcontrollers: weights of 1, 2 and 4 bits are packed, and nothing is padded to whole vectors.
 
     Raises
     ------

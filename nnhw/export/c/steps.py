@@ -14,6 +14,7 @@ from nnhw.ir.types import IntType
 from nnhw.mapping.fit import fit_scaler
 from nnhw.mapping.requantize import Function, prove
 
+from .lines import Lines, fit_lines
 from .text import c_type, c_type_of, indented, integer, table
 
 FEW_STEPS = 3
@@ -107,6 +108,8 @@ def _stepped(
         if scaler is not None:
             prove(scaler, function)
             return "multiply and shift", _scaled(scaler, writer, result), []
+    if sums == "int32_t" and (lines := fit_lines(function)) is not None:
+        return "multiply and shift", _counted(lines, codes, writer, result), []
     raw = function.raw
     words = raw.high - raw.low + 1
     if words * len(steps) <= SMALL_TABLE_BYTES:
@@ -158,6 +161,23 @@ def _scaled(scaler: Scaler, writer: _Writer, result: str) -> list[str]:
     lowest = scaler.floor + scaler.code.low
     lines += [f"index = index < {scaler.span} ? index : {scaler.span};"]
     return [*lines, f"return ({result})(index{f' + {_bracketed(lowest)}' if lowest else ''});"]
+
+
+def _counted(lines: Lines, codes: np.ndarray, writer: _Writer, result: str) -> list[str]:
+    """The code of so many steps: that of none and as many more, or less, or from a table."""
+    factor, add = writer.number("multiplier", lines.multiplier, "int32_t"), writer.number("addend", lines.addend)
+    most = writer.number("most", lines.most)
+    text = [
+        f"int64_t line = (int64_t)sum * {factor} + {add};",
+        f"int count = (int)((uint64_t)(line < 0 ? 0 : line) >> {lines.shift});",
+        f"count = count < {most} ? count : {most};",
+    ]
+    ways = np.array([row[1] - row[0] for row in codes])
+    number = np.minimum(np.arange(codes.shape[1])[None, :], lines.most[:, None])
+    if (codes == codes[:, :1] + ways[:, None] * number).all():
+        first, way = writer.number("first", codes[:, 0]), writer.number("way", ways)
+        return [*text, f"return ({result})({first} + {'' if way == '1' else f'{way} * '}count);"]
+    return [*text, f"return ({result})({writer.rows('codes', codes)})[count];"]
 
 
 def _rescaled(graph: Graph, node: Node, writer: _Writer, result: str) -> tuple[str, list[str], list[str]]:

@@ -86,6 +86,11 @@ def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
     return ["    " * levels + line if line else line for line in lines]
 
 
+def times(variable: str, factor: int) -> str:
+    """Return a product."""
+    return variable if factor == 1 else f"{variable} * {factor}"
+
+
 def loop(variable: str, count: int, body: Sequence[str]) -> list[str]:
     """Return a loop over 0..count - 1."""
     return [f"for (int {variable} = 0; {variable} < {count}; ++{variable}) {{", *indented(body), "}"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from nnhw.errors import ToolError
+from nnhw.families import FAMILIES, Family
 from nnhw.flow.tools.toolchain import TOOLS, LibraryMissingError, find_tool, is_compiled
 
 
@@ -59,12 +60,18 @@ PACKAGES = (
     Package("pyserial", "real boards at a serial port", "the virtual board: '--link sim' and '--link model'"),
 )
 
+
+def _others(family: Family) -> str:
+    return " and ".join(f"the {other.title}" for other in FAMILIES.values() if other is not family)
+
+
 _TOOL_COSTS = {
     "yosys": "capture, mapping ('--stop-at map'), and '--link model'",
-    "nextpnr-ice40": "everything but the bitstream of an iCE40; all of the ECP5",
-    "icepack": "everything but the bitstream of an iCE40; all of the ECP5",
-    "nextpnr-ecp5": "everything but the bitstream of an ECP5; all of the iCE40",
-    "ecppack": "everything but the bitstream of an ECP5; all of the iCE40",
+    **{
+        program.name: f"everything but the bitstream of {family.article} {family.title}; all of {_others(family)}"
+        for family in FAMILIES.values()
+        for program in (family.tools.place, family.tools.pack)
+    },
     "openFPGALoader": "everything but 'nnhw program': any other programmer loads the bitstream too",
 }
 

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from nnhw.accelerator import Accelerator, Stage
-from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import program_parts
 from nnhw.export.svg import graph_picture, to_svg
@@ -36,8 +35,8 @@ def _notes(graph: Graph, accelerator: Accelerator) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     waiting: list[Stage] = []  # engines whose results are no values of the graph: they stand with the next one's
     for stage in accelerator.stages:
-        if isinstance(stage.config, SharedConfig):
-            for layer, note in _program_notes(stage.config, works_of(stage)):
+        if (program := stage.config.program) is not None:
+            for layer, note in _program_notes(program, works_of(stage)):
                 found[_layer_node(graph, layer)].append(note)
             continue
         waiting.append(stage)
@@ -67,14 +66,11 @@ def _counted(notes: Sequence[str]) -> list[str]:
 def _engine_note(stage: Stage) -> str:
     """Return an engine in words: its kind, its array, and the cycles of a frame in which it is busy."""
     config = stage.config
-    assert not isinstance(config, SharedConfig)
-    kind = type(config).__name__.removesuffix("Config").lower()
-    if isinstance(config, FifoConfig):
-        return f"fifo: {config.depth:,} beats"
-    taken = config.i_beats if isinstance(config.i_beats, int) else max(config.i_beats)
-    cycles = f"{max(taken, config.o_beats):,} cycles"
+    if config.fifo is not None:
+        return f"{config.kind}: {config.fifo.depth:,} beats"
     works = works_of(stage)
-    return f"{kind} {works[0].pe} PE x {works[0].simd}: {cycles}" if works else f"{kind}: {cycles}"
+    array = f" {works[0].pe} PE x {works[0].simd}" if works else ""
+    return f"{config.kind}{array}: {config.cycles:,} cycles"
 
 
 def _program_notes(config: SharedConfig, works: tuple[Work, ...]) -> list[tuple[str, str]]:

@@ -55,7 +55,7 @@ def export_c(
     out: folder of the files, made where it is missing; `c` otherwise.
     name: of the model, stem of the files and prefix of the functions; its class says it otherwise.
     program: also NAME_main.c, which reads a tensor and prints the results.
-    small: for microcontrollers: weights without padding; slower on processors with wide vectors.
+    small: for microcontrollers: weights packed and without padding; slower on processors with wide vectors.
     codes: NAME_run alone, from codes to codes, without the float ends.
 
     Raises

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnhw.boards import Board
+from nnhw.families import FAMILIES, Family
 from nnhw.flow.folder.build_folder import write_json
 from nnhw.flow.implementation.asc import Layout
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import Parted, part
-from nnhw.flow.implementation.family import FlowFamily, family_of
 from nnhw.flow.implementation.filling import CONTENTS, Plan, locate, mark
 from nnhw.flow.implementation.patching import fingerprint
 from nnhw.flow.implementation.place import Placement, hops_of, pack, place_seeds
@@ -35,14 +35,14 @@ MakeDevice = Callable[[int], "Component"]
 """Returns a new device with ports `rx` and `tx` for a clock in hertz."""
 
 
-def names(family: FlowFamily) -> tuple[str, ...]:
+def names(family: Family) -> tuple[str, ...]:
     """Return what a build leaves: the same bytes for the same input.
 
     Netlists before and after synthesis, constraints, layout, bitstream, nextpnr's report, and where contents can be
     exchanged, where they are. Logs, which have times and folders in them, are apart.
     """
-    made = (f"design.{family.constraints[0]}", f"design.{family.layout[0]}", family.bitstream)
-    return ("design.il", NETLIST, *made, "nextpnr.json", *((CONTENTS,) if family.table else ()))
+    made = (f"design.{family.tools.constraints[0]}", f"design.{family.tools.layout[0]}", family.tools.bitstream)
+    return ("design.il", NETLIST, *made, "nextpnr.json", *((CONTENTS,) if family.tools.table else ()))
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def build_bitstream(
     BuildError: the design does not fit, or a memory is not where it was planned.
     TimingError: the clock does not hold.
     """
-    family = family_of(board)
-    tools = {name: find_tool(name).title for name in family.tools}
+    family = FAMILIES[board.family]
+    tools = {name: find_tool(name).title for name in family.tools.names}
     clocks = usable_clocks(board)
     first = first_clock(clocks, request.clock_hz, board.target_clock_hz)
     with tempfile.TemporaryDirectory(prefix="nnhw-") as scratch:
@@ -140,7 +140,13 @@ def build_bitstream(
             _keep_logs(Path(scratch), logs)
         folder, placement = packed.parent, closure.placement
         kept = names(family)
-        made = (*kept[:3], placement.file(family.layout[0]).name, packed.name, placement.file("json").name, *kept[6:])
+        made = (
+            *kept[:3],
+            placement.file(family.tools.layout[0]).name,
+            packed.name,
+            placement.file("json").name,
+            *kept[6:],
+        )
         _move({name: folder / source for name, source in zip(kept, made, strict=True)}, out)
         return Bitstream(closure, trial.netlists[closure.settings.output_hz], tools)
 
@@ -181,9 +187,9 @@ class Trial:
 
     def _synthesize(self, rtlil: str, folder: Path, clock_hz: int) -> Netlist:
         """Synthesize a design; where its contents can be put in last, without them."""
-        family, kept = family_of(self.board), list[str]()
-        while family.table is not None:
-            parted = part(rtlil, kept, family.table)
+        family, kept = FAMILIES[self.board.family], list[str]()
+        while family.tools.table is not None:
+            parted = part(rtlil, kept, family.tools.table)
             netlist = self._run_synthesis(parted.skeleton, folder)
             plan, unknown = mark(folder / NETLIST, parted)
             if not unknown:
@@ -212,7 +218,7 @@ class Trial:
         filling = self._fillings.get(closure.settings.output_hz)
         if filling is None:
             return
-        file, netlist = placement.file(family_of(self.board).layout[0]), placement.folder / NETLIST
+        file, netlist = placement.file(FAMILIES[self.board.family].tools.layout[0]), placement.folder / NETLIST
         layout, design = Layout(file.read_text(encoding="ascii")), json.loads(netlist.read_text(encoding="utf-8"))
         slots = locate(layout, filling.plan, filling.kept)
         slots.fill(layout, design["modules"]["top"], filling.parted)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from nnhw.flow.implementation.cells import CARRY, Bit, Cell, Module, loads_of
+from nnhw.families.ecp5 import CARRY
+from nnhw.flow.implementation.cells import Bit, Cell, Module, loads_of
 from nnhw.flow.implementation.chain_groups import Ends, in_rows
 
 _VALUES = ("0", "1", "x", "z")

@@ -11,8 +11,6 @@ Cell = dict[str, Any]
 Module = dict[str, Any]
 NETLIST = "design.json"
 """File of a synthesized design."""
-REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
-"""Cells of the ECP5: a flip-flop, two bits of a carry chain, a block RAM."""
 
 
 def loads_of(module: Module) -> dict[Bit, list[tuple[str, str]]]:

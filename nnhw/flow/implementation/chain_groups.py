@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nnhw.flow.implementation.cells import REGISTER, Bit, Cell, Module
+from nnhw.families.ecp5 import REGISTER
+from nnhw.flow.implementation.cells import Bit, Cell, Module
 
 TILE_BITS = 8
 """Bits of chains in a tile."""

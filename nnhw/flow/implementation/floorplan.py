@@ -24,14 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from nnhw.families.tools import Columns
 from nnhw.flow.implementation.cells import Cell, Module
 from nnhw.hdl.names import parse_weight_block
 
 SITE = "BEL"
 """Attribute of a cell that says to nextpnr where it stands."""
-
-Columns = Sequence[Sequence[str]]
-"""Places for block RAMs, column by column from left to right; each column has as many, from the top down."""
 
 
 @dataclass(frozen=True)

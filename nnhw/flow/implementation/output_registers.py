@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nnhw.flow.implementation.cells import BLOCK_RAM, REGISTER, Bit, Cell, Module, loads_of
+from nnhw.families.ecp5 import BLOCK_RAM, REGISTER
+from nnhw.flow.implementation.cells import Bit, Cell, Module, loads_of
 
 WORD = 18
 """Bits of a port; both ports together are one of 36 bits, which is read by port B's clock."""

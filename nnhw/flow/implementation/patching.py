@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import nnhw
 from nnhw.boards import Board
 from nnhw.errors import BuildError
+from nnhw.families import FAMILIES
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.implementation.asc import Layout
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import Parted, part
-from nnhw.flow.implementation.family import family_of
 from nnhw.flow.implementation.filling import CONTENTS, Slots
 from nnhw.flow.implementation.place import pack_layout
 from nnhw.flow.implementation.timing import usable_clocks
@@ -110,7 +110,7 @@ def fingerprint(board: Board, request: Request) -> dict[str, Any]:
     asked = {name: getattr(request, name) for name in ("clock_hz", "seeds", "dsp")}
     return {
         "nnhw": f"{nnhw.__version__} {code_hash()[:16]}",
-        "tools": {name: find_tool(name).title for name in family_of(board).tools},
+        "tools": {name: find_tool(name).title for name in FAMILIES[board.family].tools.names},
         "board": json.loads(json.dumps(dataclasses.asdict(board), default=dict)),
         "request": asked,
     }
@@ -133,14 +133,14 @@ def patch_bitstream(
     """
     from nnhw.hdl.top import make_top
 
-    family = family_of(board)
+    family = FAMILIES[board.family]
     slots, facts, clock = _read(base, board, request)
-    assert family.table is not None
+    assert family.tools.table is not None
     design = make_top(make_device, board, clock)
-    old, new = (part(text, slots.kept, family.table) for text in (base.text(DESIGN), design.rtlil))
+    old, new = (part(text, slots.kept, family.tools.table) for text in (base.text(DESIGN), design.rtlil))
     if old.skeleton != new.skeleton:
         raise DiffersError(describe(old.skeleton, new.skeleton))
-    constraints, layout = f"design.{family.constraints[0]}", f"design.{family.layout[0]}"
+    constraints, layout = f"design.{family.tools.constraints[0]}", f"design.{family.tools.layout[0]}"
     if design.constraints != base.text(constraints):
         raise DiffersError("the pins of the board are others")
     changed = {DESIGN: design.rtlil, **_exchange(base, slots, (old, new), layout)}
@@ -149,7 +149,7 @@ def patch_bitstream(
     for name in (constraints, REPORT, CONTENTS):
         (out / name).write_bytes(base.files[name])
     pack_layout(out, layout, family, note)
-    (out / f"{family.pack_tool}.log").unlink()
+    (out / f"{family.tools.pack.name}.log").unlink()
     return {**facts, "patched": {"model": base.model, "bitstream": base.bitstream}}
 
 

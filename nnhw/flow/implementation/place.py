@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
+from nnhw.families import FAMILIES, Family
 from nnhw.flow.implementation.cells import NETLIST
-from nnhw.flow.implementation.family import FlowFamily, family_of
 from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.processes import Command, ToolFailure, error_lines, run, run_each
 from nnhw.flow.tools.sources import sources_hash
@@ -117,10 +117,10 @@ def place_seeds(
     BuildError: the design does not fit, at none of the seeds, or its clock is not the one that was asked for.
     """
     cache = cache or Cache(None)
-    family, folder = family_of(board), netlist.folder
-    tool = find_tool(family.place_tool)
+    family, folder = FAMILIES[board.family], netlist.folder
+    tool = find_tool(family.tools.place.name)
     prepare(tool, note)
-    (folder / f"design.{family.constraints[0]}").write_text(constraints, encoding="utf-8")
+    (folder / f"design.{family.tools.constraints[0]}").write_text(constraints, encoding="utf-8")
     content = (folder / NETLIST).read_bytes()
     keys, commands = {}, {}
     for seed in seeds:
@@ -138,7 +138,7 @@ def place_seeds(
 
     def keep(seed: int) -> None:
         if _is_placed(folder, seed):
-            cache.store(keys[seed], folder, [f"seed{seed}.{kind}" for kind in (family.layout[0], "json", "log")])
+            cache.store(keys[seed], folder, [f"seed{seed}.{kind}" for kind in (family.tools.layout[0], "json", "log")])
 
     finished = _succeed(commands, jobs, board)
     ended, full = set[int](), []
@@ -219,17 +219,17 @@ def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = Fals
     ----------
     crowded: the placer may fill every place of a region.
     """
-    family = family_of(board)
-    (constraints, constraints_option), (layout, layout_option) = family.constraints, family.layout
+    tools = FAMILIES[board.family].tools
+    (constraints, constraints_option), (layout, layout_option) = tools.constraints, tools.layout
     return [
-        *family.device_options(board),
+        *tools.device_options(board.device, board.package, board.speed),
         *("--freq", f"{clock_hz / 1e6:g}", "--json", NETLIST, constraints_option, f"design.{constraints}"),
         *(layout_option, f"seed{seed}.{layout}", "--report", f"seed{seed}.json"),
-        *("--seed", str(seed), "--timing-allow-fail", *family.place_options, *(CROWDED_OPTIONS if crowded else ())),
+        *("--seed", str(seed), "--timing-allow-fail", *tools.place_options, *(CROWDED_OPTIONS if crowded else ())),
     ]
 
 
-def read_placement(folder: Path, seed: int, clock_hz: int, family: FlowFamily) -> Placement:
+def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> Placement:
     """Return what nextpnr left for a seed.
 
     Raises
@@ -252,22 +252,23 @@ def read_placement(folder: Path, seed: int, clock_hz: int, family: FlowFamily) -
     return Placement(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report))
 
 
-def pack(placement: Placement, family: FlowFamily, note: Note = silent) -> Path:
+def pack(placement: Placement, family: Family, note: Note = silent) -> Path:
     """Return the bitstream file of a placement, in its folder.
 
     Raises
     ------
     ToolError: the packer is missing, or failed.
     """
-    return pack_layout(placement.folder, placement.file(family.layout[0]).name, family, note)
+    return pack_layout(placement.folder, placement.file(family.tools.layout[0]).name, family, note)
 
 
-def pack_layout(folder: Path, layout: str, family: FlowFamily, note: Note = silent) -> Path:
+def pack_layout(folder: Path, layout: str, family: Family, note: Note = silent) -> Path:
     """Return the bitstream file of a layout, by its name, in its folder. Raises ToolError: see `pack`."""
-    tool = find_tool(family.pack_tool)
+    tools = family.tools
+    tool = find_tool(tools.pack.name)
     prepare(tool, note)
-    run(tool.command([*family.pack_options, layout, family.bitstream], folder, f"{family.pack_tool}.log"))
-    return folder / family.bitstream
+    run(tool.command([*tools.pack_options, layout, tools.bitstream], folder, f"{tools.pack.name}.log"))
+    return folder / tools.bitstream
 
 
 def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterator[int]:
@@ -300,10 +301,10 @@ def _too_large(board: Board, line: str) -> str:
     )
 
 
-def _resources(utilization: Mapping[str, Mapping[str, int]], family: FlowFamily) -> Resources:
+def _resources(utilization: Mapping[str, Mapping[str, int]], family: Family) -> Resources:
     taken = {kind: entry["used"] for kind, entry in utilization.items()}
-    ebr, spram, dsp = (taken.get(kind, 0) for kind in family.placed)
-    return Resources(lc=family.placed_lc(taken), ebr=ebr, spram=spram, dsp=dsp, ff=family.placed_ff(taken))
+    ebr, spram, dsp = (taken.get(kind, 0) for kind in family.kinds.placed)
+    return Resources(family.kinds.placed_lc(taken), ebr, spram, dsp, family.kinds.placed_ff(taken))
 
 
 def _slowest_path(report: Mapping[str, Any]) -> tuple[Hop, ...]:

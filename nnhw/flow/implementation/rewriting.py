@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nnhw.boards import Board
 from nnhw.errors import BuildError
+from nnhw.families import FAMILIES
 from nnhw.flow.implementation.carries import shorten_chains
 from nnhw.flow.implementation.cells import Module, undriven
-from nnhw.flow.implementation.family import LARGE_LC, family_of
 from nnhw.flow.implementation.floorplan import arrange_block_rams
 from nnhw.flow.implementation.output_registers import absorb_registers
+
+REWRITES: Mapping[str, tuple[Callable[[Module], int], ...]] = {
+    "ice40": (),
+    "ecp5": (shorten_chains, absorb_registers),
+}
+"""What is done to a module of a netlist, one row for each family; each says how much it changed."""
+
+LARGE_LC = 30_000
+"""Logic cells beyond which nextpnr's placer needs to be told where block RAMs stand, see `floorplan`."""
 
 
 def rewrite(netlist: Path, board: Board) -> list[str]:
@@ -37,8 +47,9 @@ def rewrite(netlist: Path, board: Board) -> list[str]:
 def _rewrite(module: Module, board: Board, notes: list[str]) -> bool:
     """Change a module; return whether there was something to change, and add to the notes what to know of it."""
     before = undriven(module)
-    changed = [step(module) for step in (shorten_chains, absorb_registers)]
-    columns = family_of(board).block_ram_columns(board)
+    family = FAMILIES[board.family]
+    changed: list[int] = [step(module) for step in REWRITES[family.name]]
+    columns = family.tools.block_ram_columns(board.device)
     if columns and _is_large(module, board):
         plan = arrange_block_rams(module, columns)
         changed.append(plan.block_rams)
@@ -57,4 +68,4 @@ def _rewrite(module: Module, board: Board, notes: list[str]) -> bool:
 def _is_large(module: Module, board: Board) -> bool:
     """Return whether a module has so many cells that place and route needs help."""
     kinds = Counter(cell["type"] for cell in module.get("cells", {}).values())
-    return family_of(board).cells_lc(kinds) > LARGE_LC
+    return FAMILIES[board.family].kinds.lc(kinds) > LARGE_LC

@@ -13,9 +13,9 @@ from typing import Any
 
 from nnhw.boards import Board, Resources
 from nnhw.errors import BuildError
+from nnhw.families import FAMILIES, ICE40, Family
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import TABLE
-from nnhw.flow.implementation.family import ICE40, FlowFamily, family_of
 from nnhw.flow.implementation.rewriting import rewrite
 from nnhw.flow.implementation.unneeded import declared_memories, unneeded_block_rams
 from nnhw.flow.tools.cache import Cache, cache_key
@@ -23,7 +23,6 @@ from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.sources import sources_hash
 from nnhw.flow.tools.toolchain import Note, find_tool, run_yosys, silent
 from nnhw.hdl.names import BLOCK, CLOCK_ATTRIBUTE, KEPT_APART, RAM_STYLE
-from nnhw.mapping.family import FAMILIES
 
 LOG = "yosys.log"
 _MEMORIES, _NOTES = "memories.txt", "notes.txt"
@@ -69,7 +68,7 @@ class Netlist:
     folder: Path
     cells: Mapping[str, int]
     memories: tuple[Memory, ...]
-    family: FlowFamily = ICE40
+    family: Family = ICE40
     unclocked: tuple[str, ...] = ()
 
     @property
@@ -77,11 +76,11 @@ class Netlist:
         """What it takes; logic cells at the least, as place and route packs LUTs and flip-flops together."""
         family, cells = self.family, self.cells
         return Resources(
-            lc=family.cells_lc(cells),
-            ebr=family.count(cells, family.block_rams),
-            spram=family.count(cells, family.large_rams),
-            dsp=family.count(cells, family.dsps),
-            ff=family.cells_ff(cells),
+            lc=family.kinds.lc(cells),
+            ebr=family.kinds.count(cells, family.kinds.block_rams),
+            spram=family.kinds.count(cells, family.kinds.large_rams),
+            dsp=family.kinds.count(cells, family.kinds.dsps),
+            ff=family.kinds.ff(cells),
         )
 
 
@@ -130,7 +129,7 @@ def synthesize(
         cache.store(key, folder, (NETLIST, LOG, _MEMORIES, _NOTES))
     for line in (folder / _NOTES).read_text(encoding="utf-8").splitlines():
         note(line)
-    netlist = read_netlist(folder, family_of(board))
+    netlist = read_netlist(folder, FAMILIES[board.family])
     unneeded: dict[str, int] = {}
     if planned_ebr is not None and netlist.resources.ebr < planned_ebr:
         used = {memory.name: memory.ebr for memory in netlist.memories}
@@ -157,8 +156,8 @@ def _run(commands: list[str], folder: Path, note: Note) -> None:
 
 def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     """Return the commands for yosys: `design.il` -> `design.json`, which names no folder of this machine."""
-    family = family_of(board)
-    synth = family.synth(board, dsp)
+    family = FAMILIES[board.family]
+    synth = family.tools.synth(board.device, dsp)
     hide, show = hiding_commands(family)
     return [
         "read_rtlil design.il",
@@ -174,9 +173,9 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
         # the bit, and either stops at an assertion or, without a word, joins two signals.
         f"rename -hide {INDEXED_NAMES}",
         f"{synth} -run map_ram:map_ffs",
-        *family.flip_flops(board),
+        *family.tools.flip_flops(board.device),
         f"{synth} -run map_ffs:",
-        *((f"chtype -set {family.table} t:{TABLE}",) if family.table else ()),
+        *((f"chtype -set {family.tools.table} t:{TABLE}",) if family.tools.table else ()),
         "select top",
         "setattr -unset src",
         "setattr -mod -unset src",
@@ -184,23 +183,25 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
     ]
 
 
-def hiding_commands(family: FlowFamily) -> tuple[list[str], list[str]]:
+def hiding_commands(family: Family) -> tuple[list[str], list[str]]:
     """Return the commands that give cells of the design another type, and those that give theirs back."""
-    if family.hidden is None:
+    if family.tools.hidden is None:
         return [], []
-    kind, library = family.hidden
+    kind, library = family.tools.hidden
     other = f"NNHW_{kind}"
     return [f"read_verilog -lib {library}", f"rename {kind} {other}", f"chtype -set {other} t:{kind}"], [
         f"chtype -set {kind} t:{other}"
     ]
 
 
-def read_netlist(folder: Path, family: FlowFamily) -> Netlist:
+def read_netlist(folder: Path, family: Family) -> Netlist:
     """Return what synthesis left in a folder."""
     design = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
     # Block RAMs are called like their memory, with row and column behind it.
     blocks = Counter(
-        name.rsplit(".", 2)[0] for name, cell in design["cells"].items() if cell["type"].startswith(family.block_rams)
+        name.rsplit(".", 2)[0]
+        for name, cell in design["cells"].items()
+        if cell["type"].startswith(family.kinds.block_rams)
     )
     cells = Counter(cell["type"] for cell in design["cells"].values())
     log = (folder / LOG).read_text(encoding="utf-8", errors="replace")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from nnhw.families import Family
 from nnhw.hdl.names import BLOCK, RAM_STYLE
-from nnhw.mapping.family import Family
 
 
 @dataclass

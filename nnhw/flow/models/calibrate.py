@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,45 @@ def make_calibration(
     if evaluate is not None and labels is None:
         raise InputError(f"--evaluate '{evaluate}' needs --labels LABELS.npy, the labels [N] of these images")
     return Calibration(data, evaluate, labels, weight_bits, act_bits)
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """What a caller of `nnhw.build` says about quantization after training; see there."""
+
+    calibrate: Any
+    evaluate: tuple[Any, Any] | None
+    weight_bits: int
+    act_bits: int
+
+    def quantize(self, model: Any, example_input: Any, progress: Progress) -> Any:
+        """Return the quantized model; its accuracy, where there are labels, is noted."""
+        from nnhw.nn.post_training import quantize
+
+        made = quantize(
+            model,
+            self.calibrate,
+            self.weight_bits,
+            self.act_bits,
+            evaluate=self.evaluate,
+            example_input=example_input,
+        )
+        if made.accuracy is not None:
+            progress.note(str(made.accuracy))
+        return made
+
+
+def given_data(calibrate: Any, evaluate: Any, labels: Any, weight_bits: int, act_bits: int) -> GivenData | None:
+    """Return data of a caller, or None. Raises: InputError for options that mean nothing without others."""
+    plain = (weight_bits, act_bits) == (Calibration.weight_bits, Calibration.act_bits)
+    if calibrate is None:
+        if evaluate is not None or labels is not None or not plain:
+            raise InputError("evaluate, labels, weight_bits and act_bits need calibrate=DATA, images for a float model")
+        return None
+    if evaluate is not None and labels is None:
+        raise InputError("evaluate needs labels, those [N] of its images")
+    pair = None if labels is None else (calibrate if evaluate is None else evaluate, labels)
+    return GivenData(calibrate, pair, weight_bits, act_bits)
 
 
 def quantize_source(source: Source, calibration: Calibration, progress: Progress) -> Source:

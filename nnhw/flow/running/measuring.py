@@ -166,9 +166,6 @@ def _time(device: Device, config: SharedConfig) -> int:
 
 def _with_program(accelerator: Accelerator, config: SharedConfig) -> Accelerator:
     """Return an accelerator with another program, whose results are bytes of no meaning."""
-    stages = [
-        replace(stage, config=config) if isinstance(stage.config, SharedConfig) else stage
-        for stage in accelerator.stages
-    ]
+    stages = [stage if stage.config.program is None else replace(stage, config=config) for stage in accelerator.stages]
     o_format = OutputFormat((config.o_beats,), IntType(0, 255), 1, 1, np.zeros(config.o_beats, dtype=np.int64))
     return replace(accelerator, stages=tuple(stages), output_format=o_format)

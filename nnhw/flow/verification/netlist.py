@@ -21,6 +21,8 @@ from nnhw.boards import Board
 from nnhw.driver import open as open_link
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.errors import BuildError
+from nnhw.families import FAMILIES
+from nnhw.families.tools import CellModels
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.tools.progress import Progress
 from nnhw.flow.tools.toolchain import find_tool, share_folder
@@ -31,57 +33,9 @@ from nnhw.protocol import BITS_PER_UART_BYTE
 
 _HERE = Path(__file__).parent
 _TIMESCALE = "`timescale 1ps / 1ps\n"
-_FLAGS = ("-DNO_ICE40_DEFAULT_ASSIGNMENTS",)
 IDLE_BITS = 128
 """Bits of the serial line without a byte after which a transfer counts as answered."""
 Cell = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Family:
-    """What cells of a family are to a simulator.
-
-    Parameters
-    ----------
-    models: files with the models of its cells, in yosys's own folder of shared files.
-    own: file with models that yosys does not have, beside this one.
-    luts: ports of a lookup table by the type of the cell: the output, then the inputs from the lowest.
-    pins: (type of the cell at a pin; its ports: the pin, what comes in, what goes out).
-    plls: (input, output) by the type of the PLL: the simulated clock is the one that the PLL makes.
-    ignored: cells that only lead out of the device.
-    """
-
-    models: tuple[str, ...]
-    own: str | None
-    luts: Mapping[str, tuple[str, ...]]
-    init: str
-    pins: tuple[str, str, str, str]
-    plls: Mapping[str, tuple[str, tuple[str, ...]]]
-    ignored: tuple[str, ...] = ()
-
-
-FAMILIES: Mapping[str, Family] = {
-    "ice40": Family(
-        models=("ice40/cells_sim.v",),
-        own=None,
-        luts={"SB_LUT4": ("O", "I0", "I1", "I2", "I3")},
-        init="LUT_INIT",
-        pins=("SB_IO", "PACKAGE_PIN", "D_IN_0", "D_OUT_0"),
-        plls={
-            "SB_PLL40_PAD": ("PACKAGEPIN", ("PLLOUTGLOBAL", "PLLOUTCORE")),
-            "SB_PLL40_CORE": ("REFERENCECLK", ("PLLOUTGLOBAL", "PLLOUTCORE")),
-        },
-    ),
-    "ecp5": Family(
-        models=("ecp5/cells_sim.v",),
-        own="models_ecp5.v",
-        luts={"LUT4": ("Z", "A", "B", "C", "D")},
-        init="INIT",
-        pins=("TRELLIS_IO", "B", "O", "I"),
-        plls={"EHXPLLL": ("CLKI", ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"))},
-        ignored=("USRMCLK",),
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -167,14 +121,16 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     """
     netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
     bench = (_HERE / "netlist.v").read_text(encoding="utf-8")
+    models = FAMILIES[board.family].models
     divisor = max(1, round(clock_hz / board.uart.baud))
     sources = {
         "top.v": _TIMESCALE + with_divisor(bench, divisor),
-        "netlist.v": netlist_verilog(netlist, FAMILIES[board.family], find_pins(netlist["ports"], board)),
-        "cells.v": cell_models(FAMILIES[board.family], {cell["type"] for cell in netlist["cells"].values()}),
+        "netlist.v": netlist_verilog(netlist, models, find_pins(netlist["ports"], board)),
+        "cells.v": cell_models(models, {cell["type"] for cell in netlist["cells"].values()}),
         "taps.h": taps_header(()),
     }
-    return compile_product(dataclasses.replace(LIBRARY, flags=_FLAGS), sources, cache, compiler)
+    product = dataclasses.replace(LIBRARY, flags=tuple(f"-D{name}" for name in models.defines))
+    return compile_product(product, sources, cache, compiler)
 
 
 def with_divisor(bench: str, divisor: int) -> str:
@@ -204,7 +160,7 @@ def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:
     return Pins(one(rf"{board.input_clock.resource}_\d+__(io|p)"), one(r".*__rx__io"), one(r".*__tx__io"))
 
 
-def netlist_verilog(netlist: Mapping[str, Any], family: Family, pins: Pins) -> str:
+def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) -> str:
     """Return the Verilog of a netlist: module `netlist` with ports `clk`, `rx` and `tx`.
 
     Its clock is that of the PLL's output. Other pins that lead in are high, as a pull-up leaves them.
@@ -217,9 +173,9 @@ def netlist_verilog(netlist: Mapping[str, Any], family: Family, pins: Pins) -> s
     ------
     BuildError: a cell at a pin does something else than to pass a bit.
     """
-    cells = [cell for cell in netlist["cells"].values() if cell["type"] not in ("$scopeinfo", *family.ignored)]
+    cells = [cell for cell in netlist["cells"].values() if cell["type"] not in ("$scopeinfo", *models.ignored)]
     ports = {name: port["bits"][0] for name, port in netlist["ports"].items()}
-    lines = [line for number, cell in enumerate(cells) for line in _cell(cell, number, family)]
+    lines = [line for number, cell in enumerate(cells) for line in _cell(cell, number, models)]
     driven = {line.split()[1] for line in lines if line.startswith("assign ")}
     given = {pins.clock: "clk", pins.rx: "rx"}
     lines += [f"assign n{bit} = {given.get(name, '1')};" for name, bit in ports.items() if f"n{bit}" not in driven]
@@ -229,7 +185,7 @@ def netlist_verilog(netlist: Mapping[str, Any], family: Family, pins: Pins) -> s
     return "\n".join([_TIMESCALE + "module netlist(input clk, input rx, output tx);", *wires, *lines, "endmodule", ""])
 
 
-def cell_models(family: Family, used: set[str]) -> str:
+def cell_models(models: CellModels, used: set[str]) -> str:
     """Return the Verilog of yosys's models of a family's cells; where yosys has none, of our own.
 
     Parameters
@@ -237,9 +193,9 @@ def cell_models(family: Family, used: set[str]) -> str:
     used: types of cells; what else yosys has is left out where it would stand in the way.
     """
     share = share_folder(find_tool("yosys"))
-    text = "\n".join(_with_includes(share / name) for name in family.models)
-    own = (_HERE / family.own).read_text(encoding="utf-8") if family.own else ""
-    for name in {*re.findall(r"^module (\w+)", own, re.MULTILINE), *family.plls}:
+    text = "\n".join(_with_includes(share / name) for name in models.files)
+    own = (_HERE / models.own).read_text(encoding="utf-8") if models.own else ""
+    for name in {*re.findall(r"^module (\w+)", own, re.MULTILINE), *models.plls}:
         text = re.sub(rf"^module {name}\b.*?^endmodule", "", text, flags=re.MULTILINE | re.DOTALL)
     return text + own
 
@@ -253,18 +209,18 @@ def _with_includes(path: Path) -> str:
     return re.sub(r'^`include "([\w.]+)"', included, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-def _cell(cell: Cell, number: int, family: Family) -> Iterator[str]:
+def _cell(cell: Cell, number: int, models: CellModels) -> Iterator[str]:
     """Yield the lines of a cell."""
     kind, ports = cell["type"], cell["connections"]
-    if kind in family.luts:
-        output, *inputs = family.luts[kind]
-        table = cell["parameters"][family.init]
+    if kind in models.luts:
+        output, *inputs = models.luts[kind]
+        table = cell["parameters"][models.init]
         index = ", ".join(_bit(ports.get(name, ["0"])[0]) for name in reversed(inputs))
         yield f"assign {_bit(ports[output][0])} = {len(table)}'b{table} >> {{{index}}};"
-    elif kind == family.pins[0]:
-        yield _pin(cell, family)
-    elif kind in family.plls:
-        source, outputs = family.plls[kind]
+    elif kind == models.pins[0]:
+        yield _pin(cell, models)
+    elif kind in models.plls:
+        source, outputs = models.plls[kind]
         yield from (f"assign {_bit(ports[name][0])} = {_bit(ports[source][0])};" for name in outputs if name in ports)
         if "LOCK" in ports:
             yield f"assign {_bit(ports['LOCK'][0])} = 1;"
@@ -278,9 +234,9 @@ def _cell(cell: Cell, number: int, family: Family) -> Iterator[str]:
         yield f"{kind} {f'#({values}) ' if values else ''}c{number} ({wires});"
 
 
-def _pin(cell: Cell, family: Family) -> str:
+def _pin(cell: Cell, models: CellModels) -> str:
     """Return the line of a cell at a pin, which has no register and no state but in or out."""
-    kind, pad, inside, outside = family.pins
+    kind, pad, inside, outside = models.pins
     ports = cell["connections"]
     ways = [name for name in (inside, outside) if ports.get(name, ["x"])[0] != "x"]
     if len(ways) != 1:

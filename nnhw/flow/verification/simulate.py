@@ -24,7 +24,7 @@ from nnhw.flow.models.samples import load_samples
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.verification.benches import Simulator, find_simulator, run_bench
-from nnhw.flow.verification.boundaries import Comparison, expected_beats
+from nnhw.flow.verification.boundaries import Comparison, Passing
 from nnhw.flow.verification.counters import Counted, program_rows
 from nnhw.flow.virtual.virtual_board import PATTERNS
 from nnhw.ir.files import pack_arrays
@@ -265,12 +265,9 @@ def _write_plan(
     """Write what the bench reads; return the paths of its plan and of its result."""
     arrays = folder / "arrays.npz"
     if not number:
-        beats = {f"tap_{index}": beats for index, beats in enumerate(expected_beats(accelerator, values))}
-        output = values[accelerator.output_node]
-        packed = {
-            "input": accelerator.input_format.pack_beats(codes),
-            "output": accelerator.output_format.pack_beats(output).reshape(-1),
-        }
+        expected = Passing.of_values(accelerator, values)
+        beats = {f"tap_{index}": beats for index, beats in enumerate(expected.beats)}
+        packed = {"input": accelerator.input_format.pack_beats(codes), "output": expected.outputs.reshape(-1)}
         arrays.write_bytes(pack_arrays(packed | beats))
     path, result = folder / f"plan-{number}.json", folder / f"result-{number}.json"
     plan = {

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.shared.engine import SharedEngine
-from nnhw.hdl.shared.loader import Status
+from nnhw.protocol import ProgramState
 
 VERDICT_CYCLES = 4
 """From a byte to the state of the engine that it went to."""
@@ -42,7 +42,7 @@ class ProgramChain(wiring.Component):
         m = Module()
         engines, first = self.engines, self.engines[0]
         current, begun, hold = Signal(range(len(engines))), Signal(), Signal(VERDICT_CYCLES)
-        is_ready = Cat(engine.state == Status.READY for engine in engines)
+        is_ready = Cat(engine.state == ProgramState.READY for engine in engines)
         passed = Signal()
         m.d.comb += [
             passed.eq(begun & ~hold.any() & is_ready.bit_select(current, 1) & (current != len(engines) - 1)),
@@ -64,18 +64,22 @@ class ProgramChain(wiring.Component):
     def _tell(self, m: Module, current: Signal, is_ready: Value) -> None:
         """Join the states of all engines."""
         engines, first = self.engines, self.engines[0]
-        refused = Cat(engine.state == Status.REFUSED for engine in engines)
-        loading = Cat(engine.state == Status.LOADING for engine in engines)
+        refused = Cat(engine.state == ProgramState.REFUSED for engine in engines)
+        loading = Cat(engine.state == ProgramState.LOADING for engine in engines)
         reason: Value = C(0, 3)
         for engine in reversed(engines):
-            reason = Mux(engine.state == Status.REFUSED, engine.reason, reason)
+            reason = Mux(engine.state == ProgramState.REFUSED, engine.reason, reason)
         crc: Value = C(0, 32)
         for place, engine in enumerate(engines):
             crc = crc ^ engine.crc.rotate_left(place)
         state = Mux(
             refused.any(),
-            Status.REFUSED,
-            Mux(is_ready.all(), Status.READY, Mux(loading.any() | (current != 0), Status.LOADING, Status.EMPTY)),
+            ProgramState.REFUSED,
+            Mux(
+                is_ready.all(),
+                ProgramState.READY,
+                Mux(loading.any() | (current != 0), ProgramState.LOADING, ProgramState.EMPTY),
+            ),
         )
         m.d.comb += [
             self.program.state.eq(state),

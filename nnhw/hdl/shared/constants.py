@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
-from nnhw.hdl.carry import family_of
+from nnhw.hdl.cells import cells_of
 from nnhw.hdl.memory import block_ram
 from nnhw.hdl.shared.memory import WordRam
 
@@ -45,8 +45,8 @@ class Constants(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         array = self.array
-        # Block RAMs of the iCE40 are written bit by bit, so that those of all lanes that leave at once lie in one.
-        is_joined = array.drain_cycles > 1 and family_of(platform) != "ecp5"
+        # Where block RAMs are written bit by bit, those of all lanes that leave at once lie in one.
+        is_joined = array.drain_cycles > 1 and cells_of(platform).writes_single_bits
         for name, (low, bits) in self.pieces.items():
             units = [self._spans(low, bits, unit) for unit in range(array.drains)]
             words = [

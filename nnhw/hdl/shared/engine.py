@@ -15,7 +15,7 @@ from nnhw.hdl.shared.constants import Constants
 from nnhw.hdl.shared.descriptor import Descriptor
 from nnhw.hdl.shared.drain import Drain
 from nnhw.hdl.shared.lanes import Lanes
-from nnhw.hdl.shared.loader import Loader, Refusal, Status
+from nnhw.hdl.shared.loader import Loader
 from nnhw.hdl.shared.memory import WordMemory, WordRam
 from nnhw.hdl.shared.multiply_add import DspRequantizer
 from nnhw.hdl.shared.nest import Schedule
@@ -24,6 +24,7 @@ from nnhw.hdl.shared.sequencer import Sequencer, delayed
 from nnhw.hdl.shared.steps import StepRequantizer
 from nnhw.hdl.shared.store import Collector, WriteRegister
 from nnhw.hdl.shared.transfer import Transfers
+from nnhw.protocol import ProgramState, Refusal
 
 READ_LATENCY = 2
 """Cycles from a step to the read of its word of activations."""
@@ -64,7 +65,7 @@ class SharedEngine(wiring.Component):
                 "i": In(stream.Signature(beat)),
                 "o": Out(stream.Signature(8)),
                 "load": In(stream.Signature(8)),
-                "state": Out(Status),
+                "state": Out(ProgramState),
                 "reason": Out(Refusal),
                 "crc": Out(32),
                 "output_bytes": Out(32),

@@ -10,7 +10,7 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import lane_latency
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
-from nnhw.hdl.carry import family_of
+from nnhw.hdl.cells import Cells, cells_of
 from nnhw.hdl.dsp import DspProducts
 
 
@@ -51,7 +51,7 @@ class Lanes(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         array, latency = self.array, lane_latency(self.array)
-        totals = (self._dsp if array.dsp else self._logic)(m, self._activations(m), family_of(platform))
+        totals = (self._dsp if array.dsp else self._logic)(m, self._activations(m), cells_of(platform))
         flags = Cat(self.step & self.position, self._taken(m) & self.step.replicate(array.parts))
         for stage in range(latency):
             register = Signal(len(flags), name=f"flags_{stage}")
@@ -119,8 +119,8 @@ class Lanes(wiring.Component):
         bits, lanes = self.array.weight_bits, self.array.lanes
         return [self.weights[(product * lanes + lane) * bits :][:bits] for product in range(self.array.simd)]
 
-    def _dsp(self, m: Module, activations: list[list[Value]], family: str | None) -> list[Value]:
-        """Return the sum of each lane's products, made in DSP blocks: two neighbours share a block of the iCE40."""
+    def _dsp(self, m: Module, activations: list[list[Value]], cells: Cells) -> list[Value]:
+        """Return the sum of each lane's products, made in DSP blocks: two neighbours may share a block."""
         array = self.array
         a, b = signed(array.activation_bits), signed(array.weight_bits)
         m.submodules.products = products = DspProducts(array.products, a, b)
@@ -134,7 +134,7 @@ class Lanes(wiring.Component):
             totals.append(_adders(m, f"total_{lane}", terms))
         return totals
 
-    def _logic(self, m: Module, activations: list[list[Value]], family: str | None) -> list[Value]:
+    def _logic(self, m: Module, activations: list[list[Value]], cells: Cells) -> list[Value]:
         """Return the sum of each lane's products, made in logic; of some lanes in DSP blocks, as late."""
         array = self.array
         arithmetic = LaneArithmetic(array.activation, array.weight)
@@ -143,10 +143,10 @@ class Lanes(wiring.Component):
         for lane, codes in enumerate(activations):
             m.submodules[f"lane_{lane}"] = inner = Module()
             if lane < array.dsp_lanes:
-                total = dsp_dot_product(inner, arithmetic, codes, self._weight(lane), Const(1), family)
+                total = dsp_dot_product(inner, arithmetic, codes, self._weight(lane), Const(1), cells)
                 totals.append(_later(inner, total, waits))
                 continue
-            totals.append(dot_product(inner, arithmetic, codes, self._weight(lane), Const(1), family))
+            totals.append(dot_product(inner, arithmetic, codes, self._weight(lane), Const(1), cells))
         return totals
 
 

@@ -7,27 +7,8 @@ from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
-from nnhw.engines.shared.program import HEADER, MAGIC, TRAILER
 from nnhw.hdl.link.crc import INITIAL, step
-
-
-class Status(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """Whether there is a program."""
-
-    EMPTY = 0
-    LOADING = 1
-    READY = 2
-    REFUSED = 3
-
-
-class Refusal(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """Why an image was refused."""
-
-    NONE = 0
-    MAGIC = 1
-    ARRAY = 2
-    LENGTH = 3
-    CHECKSUM = 4
+from nnhw.protocol import PROGRAM_HEADER, PROGRAM_MAGIC, PROGRAM_TRAILER, ProgramState, Refusal
 
 
 class _Phase(enum.Enum):
@@ -68,7 +49,7 @@ class Loader(wiring.Component):
                 "i": In(stream.Signature(8)),
                 "take": Out(1),
                 "body": Out(1),
-                "state": Out(Status),
+                "state": Out(ProgramState),
                 "reason": Out(Refusal),
                 "crc": Out(32),
                 "output_bytes": Out(32),
@@ -80,48 +61,49 @@ class Loader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         crc, output_bytes = self.preloaded or (0, 0)
-        stored = Signal(Status, reset_less=True, init=Status.READY if self.preloaded else Status.EMPTY)
+        begin = ProgramState.READY if self.preloaded else ProgramState.EMPTY
+        stored = Signal(ProgramState, reset_less=True, init=begin)
         reason = Signal(Refusal, reset_less=True)
-        phase, count = Signal(_Phase), Signal(range(HEADER.size))
+        phase, count = Signal(_Phase), Signal(range(PROGRAM_HEADER.size))
         active = Signal()
         m.d.comb += [
             self.i.ready.eq(1),
             active.eq((phase != _Phase.IDLE) & (phase != _Phase.DONE)),
-            self.state.eq(Mux(active, Status.LOADING, stored)),
+            self.state.eq(Mux(active, ProgramState.LOADING, stored)),
             self.reason.eq(Mux(active, Refusal.NONE, reason)),
             self.body.eq(phase[2]),
             self.take.eq(self.body & self.i.valid),
         ]
-        m.d.sync += self.ready.eq((stored == Status.READY) & ~active)
+        m.d.sync += self.ready.eq((stored == ProgramState.READY) & ~active)
         heading = (phase == _Phase.IDLE) | (phase == _Phase.HEADER)
         wrong, left_end, unfit = self._header(m, heading, count, output_bytes)
         differs = self._checksum(m, phase, phase == _Phase.IDLE, crc)
         failed, heading_end = Signal(), Signal()
         with m.If(self.i.valid):
-            m.d.sync += [count.eq(count + 1), heading_end.eq(count == HEADER.size - 2)]
+            m.d.sync += [count.eq(count + 1), heading_end.eq(count == PROGRAM_HEADER.size - 2)]
             with m.Switch(phase):
                 with m.Case(_Phase.IDLE, _Phase.HEADER):
-                    m.d.sync += [stored.eq(Status.EMPTY), phase.eq(_Phase.HEADER), failed.eq(0)]
+                    m.d.sync += [stored.eq(ProgramState.EMPTY), phase.eq(_Phase.HEADER), failed.eq(0)]
                     with m.If(heading_end):
                         m.d.sync += [count.eq(0), phase.eq(_Phase.BODY)]
-                        found = Mux(wrong[0], Refusal.MAGIC, Mux(wrong[1], Refusal.ARRAY, Refusal.LENGTH))
+                        found = Mux(wrong[0], Refusal.NO_IMAGE, Mux(wrong[1], Refusal.OTHER_ARRAY, Refusal.LENGTH))
                         m.d.sync += reason.eq(found)
                         with m.If(wrong.any() | unfit):
-                            m.d.sync += [stored.eq(Status.REFUSED), phase.eq(_Phase.DONE)]
+                            m.d.sync += [stored.eq(ProgramState.REFUSED), phase.eq(_Phase.DONE)]
                 with m.Case(_Phase.BODY):
                     with m.If(left_end):
                         m.d.sync += [phase.eq(_Phase.TRAILER), count.eq(0)]
                 with m.Case(_Phase.TRAILER):
                     m.d.sync += failed.eq(failed | differs)
-                    with m.If(count == TRAILER.size - 1):
+                    with m.If(count == PROGRAM_TRAILER.size - 1):
                         m.d.sync += phase.eq(_Phase.VERDICT)
         if self.forgetful:
             with m.If(self.forget):
-                m.d.sync += stored.eq(Status.EMPTY)
+                m.d.sync += stored.eq(ProgramState.EMPTY)
         with m.If(phase == _Phase.VERDICT):
             m.d.sync += [
                 phase.eq(_Phase.DONE),
-                stored.eq(Mux(failed, Status.REFUSED, Status.READY)),
+                stored.eq(Mux(failed, ProgramState.REFUSED, ProgramState.READY)),
                 reason.eq(Mux(failed, Refusal.CHECKSUM, Refusal.NONE)),
             ]
         return m
@@ -135,7 +117,7 @@ class Loader(wiring.Component):
         """
         array, valid = self.array, self.i.valid & heading
         word_bytes = array.word_bits // 8
-        known = MAGIC + array.id.to_bytes(4, "little")
+        known = PROGRAM_MAGIC + array.id.to_bytes(4, "little")
         expected: Value = Const(0, 8)
         for index, byte in enumerate(known):
             expected = Mux(count[:3] == index, byte, expected)
@@ -195,5 +177,5 @@ class Loader(wiring.Component):
             m.d.sync += state.eq(Cat(*following))
         # An image that begins with another byte is refused anyway.
         with m.If(self.i.valid & first):
-            m.d.sync += state.eq(step(INITIAL, MAGIC[0]))
+            m.d.sync += state.eq(step(INITIAL, PROGRAM_MAGIC[0]))
         return ~state[:8] != self.i.payload

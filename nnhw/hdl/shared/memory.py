@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.large_ram import LARGE_BITS, LUT_RAM_WORDS, check_large
-from nnhw.hdl.carry import family_of
-from nnhw.hdl.memory import block_ram, large_rams, lut_ram
+from nnhw.engines.large_ram import LARGE_BITS, check_large
+from nnhw.hdl.cells import cells_of
+from nnhw.hdl.memory import block_ram, lut_ram
 
 
 class WordMemory(wiring.Component):
@@ -37,12 +37,13 @@ class WordMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        if family_of(platform) == "ice40" and "up5k" in str(getattr(platform, "device", "")).lower():
+        cells = cells_of(platform)
+        if cells.has_large_ram(platform):
             check_large("the memory of a shared engine", self.words)
             nibbles = Cat(bit.replicate(self.bits // self.granules // 4) for bit in self.mask)
             data = Signal(-(-self.bits // LARGE_BITS) * LARGE_BITS)
             m.d.comb += data.eq(self.i_data)
-            m.d.comb += self.data.eq(large_rams(m, self.addr, data, self.write, Signal(init=1), nibbles))
+            m.d.comb += self.data.eq(cells.large_rams(m, self.addr, data, self.write, Signal(init=1), nibbles))
             return m
         memory = Memory(shape=unsigned(self.bits), depth=self.words, init=self.init, attrs={"ram_style": "block"})
         m.submodules.memory = memory
@@ -97,7 +98,7 @@ class WordRam(wiring.Component):
             with m.If(self.write[index]):
                 m.d.sync += row.eq(self.i_data)
             return row
-        few = self.rows <= LUT_RAM_WORDS.get(family_of(platform) or "", 0)
+        few = self.rows <= cells_of(platform).lut_ram_words
         m.submodules[f"part_{index}"] = memory = (lut_ram if few else block_ram)(self.rows, bits)
         writer, reader = memory.write_port(), memory.read_port()
         m.d.comb += [

@@ -4,10 +4,13 @@ from .activation import Elu, Gelu, HardSigmoid, HardSwish, LeakyRelu, Mish, PRel
 from .arithmetic import Absolute, Ceil, Exp, Floor, Maximum, Minimum, Round, Sqrt, Square, Truncate
 from .base import Op, Operand
 from .boundary import Constant, Dequantize, Input, Quantize
+from .conditions import Greater, GreaterEqual, Sign, Where
 from .elementwise import Add, BatchNorm, Clamp, Divide, Multiply, Negate, Relu, Subtract
 from .fixed_softmax import FixedSoftmax
 from .join import Concat, WeightedSum
 from .linear import Conv2d, Linear
+from .matrix_product import Broadcast, MatrixProduct
+from .normalization import IntegerNorm, IntegerSoftmax
 from .product import Product
 from .rescale import Rescale
 from .sequence import LastStep, ReverseSteps, Scan
@@ -32,7 +35,11 @@ _ROWS: tuple[type[Op], ...] = (
     SumPool2d,
     WeightedSum,
     Product,
+    MatrixProduct,
+    IntegerSoftmax,
+    IntegerNorm,
     # integers or floats
+    Broadcast,
     MaxPool2d,
     Pad,
     Upsample,
@@ -75,6 +82,10 @@ _ROWS: tuple[type[Op], ...] = (
     Ceil,
     Round,
     Truncate,
+    Sign,
+    Greater,
+    GreaterEqual,
+    Where,
     BatchNorm,
     Softmax,
     LogSoftmax,
@@ -89,6 +100,7 @@ __all__ = [
     "Add",
     "ArgMax",
     "BatchNorm",
+    "Broadcast",
     "Ceil",
     "Clamp",
     "Concat",
@@ -102,13 +114,18 @@ __all__ = [
     "Flatten",
     "Floor",
     "Gelu",
+    "Greater",
+    "GreaterEqual",
     "HardSigmoid",
     "HardSwish",
     "Input",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "LastStep",
     "LeakyRelu",
     "Linear",
     "LogSoftmax",
+    "MatrixProduct",
     "MaxPool2d",
     "Maximum",
     "Minimum",
@@ -129,6 +146,7 @@ __all__ = [
     "Round",
     "Scan",
     "Sigmoid",
+    "Sign",
     "Silu",
     "Slice",
     "Softmax",
@@ -143,4 +161,5 @@ __all__ = [
     "Truncate",
     "Upsample",
     "WeightedSum",
+    "Where",
 ]

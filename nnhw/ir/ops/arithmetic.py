@@ -147,6 +147,8 @@ class Extreme(Binary):
             raise IrError(
                 f"{self.name} of integers needs two values of one shape, got {operands[0].type} and {operands[1].type}"
             )
+        if all(kind.bipolar for kind in types):
+            return operands[0].type
         low, high = (int(self.evaluate(*(np.array([getattr(t, end)]) for t in types))[0]) for end in ("low", "high"))
         return TensorType(shapes[0], IntType(low, high))
 

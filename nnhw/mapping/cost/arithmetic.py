@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nnhw.engines.arithmetic import NARROW_BITS, LaneArithmetic
-from nnhw.mapping.family import ICE40, Family
+from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.families import ICE40, Family
 from nnhw.mapping.resources import adder_lc, chain_lc, register_lc, tree_adder_lc, tree_widths
 
 
@@ -11,7 +11,7 @@ def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = IC
     """Return the logic cells of the products of one cell's lanes and of the tree that adds them.
 
     The operands of iCE40's carry chain are signals, so that what gates or inverts the first of the two takes LUTs
-    of its own; the gate of the second one is in the cells of the chain (see `nnhw.hdl.carry`). On ECP5 both are.
+    of its own; the gate of the second one is in the cells of the chain (see `nnhw.hdl.cells`). On ECP5 both are.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = IC
     if kind == "ternary":
         return 2 * pairs * a + (adder_tree_lc([a] * simd, raw, family) or a)
     if arithmetic.has_tables:
-        return (_tables_lc if family.flip_flop_packs else _chained_tables_lc)(simd, raw, family)
+        return (_tables_lc if family.logic.flip_flop_packs else _chained_tables_lc)(simd, raw, family)
     planes, bits = arithmetic.planes, w if w >= a else a
     total = sum(
         register_lc(pairs * min(bits, raw - plane), family) + _plane_lc(bits, simd, raw - plane, family)
@@ -36,7 +36,7 @@ def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = IC
     each = bits + (simd - 1).bit_length()
     # What the highest plane of a signed factor gives is subtracted: a LUT inverts each bit for the carry chain, where
     # there is one.
-    is_chain = not family.flip_flop_packs or each + 1 > NARROW_BITS
+    is_chain = each + 1 > family.logic.gate_adder_bits
     inverted = each if planes > 1 and narrow.signed and not narrow.bipolar and is_chain else 0
     return total + register_lc(inverted, family) + _join_lc(planes, each, raw, family)
 
@@ -44,6 +44,11 @@ def tree_lc(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = IC
 def dsp_lc(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = ICE40) -> float:
     """Return the logic cells of a cell whose products are made in DSP blocks: the tree that adds them."""
     return adder_tree_lc([arithmetic.activation.bits + arithmetic.weight.bits] * simd, raw, family)
+
+
+def dsp_blocks(arithmetic: LaneArithmetic, simd: int, family: Family) -> int:
+    """Return the DSP blocks of one cell whose products are made in them; 0 where they cannot be."""
+    return -(-simd // family.dsp.products) if arithmetic.can_use_dsp else 0
 
 
 def adder_tree_lc(widths: list[int], raw: int, family: Family, counts: bool = False) -> float:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.families import Cost, Family
 from nnhw.mapping.cost.flip_flops import concat_flip_flops, fifo_flip_flops, sum_flip_flops
 from nnhw.mapping.cost.memories import memory_cost
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import adder_lc, buffer_lc, counter_bits, counter_lc, register_lc
 
 
 def fork_cost(config: ForkConfig, family: Family) -> Cost:
     """Return the cost of a fork: one register, and a bit for each output."""
-    own = 2 * config.outputs if family.flip_flop_packs else 2 * config.outputs**2 - 2
+    own = 2 * config.outputs if family.logic.flip_flop_packs else 2 * config.outputs**2 - 2
     beat = config.lanes * config.bits
     return Cost(register_lc(beat, family) + own, ff=beat + config.outputs)
 
@@ -27,13 +27,13 @@ def fifo_cost(config: FifoConfig, family: Family) -> Cost:
     if config.depth == 2:
         return Cost(lc=buffer_lc(width, family), ff=ff)
     level = counter_bits(words + 1)
-    if family.flip_flop_packs:
+    if family.logic.flip_flop_packs:
         counters = 2 * counter_lc(words) + 3 * level + 9
     else:
         counters = max(23.0, 2 * counter_lc(words, family) + adder_lc(level, family) + 2 * level + 3)
     if config.in_block_ram or config.large:
         return Cost(counters, ff=ff) + memory_cost(words, width, config.large, family)
-    if family.flip_flop_packs:
+    if family.logic.flip_flop_packs:
         return Cost(lc=counters + words * (2 * width + 1) - width, ff=ff)
     return Cost(lc=counters + (words + 1) // 2 * width, ff=ff)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnhw.engines.arithmetic import dsp_blocks
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
-from nnhw.mapping.cost.arithmetic import adder_tree_lc, dsp_lc, tree_lc
+from nnhw.families import Cost, Family
+from nnhw.mapping.cost.arithmetic import adder_tree_lc, dsp_blocks, dsp_lc, tree_lc
 from nnhw.mapping.cost.constants import Rom
 from nnhw.mapping.cost.flip_flops import channelwise_flip_flops
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import adder_lc, buffer_lc, counter_bits, counter_lc, register_lc
 
 
 def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
@@ -38,14 +37,14 @@ def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
         depth = config.steps * config.chunks
         total += Cost(counter_lc(depth, family) + register_lc(config.i_lanes * config.activation.bits, family))
         total += Rom(_channel_words(config), config.logic_weights).cost(family)
-    dsp = lanes * dsp_blocks(config.arithmetic, config.row_lanes, family.name) if config.dsp else 0
+    dsp = lanes * dsp_blocks(config.arithmetic, config.row_lanes, family) if config.dsp else 0
     return total + Cost(0, 0, dsp) + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
 
 def _running_lc(config: ChannelwiseConfig, family: Family) -> float:
     """Return the logic cells of one lane's running result: the operation, and the choice of the first term."""
     raw = config.raw.bits
-    if family.flip_flop_packs:
+    if family.logic.flip_flop_packs:
         return raw * (2 if config.op == "max" else 1)
     return adder_lc(raw, family) + raw * (2 if config.op == "max" else 1)
 

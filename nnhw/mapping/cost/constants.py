@@ -9,8 +9,7 @@ import numpy as np
 from nnhw.engines.encoding import bits_for_range, encode
 from nnhw.engines.matmul import LOGIC_ROM_WORDS
 from nnhw.engines.requantize import DoubleScaler, Product, Scaler, Table, Thresholds, ThresholdSearch
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost
+from nnhw.families import Cost, Family
 
 MOST_TOGETHER, PART_LC = 512, 3.3
 """Words beyond which the choice among the parts of a memory in logic takes more: logic cells of a bit for each part.
@@ -40,7 +39,7 @@ class Rom:
             return Cost()
         if not self.logic:
             return Cost(columns * bank_mux_lc(depth, columns, family), family.block_rams(depth, columns, rom=True))
-        if depth <= family.lut_rom_words:
+        if depth <= family.logic.rom_words:
             distinct = distinct_columns(self.words)
             return Cost(distinct, ff=distinct)
         return Cost(columns * lut_rom_lc(depth, family), ff=columns)
@@ -52,9 +51,9 @@ def bank_mux_lc(depth: int, bits: int, family: Family) -> float:
     Measured on ECP5: 2 for 3 of them, 3 for 5, 11 for 9; on iCE40: 2 for 3, 3 for 5, 5 for 7, 8 for 9.
     """
     banks = family.rom_banks(depth, bits)
-    if family.wide_luts < 2:
+    if family.logic.wide_luts < 2:
         return banks - 1.0 if banks < 4 else 1.2 * banks - 3
-    return max(0, min(banks - 1, 3)) if banks <= family.wide_luts else 1.2 * banks
+    return max(0, min(banks - 1, 3)) if banks <= family.logic.wide_luts else 1.2 * banks
 
 
 def lut_rom_lc(depth: int, family: Family) -> float:
@@ -62,13 +61,13 @@ def lut_rom_lc(depth: int, family: Family) -> float:
 
     A multiplexer of two that takes a LUT has a free input, which holds the last words, if they are few.
     """
-    full, rest = divmod(depth, family.lut_rom_words)
-    small = full > 0 and 0 < rest <= family.rom_rest_words
+    full, rest = divmod(depth, family.logic.rom_words)
+    small = full > 0 and 0 < rest <= family.logic.rom_rest_words
     tables = full + (rest > 0 and not small)
-    if tables <= family.wide_luts:
-        return (1 << (tables - 1).bit_length()) + small * family.mux_lc
+    if tables <= family.logic.wide_luts:
+        return (1 << (tables - 1).bit_length()) + small * family.logic.mux_lc
     apart = depth // LOGIC_ROM_WORDS if depth > MOST_TOGETHER else 0
-    return tables + (tables - 1 + small) * family.mux_lc + apart * PART_LC
+    return tables + (tables - 1 + small) * family.logic.mux_lc + apart * PART_LC
 
 
 def varying_columns(words: np.ndarray) -> int:

@@ -21,14 +21,13 @@ from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.families import ICE40, Cost, Family
 from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
 from nnhw.mapping.cost.pairwise import pairwise_cost
 from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
-from nnhw.mapping.family import ICE40, Family
-from nnhw.mapping.resources import Cost
 
 _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     ChannelwiseConfig: channelwise_cost,
@@ -57,12 +56,12 @@ Rounded from least squares of 70 random networks on an ECP5, whose seeds `benchm
 def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE40) -> Cost:
     """Return the cost of any engine."""
     if isinstance(config, OwnEngine):
-        stated = config.cost(wide_luts=family.wide_luts > 1)
+        stated = config.cost(wide_luts=family.logic.wide_luts > 1)
         given = Cost(stated.get("lc", 0), int(stated.get("ebr", 0)), int(stated.get("dsp", 0)), ff=stated.get("ff", 0))
-        return replace(given, ff=0.0 if family.flip_flop_packs else given.ff)
+        return replace(given, ff=0.0 if family.logic.flip_flop_packs else given.ff)
     found = _COSTS[type(config)](config, family)
-    left = 1.0 if family.wide_luts == 1 else _BETWEEN.get(type(config), 1.0)
-    return replace(found, lc=left * found.lc, ff=0.0 if family.flip_flop_packs else found.ff)
+    left = 1.0 if family.logic.wide_luts == 1 else _BETWEEN.get(type(config), 1.0)
+    return replace(found, lc=left * found.lc, ff=0.0 if family.logic.flip_flop_packs else found.ff)
 
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:

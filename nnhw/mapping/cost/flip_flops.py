@@ -15,7 +15,7 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
-from nnhw.mapping.family import Family
+from nnhw.families import Family
 from nnhw.mapping.resources import buffer_flip_flops, counter_bits, tree_widths
 
 

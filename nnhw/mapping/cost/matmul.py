@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from nnhw.engines.arithmetic import dsp_blocks
 from nnhw.engines.encoding import encode
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.mapping.cost.arithmetic import dsp_lc, tree_lc
+from nnhw.families import Cost, Family
+from nnhw.mapping.cost.arithmetic import dsp_blocks, dsp_lc, tree_lc
 from nnhw.mapping.cost.constants import Rom
 from nnhw.mapping.cost.flip_flops import array_flip_flops, sequence_flip_flops
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, buffer_lc, chain_lc, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import adder_lc, buffer_lc, chain_lc, counter_bits, counter_lc, register_lc
 
 CONSTANT_WEIGHTS = 0.45
 """Share of the products' logic that is left where each lane has a single weight."""
@@ -40,7 +39,7 @@ def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
             config.tree_levels - config.arithmetic.dsp_levels(config.simd),
         )
         lc += register_lc(raw * (waits[0] * (config.pe - config.dsp_pe) + waits[1] * config.dsp_pe), family)
-    blocks = config.dsp_pe * dsp_blocks(config.arithmetic, config.simd, family.name) - len(config.pairs)
+    blocks = config.dsp_pe * dsp_blocks(config.arithmetic, config.simd, family) - len(config.pairs)
     ff = array_flip_flops(config, depth, family) + sequence_flip_flops(config, depth)
     total = Cost(lc, 0, blocks, ff=ff) + _matmul_weights(config, depth, family)
     return total + requantizer_cost(config.thresholds, config.raw, config.drain, config.logic_thresholds, family)
@@ -50,7 +49,7 @@ def _kept(config: MatmulConfig, depth: int, family: Family) -> float:
     """Return the share of the products' logic that is left after synthesis knows the weights of a lane."""
     if depth > 1:
         return 1.0
-    if family.flip_flop_packs:
+    if family.logic.flip_flop_packs:
         return CONSTANT_WEIGHTS
     return CONSTANT_IN_CHAIN if config.arithmetic.kind in ("gate", "product", "select") else CONSTANT_IN_LUT
 
@@ -65,7 +64,7 @@ def _sum_lc(config: MatmulConfig, family: Family) -> float:
     drain = raw * (1 - last) + register_lc(raw * last, family)
     if config.steps == 1:
         return drain
-    return drain + (adder_lc if family.flip_flop_packs else chain_lc)(raw, family)
+    return drain + (adder_lc if family.logic.flip_flop_packs else chain_lc)(raw, family)
 
 
 def _matmul_weights(config: MatmulConfig, depth: int, family: Family) -> Cost:

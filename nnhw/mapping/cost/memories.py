@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, counter_bits
+from nnhw.families import Cost, Family
+from nnhw.mapping.resources import counter_bits
 
 LUT_RAM_CHOICE, FEW_BANKS = (0.5, 0.8), 4
 """Logic cells of a bit of a memory in LUTs for each 16 words, if there are more: what chooses among a few, and many."""
@@ -25,7 +25,7 @@ def lut_ram_cost(depth: int, bits: int, family: Family) -> Cost:
     Measured alone, with 32 to 128 words of 4 to 32 bits: beside the memories, 2 LUTs a bit of 32 words, 3 of 64, 6.7 of
     128; with engines behind it that take in what chooses, half of that.
     """
-    banks = -(-depth // family.lut_ram_words)
+    banks = -(-depth // family.lut_ram.words)
     chosen = LUT_RAM_CHOICE[banks > FEW_BANKS] * bits * banks + banks if banks > 1 else 0
-    lc = banks * -(-bits // 4) * family.lut_ram_lc + chosen
+    lc = banks * -(-bits // 4) * family.lut_ram.lc + chosen
     return Cost(lc=lc)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nnhw.engines.pairwise import PairConfig, number_bits
+from nnhw.families import Cost, Family
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, buffer_flip_flops, buffer_lc, register_lc
+from nnhw.mapping.resources import adder_lc, buffer_flip_flops, buffer_lc, register_lc
 
 
 def pairwise_cost(config: PairConfig, family: Family) -> Cost:
@@ -16,7 +16,9 @@ def pairwise_cost(config: PairConfig, family: Family) -> Cost:
     o_bits = raw if config.requantizer is None else config.requantizer.code.bits
     lc = lanes * _lane_lc(config, family) + buffer_lc(lanes * o_bits, family) + register_lc(config.levels, family) + 2
     ff = lanes * _lane_flip_flops(config) + config.levels + buffer_flip_flops(lanes * o_bits)
-    own = Cost(lc, 0, config.dsp_blocks(family.name), ff=ff)
+    # One block of iCE40 makes the products of two lanes.
+    blocks = -(-lanes // family.dsp.products) if config.dsp else 0
+    own = Cost(lc, 0, blocks, ff=ff)
     return own + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
 
@@ -68,4 +70,13 @@ def _level_lc(terms: list[Term], first: bool, config: PairConfig, family: Family
         gates = min(passed, bits)
         total += adder_lc(bits - gates, family) + (gates if first else register_lc(gates, family))
         total += register_lc(wide - 1, family) if first and bits > gates else 0
+    if first and _subtracts(config):  # no gate of a difference is in the cells of its adder
+        total += wide if family.logic.flip_flop_packs else 2 * wide - 1
     return total
+
+
+def _subtracts(config: PairConfig) -> bool:
+    """Return whether the highest row is subtracted from the one below it."""
+    sides = (config.left, config.right)
+    narrow = min(sides, key=lambda kind: (number_bits(kind), kind.signed))
+    return narrow.signed and config.planes % 2 == 0

@@ -22,12 +22,12 @@ from nnhw.engines.requantize import (
     lower_bits,
     pieces,
 )
+from nnhw.families import ICE40, Cost, Family
 from nnhw.ir.types import IntType
 from nnhw.mapping.cost.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
 from nnhw.mapping.cost.partial_products import Operand, piece_bits, tree
 from nnhw.mapping.cost.requantizer_flip_flops import double_flip_flops, scaler_flip_flops, search_flip_flops
-from nnhw.mapping.family import ICE40, Family
-from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, register_lc
 
 COMPARE = 1.7
 """Logic cells of a bit of a comparison: its carry, and the LUT that inverts a bit of a constant."""
@@ -75,9 +75,9 @@ def _compare_lc(bits: int, family: Family, constant: bool = False) -> float:
     """
     if bits <= 2:
         return 1.0
-    if family.flip_flop_packs:
+    if family.logic.flip_flop_packs:
         return bits * COMPARE + 1
-    return 1.0 if constant and bits <= len(family.small_adders) else adder_lc(bits, family) - 2 * (bits <= 4)
+    return 1.0 if constant and bits <= len(family.logic.small_adders) else adder_lc(bits, family) - 2 * (bits <= 4)
 
 
 def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in_logic: bool, family: Family) -> Cost:
@@ -199,7 +199,7 @@ def _scaler_cost(scaler: Scaler, lanes: int, raw: tuple[int, int], family: Famil
 
 def _clamp_lc(code: int, number: int, family: Family) -> float:
     """Return the logic cells of a clamp: comparisons with both ends, registers of the number and of the code."""
-    return code + register_lc(code, family) + number * (CLAMP if family.flip_flop_packs else ECP5_CLAMP) + 2
+    return code + register_lc(code, family) + number * (CLAMP if family.logic.flip_flop_packs else ECP5_CLAMP) + 2
 
 
 def _walk_cost(requantizer: Scaler | DoubleScaler, depth: int, family: Family) -> Cost:
@@ -224,7 +224,7 @@ def _table_cost(table: Table, lanes: int, raw: tuple[int, int], family: Family) 
     words = span * (depth if by_channel else 1)
     constants = _constants(table_roms(table, lanes), family)
     bits = counter_bits(words)
-    if family.flip_flop_packs:
+    if family.logic.flip_flop_packs:
         own = lanes * bits + (3.0 * bits if by_channel else 0) + 3
     else:
         # The lowest bits of a sum that nothing is added to pass by.

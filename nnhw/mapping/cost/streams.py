@@ -10,21 +10,21 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.unpack import UnpackConfig
+from nnhw.families import Cost, Family
 from nnhw.mapping.cost.flip_flops import (
     convert_flip_flops,
     pad_flip_flops,
     pool_flip_flops,
     slice_flip_flops,
 )
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, counter_bits, counter_lc, register_lc
+from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, register_lc
 
 
 def convert_cost(config: ConvertConfig, family: Family) -> Cost:
     """Return the cost of a width converter."""
     ratio = max(config.i_lanes, config.o_lanes) // min(config.i_lanes, config.o_lanes)
     bits, count = max(config.i_lanes, config.o_lanes) * config.bits, counter_bits(ratio)
-    if family.flip_flop_packs:
+    if family.logic.flip_flop_packs:
         lc = bits + 2 * count + (3 if config.o_lanes > config.i_lanes else 4)
     else:
         lc = count + 3 if config.o_lanes > config.i_lanes else bits + 4
@@ -34,10 +34,10 @@ def convert_cost(config: ConvertConfig, family: Family) -> Cost:
 def unpack_cost(config: UnpackConfig, family: Family) -> Cost:
     """Return the cost of making beats of bytes: a word, the choice of where a beat begins in it, two counters."""
     word, places = config.steps * config.step, config.i_steps
-    inputs = 4 if family.wide_luts == 1 else 6
+    inputs = 4 if family.logic.wide_luts == 1 else 6
     choice = config.o_bits * -(-(places + counter_bits(places) - 1) // (inputs - 1)) if places > 1 else 0
     counters = 4 * counter_bits(config.steps + 1) + (counter_lc(config.o_beats, family) if config.pads else 0)
-    kept = word if family.flip_flop_packs else 0
+    kept = word if family.logic.flip_flop_packs else 0
     ff = word + counter_bits(config.steps + 1) + (counter_bits(config.o_beats) if config.pads else 0)
     return Cost(lc=kept + choice + counters + 4, ff=ff)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nnhw.engines.loops import LoopNest
 from nnhw.engines.window import WindowConfig
+from nnhw.families import Cost, Family
 from nnhw.mapping.cost.flip_flops import window_flip_flops
 from nnhw.mapping.cost.memories import lut_ram_cost, memory_cost
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, adder_lc, counter_lc, register_lc
+from nnhw.mapping.resources import adder_lc, counter_lc, register_lc
 
 
 def window_cost(config: WindowConfig, family: Family) -> Cost:
@@ -15,7 +15,7 @@ def window_cost(config: WindowConfig, family: Family) -> Cost:
     depth, bits = 1 << config.address_bits, config.channel_lanes * config.bits
     memory = lut_ram_cost(depth, bits, family) if config.in_luts else memory_cost(depth, bits, config.large, family)
     own = _walk_lc(config, family) + counter_lc(config.row_words, family)
-    own += _rows_lc(config) if family.flip_flop_packs else _rows_chains_lc(config, family)
+    own += _rows_lc(config) if family.logic.flip_flop_packs else _rows_chains_lc(config, family)
     pause = counter_lc(config.reads, family) + 3 if config.large else 0
     return sum((memory for _ in range(config.row_lanes)), Cost(own + pause, ff=window_flip_flops(config)))
 

@@ -11,9 +11,9 @@ import numpy as np
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
+from nnhw.families import Family
 from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import Family
 from nnhw.mapping.schedule import Network
 from nnhw.mapping.shared.compile import Compiled, network_of
 from nnhw.mapping.shared.program.network import Network as Tasks

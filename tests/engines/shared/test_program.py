@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, SharedConfig
-from nnhw.engines.shared.program import HEADER
 from nnhw.engines.shared.records import LOOPS, OVERLAID, Kind, descriptor_words, encode_record, layout, recode
 from nnhw.errors import MappingError
+from nnhw.protocol import PROGRAM_HEADER
 from tests.engines.shared.programs import ARRAY, convolution
 
 RECORD = convolution(np.ones((8, 2, 3, 3), dtype=np.int64), 6)
@@ -95,9 +95,9 @@ def test_fields_of_transfers_lie_over_those_of_a_compute() -> None:
 
 def test_an_image_names_array_length_and_output_and_ends_with_its_checksum() -> None:
     image = PROGRAM.image
-    magic, array, length, output = HEADER.unpack(image[: HEADER.size])
+    magic, array, length, output = PROGRAM_HEADER.unpack(image[: PROGRAM_HEADER.size])
     assert (magic, array, output) == (b"NNPR", ARRAY.id, 36 * 8)
-    assert length == len(image) - HEADER.size - 4 == 8 * len(PROGRAM.words)
+    assert length == len(image) - PROGRAM_HEADER.size - 4 == 8 * len(PROGRAM.words)
     assert int.from_bytes(image[-4:], "little") == zlib.crc32(image[:-4])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
 from sim.stalls import stalls
@@ -53,13 +54,14 @@ def talk(
 
     async def bench(ctx: Any) -> None:
         i, o = component.i, component.o
+        # Set at once, so that the component settles once in a cycle.
+        driven = Cat(i.valid, o.ready, i.payload)
         offering, held = False, None
         for cycle in range(LIMIT_CYCLES):
             offering = result.taken < len(sent) and (offering or next(i_open))
             ready = next(o_open)
-            ctx.set(i.valid, offering)
-            ctx.set(i.payload, sent[result.taken] if offering else cycle & 0xFF)
-            ctx.set(o.ready, ready)
+            sent_byte = sent[result.taken] if offering else cycle & 0xFF
+            ctx.set(driven, offering | ready << 1 | sent_byte << 2)
             valid, byte = ctx.get(o.valid), ctx.get(o.payload)
             assert held is None or (valid and byte == held), f"cycle {cycle}: a waiting byte changed or went away"
             held = byte if valid and not ready else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Value
+from amaranth.hdl import Cat, Value
 from amaranth.sim import Simulator
 
 from nnhw.engines.shared import ArrayConfig, SharedConfig
@@ -54,6 +54,8 @@ def run_engine(
     beats = [pack(beat, array) for frame in frames for beat in frame.reshape(-1, array.i_lanes)]
     expected = program.o_beats * len(frames)
     run = Run()
+    # Set at once, so that the engine settles once in a cycle.
+    driven = Cat(engine.i.valid, engine.o.ready, Value.cast(engine.i.payload))
 
     async def bench(ctx: Any) -> None:
         source, sink = stalls(pattern[0], 1), stalls(pattern[1], 2)
@@ -61,10 +63,9 @@ def run_engine(
         before, count = 0, RecordCount(cycles=-START_CYCLES)
         for cycle in range(limit_cycles):
             offering = offering or (bool(waiting) and next(source))
-            ctx.set(engine.i.valid, offering)
-            ctx.set(Value.cast(engine.i.payload), waiting[-1] if offering else cycle * 0x9E37 % (1 << array.i_lanes))
             ready = next(sink)
-            ctx.set(engine.o.ready, ready)
+            beat = waiting[-1] if offering else cycle * 0x9E37 % (1 << array.i_lanes)
+            ctx.set(driven, offering | ready << 1 | beat << 2)
             valid, byte = ctx.get(engine.o.valid), ctx.get(engine.o.payload)
             if held is not None and (not valid or byte != held):
                 run.problems.append(f"cycle {cycle}: the output changed while it waited")

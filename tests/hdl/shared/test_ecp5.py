@@ -8,11 +8,10 @@ import numpy as np
 
 from nnhw.accelerator import stream_order
 from nnhw.boards import load_board
-from nnhw.flow.budget import LINK_COST
+from nnhw.families import ECP5
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.virtual.device import make_uart_device
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import ECP5
 from nnhw.mapping.shared import choose_array, network_of
 from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.search.cost import array_cost
@@ -52,8 +51,8 @@ def test_an_array_of_the_ecp5_takes_the_blocks_of_the_cost_model(tmp_path: Path)
     device = make_uart_device(accelerator, 60_000_000, BOARD.uart.baud)
     netlist = synthesize(top_of(device, BOARD, 60e6).rtlil, BOARD, tmp_path, dsp=True)
     assert netlist.resources.dsp == array.dsp_lanes * array.simd == CHOICE.cost.dsp
-    assert abs(netlist.resources.lc - CHOICE.cost.lc - LINK_COST["ecp5"].lc) < 0.1 * netlist.resources.lc
-    assert netlist.resources.ebr == CHOICE.cost.ebr + LINK_COST["ecp5"].ebr
+    assert abs(netlist.resources.lc - CHOICE.cost.lc - ECP5.room.link.lc) < 0.1 * netlist.resources.lc
+    assert netlist.resources.ebr == CHOICE.cost.ebr + ECP5.room.link.ebr
     in_luts = [memory for memory in netlist.memories if "constants" in memory.name]
     assert in_luts
     assert not any(memory.ebr for memory in in_luts)

@@ -13,9 +13,8 @@ from amaranth.sim import Simulator
 
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.golden import run_program
-from nnhw.engines.shared.program import HEADER
 from nnhw.hdl.shared import SharedEngine
-from nnhw.hdl.shared.loader import Refusal, Status
+from nnhw.protocol import PROGRAM_HEADER, ProgramState, Refusal
 from tests.hdl.shared.bench import pack
 from tests.hdl.shared.random_programs import SMALL, random_frames, random_program
 
@@ -49,9 +48,9 @@ class Server:
                 await ctx.tick()
         for _ in range(2):
             await ctx.tick()
-        status = (Status(ctx.get(engine.state)), Refusal(ctx.get(engine.reason)))
+        status = (ProgramState(ctx.get(engine.state)), Refusal(ctx.get(engine.reason)))
         numbers = (ctx.get(engine.crc), ctx.get(engine.output_bytes))
-        return numbers if status == (Status.READY, Refusal.NONE) else status
+        return numbers if status == (ProgramState.READY, Refusal.NONE) else status
 
     async def frame(self, ctx: Any, program: SharedConfig, elements: np.ndarray) -> list[int] | None:
         """Return the output of a frame, None where no input was taken."""
@@ -101,7 +100,7 @@ def job(program: SharedConfig, seed: int = 1) -> tuple[tuple[SharedConfig, np.nd
 
 def ready(image: bytes) -> tuple[int, int]:
     """Return what the status says of an image that was taken."""
-    return int.from_bytes(image[-4:], "little"), HEADER.unpack(image[: HEADER.size])[3]
+    return int.from_bytes(image[-4:], "little"), PROGRAM_HEADER.unpack(image[: PROGRAM_HEADER.size])[3]
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -129,22 +128,25 @@ def test_a_load_ends_a_frame_that_had_begun() -> None:
     ("image", "state"),
     [
         (b"", None),
-        (FIRST.image[:-1], (Status.LOADING, Refusal.NONE)),
-        (FIRST.image[:20], (Status.LOADING, Refusal.NONE)),
-        (FIRST.image[:7], (Status.LOADING, Refusal.NONE)),
-        (b"NNPX" + FIRST.image[4:], (Status.REFUSED, Refusal.MAGIC)),
-        (b"MNPR" + FIRST.image[4:], (Status.REFUSED, Refusal.MAGIC)),
+        (FIRST.image[:-1], (ProgramState.LOADING, Refusal.NONE)),
+        (FIRST.image[:20], (ProgramState.LOADING, Refusal.NONE)),
+        (FIRST.image[:7], (ProgramState.LOADING, Refusal.NONE)),
+        (b"NNPX" + FIRST.image[4:], (ProgramState.REFUSED, Refusal.NO_IMAGE)),
+        (b"MNPR" + FIRST.image[4:], (ProgramState.REFUSED, Refusal.NO_IMAGE)),
         (
             SharedConfig(replace(SMALL, rows=65), FIRST.records).image,
-            (Status.REFUSED, Refusal.ARRAY),
+            (ProgramState.REFUSED, Refusal.OTHER_ARRAY),
         ),
-        (FIRST.image[:8] + (0).to_bytes(4, "little") + FIRST.image[12:], (Status.REFUSED, Refusal.LENGTH)),
-        (FIRST.image[:8] + (4097).to_bytes(4, "little") + FIRST.image[12:], (Status.REFUSED, Refusal.LENGTH)),
-        (FIRST.image[:8] + (4100).to_bytes(4, "little") + FIRST.image[12:], (Status.REFUSED, Refusal.LENGTH)),
-        (FIRST.image[:8] + (1 << 24 | 64).to_bytes(4, "little") + FIRST.image[12:], (Status.REFUSED, Refusal.LENGTH)),
-        (FIRST.image[:-1] + bytes([FIRST.image[-1] ^ 1]), (Status.REFUSED, Refusal.CHECKSUM)),
-        (FIRST.image[:-4] + bytes([FIRST.image[-4] ^ 1]) + FIRST.image[-3:], (Status.REFUSED, Refusal.CHECKSUM)),
-        (FIRST.image[:50] + bytes([FIRST.image[50] ^ 4]) + FIRST.image[51:], (Status.REFUSED, Refusal.CHECKSUM)),
+        (FIRST.image[:8] + (0).to_bytes(4, "little") + FIRST.image[12:], (ProgramState.REFUSED, Refusal.LENGTH)),
+        (FIRST.image[:8] + (4097).to_bytes(4, "little") + FIRST.image[12:], (ProgramState.REFUSED, Refusal.LENGTH)),
+        (FIRST.image[:8] + (4100).to_bytes(4, "little") + FIRST.image[12:], (ProgramState.REFUSED, Refusal.LENGTH)),
+        (
+            FIRST.image[:8] + (1 << 24 | 64).to_bytes(4, "little") + FIRST.image[12:],
+            (ProgramState.REFUSED, Refusal.LENGTH),
+        ),
+        (FIRST.image[:-1] + bytes([FIRST.image[-1] ^ 1]), (ProgramState.REFUSED, Refusal.CHECKSUM)),
+        (FIRST.image[:-4] + bytes([FIRST.image[-4] ^ 1]) + FIRST.image[-3:], (ProgramState.REFUSED, Refusal.CHECKSUM)),
+        (FIRST.image[:50] + bytes([FIRST.image[50] ^ 4]) + FIRST.image[51:], (ProgramState.REFUSED, Refusal.CHECKSUM)),
     ],
 )
 def test_an_image_that_is_not_whole_is_refused_and_nothing_is_taken(image: bytes, state: Any) -> None:
@@ -162,6 +164,6 @@ def test_a_load_that_is_cut_leaves_no_program_behind_a_reset() -> None:
     assert serve([FIRST.image, one, RESET, SECOND.image[:40], RESET, one]) == [
         ready(FIRST.image),
         first,
-        (Status.LOADING, Refusal.NONE),
+        (ProgramState.LOADING, Refusal.NONE),
         None,
     ]

@@ -6,8 +6,8 @@ import pytest
 
 from nnhw.accelerator import Accelerator
 from nnhw.engines.shared import ArrayConfig
+from nnhw.families import ECP5, ICE40
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.shared import network_of
 from nnhw.mapping.shared.accelerator import map_shared
 from nnhw.mapping.shared.search.arrays import by_speed, least_estimate

@@ -6,9 +6,9 @@ import pytest
 
 from nnhw.engines.fifo import FifoConfig
 from nnhw.errors import MappingError
+from nnhw.families import ICE40
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ICE40
 from nnhw.mapping.shared.search.behind import Behind, map_behind
 from nnhw.mapping.shared.search.partition import Partition, partitions
 from tests.mapping.shared.networks import NETWORKS, U4, decoder

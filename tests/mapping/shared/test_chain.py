@@ -9,11 +9,10 @@ import pytest
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
+from nnhw.families import ECP5, ICE40, Cost, Family
 from nnhw.ir import Graph, extract
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import ECP5, ICE40, Family
 from nnhw.mapping.reader import read_layers
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.program.network import Network
 from nnhw.mapping.shared.search.arrays import cost_fits

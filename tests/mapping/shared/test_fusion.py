@@ -8,9 +8,9 @@ import pytest
 
 from nnhw.engines.shared import Compute
 from nnhw.engines.shared.cycles import program_cycles
+from nnhw.families import ECP5, ICE40
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.shared import choose_array, compile_body, compile_network, network_of
 from nnhw.mapping.shared.compile import tilers_of
 from nnhw.mapping.shared.program.fusion import Fusion, fusable, fused_cycles

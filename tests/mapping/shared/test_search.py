@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from nnhw.errors import MappingError
+from nnhw.families import ECP5, ICE40, Cost
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import ECP5, ICE40
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.program.lines import Line, at_shift
 from nnhw.mapping.shared.program.needs import activation_bits, choose_shifts, weight_bits, with_rows
@@ -132,7 +131,7 @@ def test_cache_has_the_rows_that_its_block_rams_hold_anyway() -> None:
 def test_shifts_keep_the_widest_factor_narrow() -> None:
     def lines(shift: int, factor: int) -> tuple[Line, ...]:
         none = np.zeros(1, np.int64)
-        return (Line(none + factor, none, none, shift, 0, 1),)
+        return (Line(none + factor, none, shift, 0, 1, slack=none),)
 
     wide, others = lines(30, (1 << 20) - 1), [lines(shift, 1 << 17) for shift in (8, 13, 23, 25, 29)]
     shifts = choose_shifts([wide, *others])

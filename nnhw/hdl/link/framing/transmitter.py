@@ -7,13 +7,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from nnhw.hdl.carry import family_of
+from nnhw.hdl.cells import cells_of
 from nnhw.hdl.link.cobs import CobsEncoder
 from nnhw.hdl.link.crc import Crc32, initial_before
 from nnhw.hdl.link.framing.counters import PERIOD, StatusCounters
 from nnhw.hdl.link.framing.receiver import COMMAND_BITS, reason_bits
 from nnhw.hdl.link.program import ProgramSignature
-from nnhw.hdl.memory import lookup_table
 from nnhw.protocol import (
     ANSWER,
     CRC_BYTES,
@@ -106,7 +105,7 @@ class FrameTransmitter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._family = family_of(platform)
+        self._cells = cells_of(platform)
         m.submodules.cobs = self._cobs = CobsEncoder()
         # The byte of session 0 brings the register to the true initial content.
         m.submodules.crc = self._crc = Crc32(initial_before(0))
@@ -322,7 +321,7 @@ class FrameTransmitter(wiring.Component):
         byte, low, high = Signal(8, name="identity_byte"), self._index[:4], self._index[4]
         bits = []
         for bit, column in enumerate(columns):
-            first = lookup_table(m, f"identity_{bit}", column & 0xFFFF, low, self._family)
+            first = self._cells.lookup_table(m, f"identity_{bit}", column & 0xFFFF, low)
             bits.append(Mux(high, Const(column >> 16, 16).bit_select(low, 1), first))
         m.d.sync += byte.eq(Cat(bits))
         return byte

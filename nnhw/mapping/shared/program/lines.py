@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nnhw.engines.requantize import Thresholds
-from nnhw.engines.shared.records import counts_less
+from nnhw.engines.requantize import MultiplyShift, Thresholds
 from nnhw.errors import MappingError
 from nnhw.ir import IntType
 from nnhw.mapping.fit import MOST_SLOPE, Channel, occurring_steps
@@ -19,33 +18,15 @@ from nnhw.mapping.shared.settings import LINES
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
-    """code = clamp(floor((sum * factor + addend) / 2**shift), low, high), one less for ties that round down.
-
-    A function has ties of one kind: half to even, or half away from zero, which are those of double rounding: its first
-    rounding leaves `tie_bits` fraction bits, of which only zero and what is below it rounds the half down.
+class Line(MultiplyShift):
+    """A function of sums, and by how much its addends may differ.
 
     Parameters
     ----------
-    factor, addend: int64 [channels].
     slack: int64 [channels]: the addend may be larger by so much.
-    even, parity: a number without fraction whose sum with the parity is odd counts as one less.
-    tie_bits: int64 [channels]: where it is not 0, a number whose highest so many fraction bits are 0 counts as one
-        less, if it is at most the pivot.
-    pivot: the code of zero, or the nearest of low..high; 0 without such ties.
-    low, high: clamp.
     """
 
-    factor: np.ndarray = field(repr=False)
-    addend: np.ndarray = field(repr=False)
-    slack: np.ndarray = field(repr=False)
-    shift: int
-    low: int
-    high: int
-    even: bool = False
-    parity: int = 0
-    tie_bits: np.ndarray | None = field(default=None, repr=False)
-    pivot: int = 0
+    slack: np.ndarray = field(repr=False, kw_only=True)
 
     @property
     def factor_bits(self) -> int:
@@ -107,15 +88,6 @@ class Line:
                 return replace(self, addend=addend, slack=np.zeros_like(addend))
         return self
 
-    def golden(self, sums: np.ndarray) -> np.ndarray:
-        """Return the codes int64 [n, channels] of sums [n, channels]."""
-        number = sums * self.factor + self.addend
-        code = number >> self.shift
-        if self.even:
-            code = code - ((number & ((1 << self.shift) - 1) == 0) & ((code + self.parity) & 1 == 1))
-        code = code - counts_less(number, self.shift, self.ties, self.pivot)
-        return np.clip(code, self.low, self.high)
-
 
 def signed_bits(values: np.ndarray) -> int:
     """Return the two's complement width that holds all values, at least 1."""
@@ -137,7 +109,7 @@ def tie_range(lines: Sequence[Line]) -> tuple[int, int] | None:
 def identity(channels: int, code: IntType) -> Line:
     """Return the line of sums that are codes already."""
     none = np.zeros(channels, np.int64)
-    return Line(none + 1, none, none, 0, code.low, code.high)
+    return Line(none + 1, none, 0, code.low, code.high, slack=none)
 
 
 def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
@@ -187,7 +159,7 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
         known = {channel: _line(channel, least, shift) for channel in set(chosen)}
         factor, low, high = np.array([known[channel] for channel in chosen], dtype=np.int64).T
         addend = low + (bounds[0] << shift)
-        found.append(Line(turn * factor, addend, high - low, shift, *bounds, parity is not None, odd, **kind))
+        found.append(Line(turn * factor, addend, shift, *bounds, parity is not None, odd, slack=high - low, **kind))
     return found
 
 
@@ -260,7 +232,7 @@ def _steep(steps: Thresholds) -> Line:
     """Return the line of -1 and +1, which passes zero between two sums."""
     turn, place = np.where(steps.descending, -1, 1), steps.steps[:, 0]
     addend = np.where(steps.descending, 2 * place - 1, 1 - 2 * place)
-    return Line(2 * turn, addend, np.zeros_like(addend), 0, -1, 1)
+    return Line(2 * turn, addend, 0, -1, 1, slack=np.zeros_like(addend))
 
 
 def _prove(line: Line, function: Function) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import DSP_FACTOR_BITS, MOST_SHIFTS, Requantizing
 from nnhw.errors import MappingError
+from nnhw.families import Family
 from nnhw.ir import IntType
-from nnhw.mapping.family import Family
 from nnhw.mapping.shared.program.lines import Line, at_shift, signed_bits, tie_range
 from nnhw.mapping.shared.program.network import Network
 from nnhw.mapping.shared.program.tasks import STREAMING
@@ -91,7 +91,7 @@ def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
     """Return an array whose weight cache has so many rows, and those that its block RAMs hold anyway."""
     bits = min(array.products * array.weight_bits, array.word_bits)
     taken, most = family.block_rams(rows, bits), rows
-    for words, _ in family.block_ram_modes:
+    for words, _ in family.block_ram.modes:
         full = -(-rows // words) * words
         if family.block_rams(full, bits) == taken:
             most = max(most, full)

@@ -17,6 +17,7 @@ from nnhw.mapping.layers import (
     Padding,
     PadLayer,
     Pair,
+    PairLayer,
     Shape,
     StepFunction,
     SumLayer,
@@ -154,7 +155,7 @@ def read_task(layer: Layer, elements: Mapping[str, IntType]) -> Task:
         return _sum(layer, elements)
     if isinstance(layer, PadLayer):
         return _pad(layer)
-    kind = type(layer).__name__.removesuffix("Layer").lower()
+    kind = layer.op if isinstance(layer, PairLayer) else type(layer).__name__.removesuffix("Layer").lower()
     raise MappingError(f"layer {layer.where} ({kind}) does not run on a shared engine; use {STREAMING}")
 
 

@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
-from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
+from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import MOST_SHIFTS, MOST_STEP_BITS, MOST_TIE_BITS, Requantizing
 from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.errors import MappingError
+from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost
+from nnhw.mapping.cost.arithmetic import dsp_blocks
 from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.program.memory import ProgramTooLarge
 from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows, with_widths
@@ -89,7 +89,7 @@ def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int 
 
 def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
     """Return an array with as many lanes in DSP blocks as there are blocks beside those of its requantizers."""
-    each = dsp_blocks(LaneArithmetic(array.activation, array.weight), array.simd, family.name)
+    each = dsp_blocks(LaneArithmetic(array.activation, array.weight), array.simd, family)
     if array.dsp or not each or not array.can_mix:
         return array
     left = blocks - array.drains * (array.requantizing == Requantizing.DSP)
@@ -98,7 +98,7 @@ def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
 
 def least_cost(array: ArrayConfig, budget: Budget, family: Family) -> Cost:
     """Return what an array takes at least: without large RAM the words of the memory follow from the program."""
-    least = array if budget.spram else replace(array, words=family.block_ram_modes[0][0])
+    least = array if budget.spram else replace(array, words=family.block_ram.modes[0][0])
     return array_cost(least, family, budget.spram > 0)
 
 
@@ -111,7 +111,7 @@ def compiled_choice(network: Network, array: ArrayConfig, budget: Budget, family
     """
     if budget.spram:
         return Choice(compile_fitting(network, array), array_cost(array, family, True))
-    unit, compiled = family.block_ram_modes[0][0], compile_network(network, array)
+    unit, compiled = family.block_ram.modes[0][0], compile_network(network, array)
     if not cost_fits(_in_block_ram(compiled, unit, family).cost, budget):
         most = _most_words(array, unit, budget, family)
         if not most:
@@ -208,7 +208,7 @@ def all_widths(network: Network, array: ArrayConfig, budget: Budget, family: Fam
     logic = with_widths(network, array, Requantizing.LOGIC)
     if array.activation_bits <= MOST_STEP_BITS and logic.sum_bits <= ARRAYS.most_step_sum_bits:
         return [replace(logic, requantizing=Requantizing.STEPS, tie_bits=None)]
-    if family.name == "ice40" and budget.dsp and logic.fits_dsp:
+    if family.dsp.multiplies_and_adds and budget.dsp and logic.fits_dsp:
         try:
             return [with_widths(network, array, Requantizing.DSP), logic]
         except MappingError:
@@ -238,7 +238,7 @@ def arrays_of(network: Network, budget: Budget, family: Family) -> Iterator[Arra
     bits = {"activation_bits": activations, "weight_bits": weights}
     blocks = budget.dsp * family.dsp.products if min(activations, weights) > ARRAYS.most_logic_bits else 0
     least = activations * weights // 2
-    large = family.large_ram[0] if budget.spram and family.large_ram else 0
+    large = family.large_ram.words if budget.spram and family.large_ram else 0
     words = (min(ARRAYS.large_word_bits, 16 * budget.spram),) if large else ARRAYS.word_bits
     for lanes in ARRAYS.lanes:
         for simd in ARRAYS.simd:

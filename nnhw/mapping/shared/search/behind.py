@@ -8,12 +8,11 @@ from nnhw.accelerator import Accelerator, Stage, Stream
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.errors import MappingError
+from nnhw.families import Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import Family
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.schedule import FIFO_MIN_DEPTH
 from nnhw.mapping.shared.settings import NEIGHBOURS
 
@@ -85,5 +84,5 @@ def _at(body: Graph, board: str, budget: Budget, family: Family, interval: int) 
     accelerator = map_body(body, board, budget, family=family, target_interval=interval)
     form = accelerator.input_format
     # What one block RAM holds: it may be more than a result.
-    most = max(depth for depth, bits in family.block_ram_modes if bits >= form.element.bits)
+    most = max(depth for depth, bits in family.block_ram.modes if bits >= form.element.bits)
     return Behind(accelerator, max(FIFO_MIN_DEPTH, min(form.elements, most)))

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nnhw.engines.shared import ArrayConfig
+from nnhw.families import Cost, Family
 from nnhw.ir import Graph, extract
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import Family
 from nnhw.mapping.reader import read_layers
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import compile_network, network_of
 from nnhw.mapping.shared.search.arrays import Choice, cost_fits, with_blocks
 from nnhw.mapping.shared.search.partition import is_cut

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from nnhw.engines.arithmetic import LaneArithmetic, dsp_blocks
+from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import Requantizing
-from nnhw.mapping.cost.arithmetic import dsp_lc, tree_lc
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost, register_lc
+from nnhw.families import Cost, Family
+from nnhw.mapping.cost.arithmetic import dsp_blocks, dsp_lc, tree_lc
+from nnhw.mapping.resources import register_lc
 
 STEP_ENTRIES, STEP_BITS = 11, 22
 """Entries of the table of what is added to addresses, and bits of an entry beside the address."""
@@ -38,7 +38,7 @@ def array_cost(array: ArrayConfig, family: Family, spram: bool) -> Cost:
     spram: the memory is in large RAM.
     """
     total = _lanes(array, family) + _block_rams(array, family, spram) + _sequencing(array, family)
-    return replace(total, ff=0.0 if family.flip_flop_packs else FLIP_FLOPS * total.lc)
+    return replace(total, ff=0.0 if family.logic.flip_flop_packs else FLIP_FLOPS * total.lc)
 
 
 def _lanes(array: ArrayConfig, family: Family) -> Cost:
@@ -48,7 +48,7 @@ def _lanes(array: ArrayConfig, family: Family) -> Cost:
     sums = 2 * lanes * raw
     if array.dsp:
         chosen = lanes * array.activation_bits
-        blocks = dsp_blocks(arithmetic, array.products, family.name)
+        blocks = dsp_blocks(arithmetic, array.products, family)
         return Cost(lanes * dsp_lc(arithmetic, array.simd, raw, family) + sums + chosen, dsp=blocks)
     narrow = min(raw, array.activation_bits + array.weight_bits + array.simd.bit_length())
     chosen = array.activation_bits * (lanes + array.simd)
@@ -57,7 +57,7 @@ def _lanes(array: ArrayConfig, family: Family) -> Cost:
     if not mixed:
         return Cost(trees + sums + chosen)
     trees += mixed * (dsp_lc(arithmetic, array.simd, narrow, family) + _waits_lc(arithmetic, array, narrow, family))
-    return Cost(trees + sums + chosen, dsp=mixed * dsp_blocks(arithmetic, array.simd, family.name))
+    return Cost(trees + sums + chosen, dsp=mixed * dsp_blocks(arithmetic, array.simd, family))
 
 
 def _waits_lc(arithmetic: LaneArithmetic, array: ArrayConfig, bits: int, family: Family) -> float:
@@ -117,10 +117,10 @@ def _piece(low: int, high: int, array: ArrayConfig, family: Family) -> Cost:
     """Return the memories of bits low to high - 1 of all constants; few are in LUTs, where those are memories, too."""
     if array.drain_cycles == 1:
         return Cost(lc=array.drains * register_lc(high - low, family))
-    if array.drain_cycles <= family.lut_ram_words:
-        return Cost(lc=array.drains * -(-(high - low) // 4) * family.lut_ram_lc)
+    if array.drain_cycles <= family.lut_ram.words:
+        return Cost(lc=array.drains * -(-(high - low) // 4) * family.lut_ram.lc)
     # Where bits are written apart, the constants of all lanes that leave at once lie in one memory.
-    side, apart = (array.drains, 1) if family.write_mask_bits == 1 else (1, array.drains)
+    side, apart = (array.drains, 1) if family.block_ram.write_mask_bits == 1 else (1, array.drains)
     return Cost(ebr=apart * _wide(array.drain_cycles, low, high, array, family, side))
 
 

