@@ -18,7 +18,7 @@ from .calls import Call
 from .constants import ORDERS, SHAPES
 from .scales import merged, moved
 from .translator import Handler, Translator
-from .values import Codes, Constant, Float, Turned, Value
+from .values import Codes, Constant, Float, Stacked, Turned, Value
 
 
 def reshape(translator: Translator, call: Call) -> Value:
@@ -137,7 +137,7 @@ def stack(translator: Translator, call: Call) -> Value:
     shape = translator.shape(parts[0])
     axis = call["dim"] % (len(shape) + 2)
     if axis == 0:
-        raise CaptureError(f"{call} joins along a new first axis, which must stay the batch; use dim=1")
+        return Stacked(tuple(parts))
     slices = [reshaped(translator, call, part, (*shape[: axis - 1], 1, *shape[axis - 1 :]), "slice") for part in parts]
     return concat(translator, replace(call, arguments={"tensors": slices, "dim": axis}))
 

@@ -16,7 +16,7 @@ from nnhw.errors import CaptureError
 from nnhw.ir.ops import LastStep, ReverseSteps
 
 from .calls import Call, evaluate
-from .values import Batch, Codes, Constant, Float, PerImage, StepsFirst, Value
+from .values import Batch, Codes, Constant, Float, PerImage, Stacked, StepsFirst, Value
 
 if TYPE_CHECKING:
     from .translator import Handler, Translator
@@ -52,6 +52,8 @@ def each_image(call: Call) -> PerImage | None:
 
 def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
     """Translate a call by its handler; where it has sequences, as one of each step."""
+    if any(isinstance(value, Stacked) for value in call.values) and call.operator not in _WHOLE:
+        return _unstacked(call)
     if call.operator in _WHOLE or not any(map(translator.is_sequence, call.values)):
         return handler(translator, call)
     if call.operator in _MOVES:
@@ -66,6 +68,20 @@ def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
         )
     result = handler(translator, _of_one_step(translator, call))
     return _turned(result) if any(turned) else result
+
+
+def _unstacked(call: Call) -> Value:
+    """Return one of stacked values, which nothing but its index may read."""
+    stacked = call.arguments.get("self")
+    if isinstance(stacked, Stacked) and call.arguments.get("dim") == 0:
+        if call.operator == "aten.select.int":
+            return stacked.parts[call["index"]]
+        if call.operator == "aten.squeeze.dim" and len(stacked.parts) == 1:
+            return stacked.parts[0]
+    raise CaptureError(
+        f"{call} reads values that are stacked in front of the batch, such as the last states of several layers; take "
+        f"one of them, as in states[-1], or stack them along dim=1"
+    )
 
 
 def last_step(translator: Translator, call: Call, value: Codes | Float, suffix: str = "") -> Codes | Float:

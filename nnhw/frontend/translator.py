@@ -18,7 +18,7 @@ from .calls import Call, check_sole_use, make_call
 from .constants import computed_constant
 from .locations import Lines, location_of
 from .sequences import by_step, each_image
-from .values import Batch, Block, Codes, Constant, Float, Integers, PerImage, StepsFirst, Unknown, Value
+from .values import Batch, Block, Codes, Constant, Float, Integers, PerImage, Stacked, StepsFirst, Unknown, Value
 
 Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
 """Of a call: its value, or all of its values with None for those that nothing reads."""
@@ -133,6 +133,10 @@ class Translator:
         value = self._values[results[0]]
         if isinstance(value, Constant | Batch | Unknown | PerImage | Block):
             raise CaptureError("the model's output does not depend on its input; return something computed from it")
+        if isinstance(value, Stacked):
+            raise CaptureError(
+                "the model's output is stacked along a new first axis, which must be the batch; use dim=1"
+            )
         if isinstance(value, StepsFirst):
             raise CaptureError("the model's output has its steps in front of the batch; return it with transpose(0, 1)")
         name = value.name if isinstance(value, Integers) else self.floats(value, location_of(results[0], self._lines))

@@ -129,4 +129,11 @@ class Block:
     module: fx.GraphModule
 
 
-Value = Constant | Codes | Float | Integers | Batch | Turned | Unknown | StepsFirst | PerImage | Block
+@dataclass(frozen=True)
+class Stacked:
+    """Values one behind the other along a first axis of their own, in front of the batch: last states of layers."""
+
+    parts: tuple[Codes | Float, ...]
+
+
+Value = Constant | Codes | Float | Integers | Batch | Turned | Unknown | StepsFirst | PerImage | Block | Stacked

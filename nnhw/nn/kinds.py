@@ -71,7 +71,9 @@ MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "upsample": (3, ("nearest", "nearest-exact")),
 }
 """Functions and modules that run in some of their modes alone: place of that argument, and its values."""
-KNOWN = WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+RECURRENT = frozenset({"recurrent"})
+"""Layers with a loop: they read codes, and give codes of formats of their own."""
+KNOWN = RECURRENT | WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 
 MODULES: Mapping[type[nn.Module], str] = {
     nn.Linear: "linear",
@@ -134,6 +136,9 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.Softmax: "softmax",
     ShareSoftmax: "softmax",
     nn.LogSoftmax: "log_softmax",
+    nn.RNN: "recurrent",
+    nn.GRU: "recurrent",
+    nn.LSTM: "recurrent",
 }
 
 

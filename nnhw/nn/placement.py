@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
 from nnhw.errors import InputError, NnhwError
 
@@ -28,6 +29,7 @@ from .kinds import (
     NONNEGATIVE,
     NORMS,
     PRODUCTS,
+    RECURRENT,
     WEIGHTED,
     operation,
     weights_of,
@@ -35,6 +37,7 @@ from .kinds import (
 from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
 from .mixing import Mixing, positional, root_of
 from .quantizers import PER_TENSOR, Quantizer
+from .recurrent_formats import observe_formats, quantized_recurrent
 from .remedies import remedy_for, spelled
 
 SUMS = 2**26
@@ -74,7 +77,7 @@ class _Watching(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         """Compute a node."""
         result = super().run_node(n)
-        parts = result if isinstance(result, tuple | list) else [result]
+        parts = tree_leaves(result)
         if parts and all(isinstance(part, Tensor) for part in parts):
             self.tensors.add(n)
             if n in self._watch:
@@ -218,12 +221,14 @@ class Plan:
             self._mixing.products.add(node)
         elif name in WEIGHTED and node.op != "call_module":
             self._find_weights(node)
+        if name in RECURRENT:
+            self._give_codes(operands)
         if name in NORMS:
             self._mixing.norms.append(node)
             operands = operands[:1]
         if name in WEIGHTED | PRODUCTS | NORMS | AVERAGES | CONCATS:
             reached = self._give_codes(operands)
-            if name in CONCATS:
+            if name in CONCATS and reached:
                 self._share(reached)
 
     def _check_mode(self, node: fx.Node, place: int, known: tuple[str, ...]) -> None:
@@ -278,7 +283,8 @@ class Plan:
 
     def _give_codes(self, operands: list[fx.Node]) -> list[fx.Node]:
         """Plan a quantizer behind all that operands consist of; return these values."""
-        reached = [source for operand in operands for source in self._sources(operand)]
+        sources = [source for operand in operands for source in self._sources(operand)]
+        reached = [source for source in sources if self._name(source) not in RECURRENT]
         for source in reached:
             self.groups.setdefault(source, source)
         return reached
@@ -443,7 +449,7 @@ class Plan:
     @property
     def layers(self) -> int:
         """How many layers have quantized weights."""
-        return sum(self._name(node) in WEIGHTED for node in self._values - self._mixing.products)
+        return sum(self._name(node) in WEIGHTED | RECURRENT for node in self._values - self._mixing.products)
 
     def replace_weights(self, bits: int) -> None:
         """Put quantized layers in place of float ones, and quantizers behind weights that functions read."""
@@ -456,6 +462,16 @@ class Plan:
                     self._graph_module.set_submodule(str(node.target), _quantized_layer(layer, bits))
             else:
                 self._quantize_weights(node, bits)
+
+    def replace_loops(self, weight_bits: int, act_bits: int, batches: list[Tensor]) -> None:
+        """Put quantized layers in place of recurrent ones; formats without a range of their own see all data."""
+        paths = {str(node.target) for node in self._values if self._name(node) in RECURRENT}
+        layers = [self._graph_module.get_submodule(path) for path in sorted(paths)]
+        made = [quantized_recurrent(layer, weight_bits, act_bits) for layer in layers if isinstance(layer, nn.RNNBase)]
+        for path, layer in zip(sorted(paths), made, strict=True):
+            self._graph_module.set_submodule(path, layer)
+        self._graph_module.recompile()
+        observe_formats(self._graph_module, made, batches)
 
     def _quantize_weights(self, node: fx.Node, bits: int) -> None:
         """Put a quantizer between a function and its weights; equal ones stand there once."""

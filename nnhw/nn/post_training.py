@@ -18,10 +18,11 @@ from .calibration import all_zero, batches_of
 from .decomposing import written_out
 from .frames import module_path
 from .given import half_floats, unready
-from .kinds import KNOWN, operation
+from .kinds import KNOWN, RECURRENT, operation
 from .placement import Plan
 from .quantized import Accuracy, QuantizedModel, Summary
 from .quantizers import Quantizer
+from .recurrent_formats import LEAST_BITS
 from .remedies import remedy_for
 from .tracing import traced
 
@@ -75,6 +76,14 @@ def quantize(
     graph_module = _traced(model, images.batches, problems)
     modules = dict(graph_module.named_modules())
     problems += _unsupported(graph_module, modules)
+    loops = [node for node in graph_module.graph.nodes if operation(node, modules) in RECURRENT]
+    if loops and not problems and min(weight_bits, act_bits) < LEAST_BITS:
+        problems.append(
+            InputError(
+                f"layer '{loops[0].target}' ({type(modules[str(loops[0].target)]).__name__}) needs weights and "
+                f"activations of {LEAST_BITS} bits or more, got {weight_bits} and {act_bits}"
+            )
+        )
     labelled = _labelled(evaluate, images, shape, problems)
     dtype = next((value.dtype for value in graph_module.parameters()), torch.float32)
     batches = [batch.to(dtype) for batch in images.batches]
@@ -87,6 +96,7 @@ def quantize(
     plan.insert(act_bits, input_bits)
     plan.replace_mixing()
     plan.replace_weights(weight_bits)
+    plan.replace_loops(weight_bits, act_bits, batches)
     graph_module.graph.lint()
     graph_module.recompile()
     after = _accuracy(graph_module, labelled, dtype)

@@ -269,7 +269,8 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     ),
     "stack_of_the_batch": (
         lambda m, x: torch.stack([x, x])[:],
-        f"stack {HERE} joins along a new first axis, which must stay the batch; use dim=1",
+        (f"slice {HERE} reads values that are stacked in front of the batch, such as the last states of several "
+        "layers; take one of them, as in states[-1], or stack them along dim=1"),
     ),
 }  # fmt: skip
 
