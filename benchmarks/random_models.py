@@ -432,7 +432,9 @@ class Path:
         bits = self.draws.pick(2, 4, 6, 8)
         gate.put(UInt(bits, 2.0**-bits))
         self.put(Join("multiply", [nn.Identity(), gate.sequence()]))
-        self.quantizer()
+        bits = self.draws.pick(4, 6, 8)  # signed, for a gate leaves the sign of what it multiplies
+        peak = float(self.x.abs().max()) or 1.0
+        self.put(Int(bits, self.scale(2 * peak / 2**bits, "short")))
 
     def plain_sums(self, outputs: int, stride: int) -> None:
         """Append a layer with one scale that no quantizer follows."""
