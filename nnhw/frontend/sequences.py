@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _AXES = ("axis", "dim", "dim0", "dim1", "dims")
 """Arguments of ATen's operators, and of nnhw's, that are axes."""
-_MADE = ("new_zeros", "new_ones", "new_full", "zeros", "ones", "full", "expand")
+_MADE = ("new_zeros", "new_ones", "new_full", "zeros", "ones", "full")
 """Operations that make the same numbers for each image."""
 SCAN = "torch.ops.higher_order.scan"
 FLIP = "aten.flip.default"
