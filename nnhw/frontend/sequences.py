@@ -98,7 +98,10 @@ def flip(translator: Translator, call: Call) -> Value:
     """The steps of a sequence from the last to the first; no other axis can be reversed."""
     value = call["self"]
     if not translator.is_sequence(value) or [_axis(translator, value, axis) for axis in call["dims"]] != [1]:
-        raise call.refusal()
+        raise CaptureError(
+            f"{call}: only the steps of a sequence that a loop runs over can be reversed; use slices such as x[:, 1:4], "
+            f"chunk, split or torch.cat, or a 1x1 convolution"
+        )
     result = reversed_steps(translator, call, plain(value))
     return StepsFirst(result) if isinstance(value, StepsFirst) else result
 
