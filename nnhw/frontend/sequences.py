@@ -99,8 +99,8 @@ def flip(translator: Translator, call: Call) -> Value:
     value = call["self"]
     if not translator.is_sequence(value) or [_axis(translator, value, axis) for axis in call["dims"]] != [1]:
         raise CaptureError(
-            f"{call}: only the steps of a sequence that a loop runs over can be reversed; use slices such as x[:, 1:4], "
-            f"chunk, split or torch.cat, or a 1x1 convolution"
+            f"{call} reverses something else than the steps of a sequence that a loop runs over; use slices such as "
+            f"x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"
         )
     result = reversed_steps(translator, call, plain(value))
     return StepsFirst(result) if isinstance(value, StepsFirst) else result
