@@ -121,6 +121,7 @@ class _Maker:
 def _taken_apart(translator: Translator, call: Call) -> _Loop:
     block, starts, sequences, others = (call.arguments[index] for index in range(4))  # type: ignore[index]
     assert isinstance(block, Block)
+    starts = [_per_image(value) for value in starts]
     for value in starts:
         if not isinstance(value, PerImage | Codes) or translator.is_sequence(value):
             raise CaptureError(
@@ -144,6 +145,13 @@ def _taken_apart(translator: Translator, call: Call) -> _Loop:
     codes = [value.value for value in sequences]
     types = [translator.builder.type_of(value.name).step for value in codes]
     return _Loop(block.module, starts, codes, types, others)
+
+
+def _per_image(value: Value) -> Value:
+    """Return a constant that is repeated for each image, held as one of [1, ..], as what it is."""
+    if isinstance(value, Constant) and value.tensor.shape[:1] == (1,):
+        return PerImage(Constant(value.tensor[0], value.label))
+    return value
 
 
 def _what(value: object) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _AXES = ("axis", "dim", "dim0", "dim1", "dims")
 """Arguments of ATen's operators, and of nnhw's, that are axes."""
-_MADE = ("new_zeros", "new_ones", "new_full", "zeros", "ones", "full", "expand")
+_MADE = ("new_zeros", "new_ones", "new_full", "zeros", "ones", "full")
 """Operations that make the same numbers for each image."""
 SCAN = "torch.ops.higher_order.scan"
 FLIP = "aten.flip.default"
@@ -98,7 +98,10 @@ def flip(translator: Translator, call: Call) -> Value:
     """The steps of a sequence from the last to the first; no other axis can be reversed."""
     value = call["self"]
     if not translator.is_sequence(value) or [_axis(translator, value, axis) for axis in call["dims"]] != [1]:
-        raise call.refusal()
+        raise CaptureError(
+            f"{call} reverses something else than the steps of a sequence that a loop runs over; use slices such as "
+            f"x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"
+        )
     result = reversed_steps(translator, call, plain(value))
     return StepsFirst(result) if isinstance(value, StepsFirst) else result
 

@@ -48,7 +48,7 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(("any", "all", "isclose", "cond", "signbit", "bucketize", "masked_select"), _CONDITION),
     **dict.fromkeys(("searchsorted", "count_nonzero", "nonzero"), _CONDITION),
     **dict.fromkeys(("rrelu",), _SHRINK),
-    **dict.fromkeys(("index", "index_select", "gather", "flip", "roll", "rot90", "diagonal"), _PARTS),
+    **dict.fromkeys(("index", "index_select", "gather", "roll", "rot90", "diagonal"), _PARTS),
     **dict.fromkeys(
         ("fill", "copy", "zero", "index_put", "index_fill", "index_add", "index_copy", "masked_scatter"), _WRITES
     ),

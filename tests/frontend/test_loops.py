@@ -118,6 +118,19 @@ def test_recurrent_model_is_lowered_with_its_body(kind: Callable[..., Any]) -> N
     )
 
 
+class Learned(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, 4] --> [batch, 3]."""
+        start = self.fc.weight[:1, :6].sign().expand(x.shape[0], 6).unsqueeze(0) * 0.5
+        return self.fc(self.rnn(self.codes(x), start)[0][:, -1])
+
+
+def test_states_may_begin_as_parameters() -> None:
+    model = Learned(QuantRNN, batch_first=True).eval()
+    images = torch.randn(3, 9, 4)
+    assert torch.equal(nnhw.reference(model, EXAMPLE)(images).float(), model(images))
+
+
 def test_loop_of_torch_equals_pytorch_at_each_quantizer_of_each_step() -> None:
     model = Loop(plain_step, start=0.5).eval()
     captured = capture_quantizers(model, EXAMPLE)

@@ -179,8 +179,8 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     ),
     "flipped": (
         lambda m, x: x.flip(2),
-        (f"flip {HERE}: operator aten.flip.default {REFUSED} use slices such as x[:, 1:4], chunk, split or torch.cat, "
-        "or a 1x1 convolution"),
+        (f"flip {HERE} reverses something else than the steps of a sequence that a loop runs over; use slices such as "
+        "x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"),
     ),
     "slice_nothing": (
         lambda m, x: torch.cat([x, x[:, 2:2]], 1),
