@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.nn import functional
 import nnhw
 from benchmarks.random_networks import extreme_codes, rtl_difference
 from nnhw.errors import LoweringError, MappingError
+from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import compile_body
@@ -139,19 +141,24 @@ PRODUCTS: dict[str, tuple[Forward, tuple[int, ...]]] = {
 NETWORKS = ORDERS | JOINS | PRODUCTS
 
 
+@functools.cache
+def body_of(name: str) -> Graph:
+    """Return the integers of a network's body."""
+    function, shape = NETWORKS[name]
+    return lowered(Net(function), shape).body
+
+
 @pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_orders_equal_reference_from_ir_to_golden_stages(name: str) -> None:
-    function, shape = NETWORKS[name]
-    body = lowered(Net(function), shape).body
+    body = body_of(name)
     for interval in (6000, 800):
         check_equal(body, map_body(body, "test", LARGE, target_interval=interval))
 
 
 def transposing(name: str, interval: int = 6000) -> list[str]:
     """Return the engines of a network that change the order of a stream."""
-    function, shape = NETWORKS[name]
-    stages = map_body(lowered(Net(function), shape).body, "test", LARGE, target_interval=interval).stages
+    stages = map_body(body_of(name), "test", LARGE, target_interval=interval).stages
     return [stage.name for stage in stages if stage.name.endswith("transpose.window")]
 
 
@@ -195,8 +202,7 @@ def test_mixer_of_a_float_model_is_quantized_and_equal_to_golden_stages() -> Non
 @needs_simulator
 @pytest.mark.parametrize("name", ["shuffle", "pixel_shuffle", "mixer", "height", "width", "heads"])
 def test_orders_equal_reference_in_rtl(name: str) -> None:
-    function, shape = NETWORKS[name]
-    body = lowered(Net(function), shape).body
+    body = body_of(name)
     accelerator = map_body(body, "test", LARGE, target_interval=6000)
     assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""
 
@@ -220,13 +226,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_shared_engines_reject_other_orders(name: str) -> None:
-    function, shape = NETWORKS[name]
     with pytest.raises(MappingError, match=REFUSED[name]):
-        compile_body(lowered(Net(function), shape).body, array_of(8, 2, 8))
+        compile_body(body_of(name), array_of(8, 2, 8))
 
 
 def test_lanes_of_a_transposing_engine_divide_what_stays_together() -> None:
-    body = lowered(Net(ORDERS["transposed"][0]), IMAGE).body
+    body = body_of("transposed")
     with pytest.raises(MappingError, match=r"cannot be folded as .*: channel_lanes must divide its 8 channels"):
         map_body(body, "test", LARGE, overrides={"m_t.transpose": {"channel_lanes": 3}})
     accelerator = map_body(body, "test", LARGE, overrides={"m_t.transpose": {"channel_lanes": 4}})

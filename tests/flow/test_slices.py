@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import nnhw
 from benchmarks.random_networks import extreme_codes, rtl_difference
 from nnhw.engines.slice import SliceConfig
 from nnhw.errors import MappingError
+from nnhw.ir import Graph
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import compile_body
 from tests.flow.test_orders import IMAGE, ROWS, Forward, Net, hidden, of_rows
@@ -67,11 +69,17 @@ NETWORKS: dict[str, tuple[Forward, tuple[int, ...]]] = {
 }
 
 
+@functools.cache
+def body_of(name: str) -> Graph:
+    """Return the integers of a network's body."""
+    function, shape = NETWORKS[name]
+    return lowered(Net(function), shape).body
+
+
 @pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_slices_equal_reference_from_ir_to_golden_stages(name: str) -> None:
-    function, shape = NETWORKS[name]
-    body = lowered(Net(function), shape).body
+    body = body_of(name)
     for interval in (6000, 800):
         check_equal(body, map_body(body, "test", LARGE, target_interval=interval))
 
@@ -79,8 +87,7 @@ def test_slices_equal_reference_from_ir_to_golden_stages(name: str) -> None:
 @needs_simulator
 @pytest.mark.parametrize("name", ["uneven", "every_second", "gates", "input", "bipolar"])
 def test_slices_equal_reference_in_rtl(name: str) -> None:
-    function, shape = NETWORKS[name]
-    body = lowered(Net(function), shape).body
+    body = body_of(name)
     accelerator = map_body(body, "test", LARGE, target_interval=6000)
     assert any(isinstance(stage.config, SliceConfig) for stage in accelerator.stages)
     assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""
@@ -114,6 +121,5 @@ def test_shuffle_unit_of_a_float_model_is_quantized_and_equal_to_golden_stages()
 
 
 def test_shared_engine_refuses_a_slice() -> None:
-    function, shape = NETWORKS["rows_and_columns"]
     with pytest.raises(MappingError, match=r"\(slice\) does not run on a shared engine; use "):
-        compile_body(lowered(Net(function), shape).body, array_of(8, 2, 8))
+        compile_body(body_of("rows_and_columns"), array_of(8, 2, 8))
