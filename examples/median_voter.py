@@ -139,18 +139,16 @@ register(Median3, Median3Engine)
 
 
 # 5. The rewrite: where in the graph the operator takes the place of minima and maxima.
-def median_of_three(ir: Any, a: Any, b: Any, c: Any, s: Any, t: Any, u: Any, v: Any) -> Any:
-    """Return the pattern: codes to numbers, their median by minima and maxima, and back to codes."""
-    x, y, z = ir.dequantize(a, s), ir.dequantize(b, t), ir.dequantize(c, u)
-    median = ir.maximum(ir.minimum(x, y), ir.minimum(ir.maximum(x, y), z))
-    return ir.quantize(median, v)
+def median_of_three(ir: Any, a: Any, b: Any, c: Any, s: Any, t: Any) -> Any:
+    """Return the pattern: the median of codes by minima and maxima, and the quantizer that reads it as a number."""
+    median = ir.maximum(ir.minimum(a, b), ir.minimum(ir.maximum(a, b), c))
+    return ir.quantize(ir.dequantize(median, s), t)
 
 
 def same_scale(match: Any) -> bool:
-    """Return whether the codes of all three sensors mean the same, and the median's do."""
-    scales = [match[name].constant for name in ("s", "t", "u", "v")]
+    """Return whether the quantizer gives the codes that it reads."""
     types = {match[name].type for name in ("a", "b", "c")} | {match.root.type}
-    return len(types) == 1 and all(np.array_equal(scales[0], scale) for scale in scales)
+    return len(types) == 1 and np.array_equal(match["s"].constant, match["t"].constant)
 
 
 rewrites = [Rewrite(median_of_three, lambda ir, match: ir.median3(match.a, match.b, match.c), where=same_scale)]

@@ -111,7 +111,7 @@ REMEDIES: dict[str, str] = {
     **dict.fromkeys(("reflection_pad", "replication_pad", "circular_pad"), _ZEROS),
     **dict.fromkeys(("lp_pool", "fractional_max_pool", "max_pool3d", "avg_pool3d"), _POOLING),
     "embedding": "give the model the embedded values, or use nnhw.nn.QuantLinear on one-hot rows",
-    **dict.fromkeys(("gru", "lstm", "rnn"), _STATE),
+    **dict.fromkeys(("gru", "lstm", "rnn", "grucell", "lstmcell", "rnncell"), _STATE),
 }
 OTHERWISE = "see docs/operators.md for what is supported, or leave it out of the model"
 

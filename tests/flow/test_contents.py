@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from nnhw.boards import load_board
 from nnhw.flow.implementation.contents import TABLE, Parted, marker, part
-from nnhw.hdl.memory import block_ram, logic_rom, lookup_table
+from nnhw.hdl.cells import CELLS
+from nnhw.hdl.memory import block_ram, logic_rom
 from tests.flow.designs import top_of
 
 BOARD = load_board("icebreaker")
@@ -33,7 +34,7 @@ class Holder(wiring.Component):
         bits = [memory.read_port().data.xor() for memory in (rom, ram, logic)]
         writer = ram.write_port()
         m.d.comb += [writer.en.eq(self.rx), writer.data.eq(self.rx)]
-        bits.append(lookup_table(m, "table", self.table, rom.read_port().data[:4], "ice40"))
+        bits.append(CELLS["ice40"].lookup_table(m, "table", self.table, rom.read_port().data[:4]))
         m.d.sync += self.tx.eq(sum(bits))
         return m
 

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from nnhw.mapping.family import ECP5
 
 import nnhw
 from benchmarks.random_networks import extreme_codes, rtl_difference
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.errors import MappingError
+from nnhw.families import ECP5
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost

@@ -14,7 +14,7 @@ from nnhw.flow.tools.sources import PACKAGE, code_hash, package_files, sources_h
 ROOT = PACKAGE.parent
 KEYED = ("nnhw.flow.implementation.synthesis", "nnhw.flow.implementation.place", "nnhw.flow.virtual.compiled")
 """Modules whose results are kept in the cache."""
-REWRITING = ("rewriting", "carries", "chain_groups", "output_registers", "floorplan", "cells", "unneeded", "family")
+REWRITING = ("rewriting", "carries", "chain_groups", "output_registers", "floorplan", "cells", "unneeded")
 
 
 @pytest.fixture

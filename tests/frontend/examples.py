@@ -140,7 +140,7 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "masked_fill": (lambda m, x: x.masked_fill(x < 0, 0.5), ["dequantize", "greater", "where"]),
     "masked_fill_tensor": (lambda m, x: x.masked_fill(x < 0, torch.tensor(0.5)), ["dequantize", "greater", "where"]),
     "signs": (lambda m, x: torch.sign(x) + 2 * torch.sgn(x - 1), []),
-    "heaviside": (lambda m, x: torch.heaviside(x, torch.tensor(0.5)), []),
+    "heaviside": (lambda m, x: torch.heaviside(x, m.step[0] * 4), []),
     "threshold": (lambda m, x: functional.threshold(x, 0.5, -1.0), ["dequantize", "greater", "where"]),
     "shrinks": (lambda m, x: functional.hardshrink(x, 1.0) + functional.softshrink(x, 0.5), []),
     "lesser": (lambda m, x: torch.minimum(x, torch.tensor(0.5)), ["dequantize", "minimum"]),

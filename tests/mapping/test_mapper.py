@@ -145,7 +145,7 @@ def test_large_and_deep_memories_of_weights_stay_in_block_ram_where_they_are_not
     deep: tuple[int, int] | None, most: int
 ) -> None:
     body = make_body((16, 8, 8), U4, [LayerSpec(128, (3, 3), weight=I8, steps=0)])
-    family = replace(ECP5, deep_rom=deep)
+    family = replace(ECP5, logic=replace(ECP5.logic, deep_rom=deep))
     (layer,) = (layer for layer in read_layers(body) if isinstance(layer, MatrixLayer))
     placement = Placement(DesignSpace(body, [layer], family), Budget(lc=100_000, ebr=2))
     # 384 words of 4 cells, each of 12 lanes of 8 bits: 36,864 bits a cell.

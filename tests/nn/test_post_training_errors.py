@@ -57,7 +57,7 @@ NORM = "has no quantized form; use nn.BatchNorm1d or nn.BatchNorm2d, which are f
 VOLUME = "has no quantized form; use nn.Conv2d, or nn.Conv1d"
 STATE = "use layers without state, such as nn.Conv1d along the time steps"
 LAYERS: dict[str, tuple[nn.Module, tuple[int, ...], str]] = {
-    "state": (nn.GRU(8, 4), (3, 8), f"layer '1' (GRU) has no quantized form; {STATE}"),
+    "state": (nn.GRUCell(8, 4), (8,), f"layer '1' (GRUCell) has no quantized form; {STATE}"),
     "volume": (
         nn.Conv3d(1, 2, 3),
         (1, 4, 4, 4),
