@@ -82,7 +82,8 @@ class _Recurrent(nn.RNNBase):
         if input.dim() != 3 or input.shape[-1] != self.input_size:
             order = "batch, steps" if self.batch_first else "steps, batch"
             raise InputError(
-                f"{type(self).__name__} needs an input of shape [{order}, {self.input_size}], got {list(input.shape)}"
+                f"{type(self).__name__} needs an input of shape [{order}, {self.input_size}], got "
+                f"{list(input.shape)}; give a batch of sequences, also for one"
             )
         sequence = input.transpose(0, 1) if self.batch_first else input
         if not torch.compiler.is_exporting() and not sequence.shape[0]:
