@@ -104,6 +104,11 @@ ECP5 = Family(
         small_adders=(1, 2, 6, 11),
         gate_adder_bits=0,
         flip_flop_packs=False,
+        compared_lc=1.0,
+        clamped_lc=1.0,
+        # Carry cells that the hardware asks for by name stay.
+        constant_chain=0.7,
+        constant_lut=0.25,
     ),
     # MULT18X18D: one product of 18 x 18 bits. MULT9X9D, half of it, is not accepted by nextpnr, and ALU54B, which would
     # add, is not used by yosys. Source: Lattice FPGA-TN-02205.

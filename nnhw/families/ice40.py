@@ -109,6 +109,10 @@ ICE40 = Family(
         # A carry that leaves a chain takes a logic cell, and every chain begins at the first cell of a tile.
         gate_adder_bits=4,
         flip_flop_packs=True,
+        compared_lc=1.7,
+        clamped_lc=1.5,
+        constant_chain=0.45,
+        constant_lut=0.45,
     ),
     # SB_MAC16: two products of 8 x 8 bits. Source: Lattice FPGA-TN-02007.
     dsp=DspBlock(products=2, factor_bits=8, least_bits=11, multiplies_and_adds=True),
