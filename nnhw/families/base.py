@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
-from nnhw.families.memory import BlockRam, LargeRam, LutRam
+from nnhw.families.memory import BlockRam, LargeRamBlock, LutRam
 from nnhw.families.pll import PllLimits
 from nnhw.families.tools import CellKinds, CellModels, Tools
 
@@ -29,7 +29,7 @@ class DspBlock:
 
 
 @dataclass(frozen=True)
-class Pins:
+class PinRules:
     """Pins in Amaranth.
 
     Parameters
@@ -99,12 +99,12 @@ class Family:
     clock_sources: tuple[str, ...]
     platform: str
     block_ram: BlockRam
-    large_ram: LargeRam | None
+    large_ram: LargeRamBlock | None
     lut_ram: LutRam
     logic: Logic
     dsp: DspBlock
     pll: PllLimits
-    pins: Pins
+    pins: PinRules
     room: Room
     tools: Tools
     kinds: CellKinds

@@ -22,6 +22,11 @@ class Cost:
     spram: int = 0
     ff: float = 0
 
+    def __rmul__(self, count: float) -> Cost:
+        """Return what so many take. Block RAMs, DSP blocks and large RAMs of a fraction are not meant."""
+        ebr, dsp, spram = (round(count * one) for one in (self.ebr, self.dsp, self.spram))
+        return Cost(count * self.lc, ebr, dsp, spram, count * self.ff)
+
     def __add__(self, other: Cost) -> Cost:
         return Cost(
             self.lc + other.lc,

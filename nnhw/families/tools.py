@@ -12,7 +12,7 @@ Columns = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Program:
+class FamilyTool:
     """A program that is run for a family.
 
     Parameters
@@ -51,8 +51,8 @@ class Tools:
     """
 
     synth: Callable[[str, bool], str]
-    place: Program
-    pack: Program
+    place: FamilyTool
+    pack: FamilyTool
     package: str
     constraints: tuple[str, str]
     layout: tuple[str, str]

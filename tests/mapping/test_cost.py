@@ -27,15 +27,16 @@ from nnhw.engines.requantize import DoubleScaler, Thresholds
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ECP5, ICE40
+from nnhw.families.logic import counter_bits
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.requantize import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.cost import cost
+from nnhw.mapping.cost.arithmetic import tree_widths
 from nnhw.mapping.cost.constants import Rom, bank_mux_lc, lut_rom_lc
 from nnhw.mapping.cost.requantizer import requantizer_cost
-from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, tree_widths
 
 BOARD = load_board("icebreaker")
 U2, I4, I8 = IntType(0, 3), IntType(-8, 7), IntType(-128, 127)
@@ -175,8 +176,8 @@ def test_requantizer_cost_of_double_rounding_is_what_synthesis_and_packing_give(
 
 @pytest.mark.parametrize(("bits", "cells"), [(2, 2), (3, 6), (5, 6), (8, 10), (16, 18)])
 def test_adder_lc_on_ecp5_has_a_bit_more_that_brings_the_carry(bits: int, cells: int) -> None:
-    assert adder_lc(bits, ECP5) == cells
-    assert adder_lc(bits, ICE40) == bits
+    assert ECP5.logic.adder(bits).lc == cells
+    assert ICE40.logic.adder(bits).lc == bits
 
 
 @pytest.mark.parametrize(("depth", "luts"), [(16, 1.0), (17, 1.1), (32, 2.0), (40, 3.9), (100, 8.0), (144, 11.1)])
@@ -190,9 +191,10 @@ def test_bank_mux_lc_on_ice40_is_what_was_measured(words: int, luts: float) -> N
 
 
 def test_counter_lc_grows_with_its_count() -> None:
-    assert counter_lc(1) == 0
-    assert [counter_lc(count) for count in (2, 4, 16, 256)] == sorted(counter_lc(count) for count in (2, 4, 16, 256))
-    assert all(counter_lc(count) >= counter_bits(count) for count in range(1, 300))
+    assert ICE40.logic.counter(1).lc == 0
+    grown = [ICE40.logic.counter(count).lc for count in (2, 4, 16, 256)]
+    assert grown == sorted(grown)
+    assert all(ICE40.logic.counter(count).lc >= counter_bits(count) for count in range(1, 300))
 
 
 def test_tree_widths_carry_one_more_bit_a_level() -> None:

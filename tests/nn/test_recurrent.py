@@ -75,7 +75,10 @@ def test_layer_goes_on_from_given_states() -> None:
         ),
         (
             lambda: QuantRNN(3, 5, batch_first=True)(torch.zeros(2, 4, 4)),
-            "QuantRNN needs an input of shape [batch, steps, 3], got [2, 4, 4]; give a batch of sequences, also for one",
+            (
+                "QuantRNN needs an input of shape [batch, steps, 3], got [2, 4, 4]; give a batch of sequences, also "
+                "for one"
+            ),
         ),
         (lambda: QuantRNN(3, 5)(torch.zeros(0, 4, 3)), "QuantRNN needs sequences of one step or more, got [0, 4, 3]"),
         (

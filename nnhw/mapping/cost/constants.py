@@ -41,8 +41,8 @@ class Rom:
             return Cost(columns * bank_mux_lc(depth, columns, family), family.block_rams(depth, columns, rom=True))
         if depth <= family.logic.rom_words:
             distinct = distinct_columns(self.words)
-            return Cost(distinct, ff=distinct)
-        return Cost(columns * lut_rom_lc(depth, family), ff=columns)
+            return Cost(distinct) + family.logic.state(distinct)
+        return Cost(columns * lut_rom_lc(depth, family)) + family.logic.state(columns)
 
 
 def bank_mux_lc(depth: int, bits: int, family: Family) -> float:

@@ -58,10 +58,10 @@ def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE4
     if isinstance(config, OwnEngine):
         stated = config.cost(wide_luts=family.logic.wide_luts > 1)
         given = Cost(stated.get("lc", 0), int(stated.get("ebr", 0)), int(stated.get("dsp", 0)), ff=stated.get("ff", 0))
-        return replace(given, ff=0.0 if family.logic.flip_flop_packs else given.ff)
+        return replace(given, ff=0) if family.logic.flip_flop_packs else given
     found = _COSTS[type(config)](config, family)
     left = 1.0 if family.logic.wide_luts == 1 else _BETWEEN.get(type(config), 1.0)
-    return replace(found, lc=left * found.lc, ff=0.0 if family.logic.flip_flop_packs else found.ff)
+    return replace(found, lc=left * found.lc)
 
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnhw.families import Cost, Family
-from nnhw.mapping.resources import counter_bits
+from nnhw.families.logic import counter_bits
 
 LUT_RAM_CHOICE, FEW_BANKS = (0.5, 0.8), 4
 """Logic cells of a bit of a memory in LUTs for each 16 words, if there are more: what chooses among a few, and many."""

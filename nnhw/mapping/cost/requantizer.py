@@ -23,18 +23,11 @@ from nnhw.engines.requantize import (
     pieces,
 )
 from nnhw.families import ICE40, Cost, Family
+from nnhw.families.logic import Logic, counter_bits
 from nnhw.ir.types import IntType
 from nnhw.mapping.cost.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
 from nnhw.mapping.cost.partial_products import Operand, piece_bits, tree
-from nnhw.mapping.cost.requantizer_flip_flops import double_flip_flops, scaler_flip_flops, search_flip_flops
-from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, register_lc
 
-COMPARE = 1.7
-"""Logic cells of a bit of a comparison: its carry, and the LUT that inverts a bit of a constant."""
-CLAMP = 1.5
-"""Logic cells of a bit of the comparisons with both ends of the codes."""
-ECP5_CLAMP = 1.0
-"""The same on ECP5."""
 TABLE_LOGIC = 0.5
 """Share of the logic of a ROM of random words that a table of a smooth function takes."""
 
@@ -66,68 +59,86 @@ def _constants(roms: list[Rom], family: Family) -> Cost:
     return sum((rom.cost(family) for rom in roms), Cost())
 
 
-def _compare_lc(bits: int, family: Family, constant: bool = False) -> float:
-    """Return the logic cells of a comparison: a carry chain and its end; of two bits, a LUT.
-
-    Parameters
-    ----------
-    constant: with a single number; synthesis keeps the carry chain all the same.
-    """
-    if bits <= 2:
-        return 1.0
-    if family.logic.flip_flop_packs:
-        return bits * COMPARE + 1
-    return 1.0 if constant and bits <= len(family.logic.small_adders) else adder_lc(bits, family) - 2 * (bits <= 4)
-
-
 def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in_logic: bool, family: Family) -> Cost:
     """Return the cost of comparators: a carry chain each with its end, the count of those that are reached."""
-    levels, depth = thresholds.steps.shape[1], thresholds.outputs // lanes
+    levels, depth, logic = thresholds.steps.shape[1], thresholds.outputs // lanes, family.logic
     low, high = (int(thresholds.steps.min()), int(thresholds.steps.max())) if raw is None else (raw.low, raw.high)
     bits = bits_for_range(low, max(low, high))[0]
     turned = thresholds.code.bits if thresholds.descending.any() else 0
-    own = lanes * (levels * _compare_lc(bits, family, depth == 1) + (levels - 1) * 1.5 + turned)
-    own += counter_lc(depth, family) + 2 if depth > 1 else 0
-    ff = counter_bits(depth) + (depth > 1)
-    return Cost(own, ff=ff) + _constants(threshold_roms(thresholds, (low, high), lanes, in_logic), family)
+    each = levels * logic.comparison(bits, depth == 1) + logic.luts((levels - 1) * 1.5) + logic.luts(turned)
+    own = lanes * each
+    own += logic.counter(depth) + logic.luts(2) + logic.state(1) if depth > 1 else Cost()
+    return own + _constants(threshold_roms(thresholds, (low, high), lanes, in_logic), family)
 
 
 def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
-    """Return the cost of a search: in each level the sum and the position are delayed, and compared with a step."""
-    depth, bits = search.outputs // lanes, search.raw.bits
-    position = counter_bits(depth)
-    moves = search.level_moves
-    own = counter_lc(depth, family) + register_lc((search.levels * moves + 1) * position + search.latency, family)
-    own += lanes * sum(
-        register_lc(moves * (bits + level) + 1, family) + _compare_lc(bits, family) for level in range(search.levels)
-    )
-    own += lanes * search.levels
-    return Cost(own, ff=search_flip_flops(search, lanes, raw)) + _constants(search_roms(search, raw, lanes), family)
+    """Return the cost of a search: in each level the sum and the position are delayed, and compared with a step.
+
+    Steps from logic that wait in registers are among them, steps from block RAM are in its output register.
+    """
+    depth, bits, logic = search.outputs // lanes, search.raw.bits, family.logic
+    position, levels, moves = counter_bits(depth), search.levels, search.level_moves
+    own = logic.luts(logic.counter(depth).lc) + logic.through((levels * moves + 1) * position + search.latency)
+    compared = [logic.through(moves * (bits + level) + 1) + logic.comparison(bits) for level in range(levels)]
+    own += lanes * sum(compared, Cost())
+    own += lanes * logic.luts(levels)
+    positions = position * (levels * moves + 2 * (search.table is not None))
+    sums = moves * (levels * bits_for_range(*raw)[0] + sum(range(levels))) + levels
+    words = [depth << level for level in range(levels)]
+    waiting = sum(1 < count <= search.logic_words for count in words) * (moves - 1)
+    steps = waiting * (bits_for_range(*raw)[0] + bool(search.descending.any()))
+    own += logic.state(positions + lanes * (sums + steps) + search.latency)
+    return own + _constants(search_roms(search, raw, lanes), family)
 
 
-def _product_cost(product: Product, lanes: int, depth: int, family: Family) -> Cost:
+def _product_cost(product: Product, lanes: int, depth: int, segments: int, lost: int, family: Family) -> Cost:
     """Return the cost of a multiply-add without its constants: partial products, their tree, the addend.
 
     Parameters
     ----------
-    depth: words of the constants; of a single one, half of the partial products are nothing but another's bits.
+    depth: channels whose constants follow one another.
+    segments: of each channel's function, with constants of their own.
+    lost: lowest bits of the result that nothing reads.
     """
-    raw, bits, moves = product.raw.bits, product.bits, product.moves
+    logic, words = family.logic, depth * segments
     if product.fused:
-        own = register_lc(2 * counter_bits(depth), family)
-        return Cost(own + lanes * raw * (1 + product.is_magnitude), 0, lanes)
-    address = register_lc(counter_bits(depth) * (1 + product.dsp + sum(product.level_moves)), family)
+        own = logic.luts(product.raw.bits * (1 + product.is_magnitude))
+        return logic.through(2 * counter_bits(words)) + lanes * own + Cost(dsp=lanes)
+    moves = 1 + product.dsp + sum(product.level_moves)  # that the address of the addends waits
+    address = logic.through(counter_bits(words) * moves)
+    address += logic.state((counter_bits(depth) + lanes * counter_bits(segments)) * moves)
     if product.dsp:
-        products, blocks = _dsp_products(product, family)
-        factors = product.raw_bits + _factors_outside(product, depth)
-        # Where no addend has a bit, nothing is added, and what is below the shift is left out.
-        addend = _adder_lc(bits - _zeros(product.addend), moves, family)
-        own = register_lc(factors, family) + products + addend
-        return Cost(address + lanes * own, 0, lanes * blocks)
+        own, blocks = _dsp_lane(product, words, lost, family)
+        return address + lanes * own + Cost(dsp=lanes * blocks)
+    return address + lanes * _logic_lane(product, words, lost, logic)
+
+
+def _dsp_lane(product: Product, words: int, lost: int, family: Family) -> tuple[Cost, int]:
+    """Return the cost of one lane's multiply-add whose products are made in DSP blocks, and how many blocks."""
+    logic = family.logic
+    products, blocks = _dsp_products(product, family)
+    lefts, rights = piece_bits(product.raw_bits), piece_bits(product.multiplier_bits)
+    factors = logic.through(product.raw_bits + _factors_outside(product, words))
+    factors += logic.state(product.raw_bits + sum(lefts) - len(lefts) + 1 + sum(rights) - len(rights) + 1)
+    # Where no addend has a bit, nothing is added, and what is below the shift is left out.
+    addend = _adder(product.bits - _zeros(product.addend), product.moves, logic)
+    kept = logic.state(_adder_state(product.bits, product.moves, lost))
+    return factors + products + logic.luts(addend.lc) + kept, blocks
+
+
+def _logic_lane(product: Product, words: int, lost: int, logic: Logic) -> Cost:
+    """Return the cost of one lane's multiply-add that is made of logic.
+
+    Parameters
+    ----------
+    words: of the constants; of a single one, half of the partial products are nothing but another's bits.
+    """
+    raw = product.raw.bits
     used = np.flatnonzero(product.digits.any(axis=(0, 1))).tolist() or [0]
-    partial = len(used) * (raw + 1) if depth > 1 else min(len(used), 2) * raw
-    tree = _tree_lc(product, [(2 * digit, raw + 1) for digit in used], family)
-    return Cost(address + lanes * (register_lc(raw, family) + partial + tree + _adder_lc(bits, moves, family)))
+    partial = len(used) * (raw + 1) if words > 1 else min(len(used), 2) * raw
+    own = logic.register(raw) + logic.luts(partial) + logic.state(len(used) * (raw + 1))
+    own += _tree(product, [(2 * digit, raw + 1) for digit in used], logic)
+    return own + _adder(product.bits, product.moves, logic, lost=lost)
 
 
 def _factors_outside(product: Product, depth: int) -> int:
@@ -140,19 +151,19 @@ def _factors_outside(product: Product, depth: int) -> int:
     return DSP_PIECE_BITS * (pieces(product.multiplier_bits) + pieces(product.raw_bits) - 2)
 
 
-def _dsp_products(product: Product, family: Family) -> tuple[float, int]:
-    """Return the logic cells of one lane's products of pieces and of their tree, and the DSP blocks."""
+def _dsp_products(product: Product, family: Family) -> tuple[Cost, int]:
+    """Return the cost of one lane's products of pieces and of their tree, and the DSP blocks."""
     lefts, rights = piece_bits(product.raw_bits), piece_bits(product.multiplier_bits)
-    operands, own, blocks = [], 0.0, 0
+    operands, own, blocks, logic = [], Cost(), 0, family.logic
     for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
         width = left + right
         operands.append(((i + j) * DSP_PIECE_BITS, width))
         in_block = width >= family.dsp.least_bits
         blocks += in_block
-        own += 0 if in_block else left * right
+        own += logic.luts(0 if in_block else left * right) + logic.state(width)
         if len(rights) > 1 and j == len(rights) - 1:  # the register of the narrowest one stays outside
-            own += register_lc(width - 1, family)
-    return own + _tree_lc(product, sorted(operands), family), blocks
+            own += logic.through(width - 1)
+    return own + _tree(product, sorted(operands), logic), blocks
 
 
 def _zeros(values: np.ndarray) -> int:
@@ -161,77 +172,100 @@ def _zeros(values: np.ndarray) -> int:
     return (bits & -bits).bit_length() - 1 if bits else 0
 
 
-def _tree_lc(product: Product, operands: list[Operand], family: Family) -> float:
-    """Return the logic cells of the tree that adds partial products."""
+def _tree(product: Product, operands: list[Operand], logic: Logic) -> Cost:
+    """Return the cost of the tree that adds partial products."""
     return sum(
-        register_lc(bits * moves, family) if passed is None else _adder_lc(bits, moves, family, passed)
-        for bits, moves, passed in tree(product, operands)
+        (
+            logic.register(bits * moves) if passed is None else _adder(bits, moves, logic, passed)
+            for bits, moves, passed in tree(product, operands)
+        ),
+        Cost(),
     )
 
 
-def _adder_lc(bits: int, moves: int, family: Family, passed: int = 0) -> float:
-    """Return the logic cells of an adder; in two moves, the upper half of both operands waits for the lower half.
+def _adder(bits: int, moves: int, logic: Logic, passed: int = 0, lost: int = 0) -> Cost:
+    """Return the cost of an adder; in two moves, the upper half of both operands waits for the lower half.
 
     Parameters
     ----------
     passed: the lowest bits, of which one operand has none: they pass by the carry chain.
+    lost: the lowest bits of the result, which nothing reads.
     """
+    state = logic.state(_adder_state(bits, moves, lost))
     if moves == 1:
-        return register_lc(passed, family) + adder_lc(bits - passed, family)
+        return logic.through(passed) + logic.adder(bits - passed) + state
     low = lower_bits(bits)
-    chains = adder_lc(low + 1 - passed, family) + adder_lc(bits - low, family)
-    return chains + register_lc(passed + low + 2 * (bits - low), family)
+    chains = logic.adder(low + 1 - passed) + logic.adder(bits - low)
+    return chains + logic.through(passed + low + 2 * (bits - low)) + state
+
+
+def _adder_state(bits: int, moves: int, lost: int) -> int:
+    """Return the flip-flops of an adder; see `_adder`."""
+    if moves == 1:
+        return bits - min(lost, bits)
+    low = lower_bits(bits)
+    return low - min(lost, low) + 1 + max(0, low - lost) + 3 * (bits - low)
 
 
 def _scaler_cost(scaler: Scaler, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
-    depth, bits, inner = scaler.outputs // lanes, scaler.raw.bits, scaler.segments - 1
-    total = _product_cost(scaler.product, lanes, depth * scaler.segments, family)
-    total += Cost(ff=scaler_flip_flops(scaler, lanes))
+    """Return the cost of a multiply-add-shift: its product, the choice of a segment, rounding and clamp."""
+    depth, bits, inner, logic = scaler.outputs // lanes, scaler.raw.bits, scaler.segments - 1, family.logic
+    lost = 0 if scaler.even else scaler.shift
+    total = _product_cost(scaler.product, lanes, depth, scaler.segments, lost, family)
     total += _constants(scaler_roms(scaler, raw, lanes), family)
     if inner:
-        total += Cost(lanes * (inner * _compare_lc(bits, family) + 2) + register_lc(2 * lanes * bits, family))
-        total += Cost(register_lc(2 * counter_bits(depth), family))
+        total += lanes * (inner * logic.comparison(bits) + logic.luts(2)) + logic.through(2 * lanes * bits)
+        total += logic.register(2 * counter_bits(depth))
+        total += lanes * logic.state(2 * bits + counter_bits(scaler.segments))
     number = scaler.product.bits - scaler.shift
     if scaler.even:
-        total += Cost(lanes * (register_lc(number, family) + adder_lc(number, family) + scaler.shift / 3 + 2))
-    return total + Cost(lanes * _clamp_lc(scaler.code.bits, number, family)) + _walk_cost(scaler, depth, family)
+        total += lanes * (logic.through(number) + logic.adder(number) + logic.luts(scaler.shift / 3) + logic.luts(2))
+        total += lanes * logic.state(2 * number + 1)
+    low, high = scaler.product.range
+    ends = (low >> scaler.shift) - scaler.even, high >> scaler.shift
+    index = max(scaler.span.bit_length(), 1)
+    total += lanes * logic.state(2 * index + (ends[0] < 0) + (ends[1] > scaler.span))
+    return total + lanes * _clamp(scaler.code.bits, number, logic) + _walk(scaler, depth, logic)
 
 
-def _clamp_lc(code: int, number: int, family: Family) -> float:
+def _clamp(code: int, number: int, logic: Logic) -> Cost:
     """Return the logic cells of a clamp: comparisons with both ends, registers of the number and of the code."""
-    return code + register_lc(code, family) + number * (CLAMP if family.logic.flip_flop_packs else ECP5_CLAMP) + 2
+    return logic.luts(code) + logic.through(code) + logic.luts(number * logic.clamped_lc) + logic.luts(2)
 
 
-def _walk_cost(requantizer: Scaler | DoubleScaler, depth: int, family: Family) -> Cost:
+def _walk(requantizer: Scaler | DoubleScaler, depth: int, logic: Logic) -> Cost:
     """Return the cost of the walk over the channels, and of the delay of `valid`."""
-    return Cost(register_lc(requantizer.latency, family) + counter_lc(depth, family))
+    return logic.register(requantizer.latency) + logic.counter(depth)
 
 
 def _double_cost(scaler: DoubleScaler, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
-    depth = scaler.outputs // lanes
+    """Return the cost of a multiply-add with two roundings."""
+    depth, spread, logic = scaler.outputs // lanes, scaler.spread_bits, family.logic
     high = bits_for_range(*scaler.high_range)[0] + 2
-    total = _product_cost(scaler.product, lanes, depth, family)
-    total += Cost(ff=double_flip_flops(scaler, lanes))
+    total = _product_cost(scaler.product, lanes, depth, 1, HIGH_SHIFT, family)
     total += _constants(double_roms(scaler, raw, lanes), family)
-    own = adder_lc(high, family) + high * scaler.spread_bits + _clamp_lc(scaler.code.bits, 0, family) + 4
-    own -= register_lc(HIGH_SHIFT, family)  # of the bits below the high part, nothing but the carry is kept
-    return total + Cost(lanes * own) + _walk_cost(scaler, depth, family)
+    own = logic.adder(high) + logic.luts(high * spread) + _clamp(scaler.code.bits, 0, logic) + logic.luts(4)
+    own += logic.through(-HIGH_SHIFT)  # of the bits below the high part, nothing but the carry is kept
+    own += logic.state(high * (1 + spread) + sum(range(spread + 1)) + 2 * scaler.code.bits + 2)
+    # What the address of the addend waits, it waits for the rounding, too.
+    total += logic.state(counter_bits(depth))
+    return total + lanes * own + _walk(scaler, depth, logic)
 
 
 def _table_cost(table: Table, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
+    """Return the cost of a table: the address, to which a channel adds where it has a table of its own."""
     depth, low, span = table.outputs // lanes, table.raw.low, table.raw.high - table.raw.low + 1
-    by_channel = depth > 1 and not table.shared
-    words = span * (depth if by_channel else 1)
+    by_channel, logic = depth > 1 and not table.shared, family.logic
     constants = _constants(table_roms(table, lanes), family)
-    bits = counter_bits(words)
-    if family.logic.flip_flop_packs:
+    bits = counter_bits(span * (depth if by_channel else 1))
+    if logic.flip_flop_packs:
         own = lanes * bits + (3.0 * bits if by_channel else 0) + 3
     else:
         # The lowest bits of a sum that nothing is added to pass by.
-        added = bits - _zeros(np.array([low, span] if by_channel else [low or 1 << bits]))
-        own = lanes * adder_lc(added, family) + (adder_lc(added, family) + bits if by_channel else 0) + 3.0
-    ff = lanes * bits + (bits if by_channel else 0) + table.latency + constants.ff
-    return Cost(own + TABLE_LOGIC * constants.lc, constants.ebr, ff=ff)
+        added = logic.adder(bits - _zeros(np.array([low, span] if by_channel else [low or 1 << bits]))).lc
+        own = lanes * added + (added + bits if by_channel else 0) + 3.0
+    address = logic.luts(own) + logic.state(lanes * bits + (bits if by_channel else 0) + table.latency)
+    return address + Cost(TABLE_LOGIC * constants.lc, constants.ebr, ff=constants.ff)
 
 
 _COSTS: dict[type, Callable[[Any, int, tuple[int, int], Family], Cost]] = {

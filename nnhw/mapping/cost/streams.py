@@ -11,87 +11,72 @@ from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.families import Cost, Family
-from nnhw.mapping.cost.flip_flops import (
-    convert_flip_flops,
-    pad_flip_flops,
-    pool_flip_flops,
-    slice_flip_flops,
-)
-from nnhw.mapping.resources import adder_lc, counter_bits, counter_lc, register_lc
+from nnhw.families.logic import Logic, counter_bits
 
 
 def convert_cost(config: ConvertConfig, family: Family) -> Cost:
-    """Return the cost of a width converter."""
-    ratio = max(config.i_lanes, config.o_lanes) // min(config.i_lanes, config.o_lanes)
-    bits, count = max(config.i_lanes, config.o_lanes) * config.bits, counter_bits(ratio)
-    if family.logic.flip_flop_packs:
-        lc = bits + 2 * count + (3 if config.o_lanes > config.i_lanes else 4)
-    else:
-        lc = count + 3 if config.o_lanes > config.i_lanes else bits + 4
-    return Cost(lc, ff=convert_flip_flops(config))
+    """Return the cost of a width converter: the word, what is left of it, and whether it is there."""
+    most, least, logic = max(config.i_lanes, config.o_lanes), min(config.i_lanes, config.o_lanes), family.logic
+    word, count, widens = most * config.bits, counter_bits(most // least), config.o_lanes > config.i_lanes
+    if logic.flip_flop_packs:
+        return logic.luts(word + 2 * count + (3 if widens else 4))
+    return logic.luts(count + 3 if widens else word + 4) + logic.state(word + count + 1)
 
 
 def unpack_cost(config: UnpackConfig, family: Family) -> Cost:
     """Return the cost of making beats of bytes: a word, the choice of where a beat begins in it, two counters."""
-    word, places = config.steps * config.step, config.i_steps
-    inputs = 4 if family.logic.wide_luts == 1 else 6
+    word, places, logic = config.steps * config.step, config.i_steps, family.logic
+    inputs = 4 if logic.wide_luts == 1 else 6
     choice = config.o_bits * -(-(places + counter_bits(places) - 1) // (inputs - 1)) if places > 1 else 0
-    counters = 4 * counter_bits(config.steps + 1) + (counter_lc(config.o_beats, family) if config.pads else 0)
-    kept = word if family.logic.flip_flop_packs else 0
-    ff = word + counter_bits(config.steps + 1) + (counter_bits(config.o_beats) if config.pads else 0)
-    return Cost(lc=kept + choice + counters + 4, ff=ff)
+    steps = counter_bits(config.steps + 1)
+    counters = logic.luts(4 * steps) + logic.state(steps)
+    counters += logic.counter(config.o_beats) if config.pads else Cost()
+    return logic.register(word) + logic.luts(choice) + counters + logic.luts(4)
 
 
 def pack_cost(config: PackConfig, family: Family) -> Cost:
     """Return the cost of packing elements into bytes: a word, the choices of what comes in and leaves, counters."""
-    places = counter_bits(BYTE_BITS // math.gcd(config.bits, BYTE_BITS) + 1)
-    counters = counter_lc(config.element_bytes, family) + 4 * (places + 1)
-    counters += counter_lc(config.elements, family) if config.pad_bits else 0
+    places, logic = counter_bits(BYTE_BITS // math.gcd(config.bits, BYTE_BITS) + 1), family.logic
+    # The counter of a word's bytes is among its places, and that of elements is there where none is padded, too.
+    counters = logic.counter(config.element_bytes).lc + 4 * (places + 1)
+    counters += logic.counter(config.elements).lc if config.pad_bits else 0
     ways = 1 + (config.element_bytes > 1) + (config.pad_bits > 0)
-    ff = 2 * BYTE_BITS + places + 1 + counter_bits(config.elements)
-    return Cost(lc=2 * BYTE_BITS * ways + 3 * BYTE_BITS + counters + 4, ff=ff)
+    kept = logic.state(2 * BYTE_BITS + places + 1 + counter_bits(config.elements))
+    return logic.luts(2 * BYTE_BITS * ways + 3 * BYTE_BITS + counters + 4) + kept
 
 
 def pool_cost(config: PoolConfig, family: Family) -> Cost:
     """Return the cost of max pooling: ring and output register, a comparison for each lane."""
-    bits = config.lanes * config.element.bits
-    compare = 0.0
-    if not config.element.bipolar:
-        compare = config.lanes * (adder_lc(config.element.bits, family) + register_lc(config.element.bits, family))
-    ring = bits + register_lc(bits * config.chunks, family)
-    counters = counter_lc(config.chunks, family) + counter_lc(config.taps, family)
-    return Cost(lc=ring + compare + counters + 4, ff=pool_flip_flops(config))
+    element, lanes, logic = config.element, config.lanes, family.logic
+    beat = lanes * element.bits
+    ring = logic.luts(beat) + logic.state(beat) + logic.register(beat * config.chunks)
+    compared = Cost() if element.bipolar else lanes * (logic.adder(element.bits) + logic.through(element.bits))
+    counters = logic.counter(config.chunks) + logic.counter(config.taps)
+    return ring + compared + counters + logic.luts(4) + logic.state(1)
 
 
 def pad_cost(config: PadConfig, family: Family) -> Cost:
-    """Return the cost of a border: the output register, counters of rows and of beats of a row, each with its flags."""
-    chunks, (top, left) = config.chunks, config.before
+    """Return the cost of a border: the output register, counters of rows and of beats of a row, each with two flags.
+
+    Where flip-flops are counted apart, what stands for a pixel of the border is in their reset.
+    """
+    chunks, (top, left), logic = config.chunks, config.before, family.logic
     spans = ((top, config.height, config.o_height), (left * chunks, config.width * chunks, config.o_width * chunks))
-    counters = sum(
-        counter_lc(total, family)
-        + 2
-        + sum(_limit_lc(limit, counter_bits(total)) for limit in (before, before + size) if limit < total)
-        for before, size, total in spans
-        if total > 1
-    )
-    bits = config.lanes * config.bits
-    # What stands for a pixel of the border is in the reset of ECP5's flip-flops.
-    return Cost(register_lc(bits, family) + counters + 5, ff=pad_flip_flops(config))
+    counters = [_span(*span, logic) for span in spans if span[2] > 1]
+    return logic.register(config.lanes * config.bits) + sum(counters, Cost()) + logic.luts(5) + logic.state(2)
+
+
+def _span(before: int, size: int, total: int, logic: Logic) -> Cost:
+    """Return the cost of a counter to `total`, and of the flags of a span in it."""
+    limits = [logic.limit(limit, counter_bits(total)) for limit in (before, before + size) if limit < total]
+    return logic.counter(total) + logic.luts(2) + logic.state(2) + sum(limits, Cost())
 
 
 def slice_cost(config: SliceConfig, family: Family) -> Cost:
     """Return the cost of a slice: the register of a beat, a counter of those of a turn, a flag."""
-    bits, limits = counter_bits(config.period), (config.first, config.first + config.count)
-    lc = register_lc(config.lanes * config.bits, family) + 2
+    logic, limits = family.logic, (config.first, config.first + config.count)
+    total = logic.register(config.lanes * config.bits) + logic.luts(2) + logic.state(1)
     if config.period > config.count:
-        compared = sum(_limit_lc(limit, bits) for limit in limits if limit < config.period)
-        lc += counter_lc(config.period, family) + compared + 2
-    return Cost(lc, ff=slice_flip_flops(config))
-
-
-def _limit_lc(limit: int, bits: int) -> int:
-    """Return the logic cells of a comparison with a constant: a LUT where it asks for a few bits, or a carry chain."""
-    lowest = limit & -limit
-    if limit == 0:
-        return 0
-    return 1 if bits <= 4 or lowest == limit or limit + lowest == 1 << bits else bits + 3
+        compared = [logic.limit(limit, counter_bits(config.period)) for limit in limits if limit < config.period]
+        total += logic.counter(config.period) + sum(compared, Cost()) + logic.luts(2) + logic.state(1)
+    return total

@@ -9,8 +9,7 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import Requantizing
 from nnhw.families import Cost, Family
-from nnhw.mapping.cost.arithmetic import dsp_blocks, dsp_lc, tree_lc
-from nnhw.mapping.resources import register_lc
+from nnhw.mapping.cost.arithmetic import dsp_blocks, dsp_sums, lane_products
 
 STEP_ENTRIES, STEP_BITS = 11, 22
 """Entries of the table of what is added to addresses, and bits of an entry beside the address."""
@@ -49,25 +48,28 @@ def _lanes(array: ArrayConfig, family: Family) -> Cost:
     if array.dsp:
         chosen = lanes * array.activation_bits
         blocks = dsp_blocks(arithmetic, array.products, family)
-        return Cost(lanes * dsp_lc(arithmetic, array.simd, raw, family) + sums + chosen, dsp=blocks)
+        return Cost(lanes * dsp_sums(arithmetic, array.simd, raw, family).lc + sums + chosen, dsp=blocks)
     narrow = min(raw, array.activation_bits + array.weight_bits + array.simd.bit_length())
     chosen = array.activation_bits * (lanes + array.simd)
     mixed = array.dsp_lanes
-    trees = (lanes - mixed) * tree_lc(arithmetic, array.simd, narrow, family)
+    trees = (lanes - mixed) * lane_products(arithmetic, array.simd, narrow, family).lc
     if not mixed:
         return Cost(trees + sums + chosen)
-    trees += mixed * (dsp_lc(arithmetic, array.simd, narrow, family) + _waits_lc(arithmetic, array, narrow, family))
+    trees += mixed * (
+        dsp_sums(arithmetic, array.simd, narrow, family).lc + _waits_lc(arithmetic, array, narrow, family)
+    )
     return Cost(trees + sums + chosen, dsp=mixed * dsp_blocks(arithmetic, array.simd, family))
 
 
 def _waits_lc(arithmetic: LaneArithmetic, array: ArrayConfig, bits: int, family: Family) -> float:
     """Return the registers in which a sum from DSP blocks waits for those from logic."""
-    return register_lc(bits * (arithmetic.tree_levels(array.simd) - arithmetic.dsp_levels(array.simd)), family)
+    waits = arithmetic.tree_levels(array.simd) - arithmetic.dsp_levels(array.simd)
+    return family.logic.through(bits * waits).lc
 
 
 def _sequencing(array: ArrayConfig, family: Family) -> Cost:
     """Return the sequencer, the requantizers and the way of words from and to memory."""
-    words = array.word_bits + register_lc(array.granule_bits + array.word_bits, family)
+    words = array.word_bits + family.logic.through(array.granule_bits + array.word_bits).lc
     blocks = array.drains * (array.requantizing == Requantizing.DSP)
     return Cost(SEQUENCER_LC + array.drains * requantizer_lc(array) + words, dsp=blocks)
 
@@ -116,7 +118,7 @@ def _constants(array: ArrayConfig) -> tuple[int, ...]:
 def _piece(low: int, high: int, array: ArrayConfig, family: Family) -> Cost:
     """Return the memories of bits low to high - 1 of all constants; few are in LUTs, where those are memories, too."""
     if array.drain_cycles == 1:
-        return Cost(lc=array.drains * register_lc(high - low, family))
+        return Cost(lc=array.drains * family.logic.through(high - low).lc)
     if array.drain_cycles <= family.lut_ram.words:
         return Cost(lc=array.drains * -(-(high - low) // 4) * family.lut_ram.lc)
     # Where bits are written apart, the constants of all lanes that leave at once lie in one memory.
