@@ -12,7 +12,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.mixed import MODELS, MixedModel
-from nnhw.dynamo import Backend, Partition
+from nnhw.dynamo import Backend, GraphPartition
 from nnhw.flow.tools.progress import make_progress
 
 BATCH = 16
@@ -83,7 +83,7 @@ def _part(part: Any) -> Row:
     return {**{name: getattr(part, name) for name in names}, **shapes}
 
 
-def _reasons(partition: Partition) -> list[Row]:
+def _reasons(partition: GraphPartition) -> list[Row]:
     """Return how many operations PyTorch runs of each kind, and why, in the order of their first."""
     counts = Counter((row.operation, row.why) for row in partition.rows if row.part is None)
     return [{"operation": operation, "why": why, "count": count} for (operation, why), count in counts.items()]

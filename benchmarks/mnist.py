@@ -16,7 +16,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.flow.commands.terminal import render_report
-from nnhw.flow.implementation.bitstream import Request, Trial
+from nnhw.flow.implementation.bitstream import BitstreamRequest, ClockTrial
 from nnhw.flow.implementation.timing import usable_clocks
 from nnhw.flow.models.lowering import lower_graph, run_parts
 from nnhw.flow.models.samples import differing_rows, evaluate
@@ -120,11 +120,11 @@ def all_seeds(accelerator: Accelerator, build: Build, board: str, progress: Prog
     found = load_board(board)
     settings = next(clock for clock in usable_clocks(found) if clock.output_hz == build.report["clock_hz"])
     with progress.stage(f"{SEEDS} seeds"), tempfile.TemporaryDirectory() as scratch:
-        trial = Trial(
+        trial = ClockTrial(
             lambda clock_hz: make_uart_device(accelerator, clock_hz, found.uart.baud),
             found,
             Path(scratch),
-            Request(seeds=SEEDS),
+            BitstreamRequest(seeds=SEEDS),
             Cache.default(),
             progress.note,
         )

@@ -17,7 +17,7 @@ from nnhw.boards import Board, load_board
 from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.errors import InputError
 from nnhw.families import FAMILIES, Family
-from nnhw.flow.implementation.place import Placement, describe_path, place_seeds
+from nnhw.flow.implementation.place import PlacedDesign, describe_path, place_seeds
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.tools.cache import Cache
 from nnhw.hdl.matmul import MatmulEngine
@@ -175,7 +175,7 @@ def measure(board: Board, peak: Peak) -> dict[str, Any]:
     }
 
 
-def place(board: Board, peak: Peak) -> list[Placement]:
+def place(board: Board, peak: Peak) -> list[PlacedDesign]:
     """Return a placement for each seed, made for the first clock of the PLL that is not below the aim."""
     clocks = sorted(reachable_clocks(board), key=lambda settings: settings.output_hz)
     settings: PllSettings = next((one for one in clocks if one.output_hz >= peak.aim[1]), clocks[-1])

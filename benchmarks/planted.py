@@ -29,7 +29,7 @@ from nnhw.flow import budget
 from nnhw.flow.models import lowering
 from nnhw.frontend import linear, quantizers
 from nnhw.frontend.capture import HANDLERS
-from nnhw.hdl.pool import MaxPool
+from nnhw.hdl.pool import MaxPoolEngine
 from nnhw.hdl.thresholds import ThresholdUnit
 from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Dequantize, Linear, MaxPool2d, Quantize, Threshold
@@ -172,7 +172,7 @@ def reached_too_late(unit: ThresholdUnit, raw: Any, word: Any) -> Any:
 
 _SPREAD = quantizers._spread
 _REACHED = ThresholdUnit._reached
-_LARGER = MaxPool._larger
+_LARGER = MaxPoolEngine._larger
 
 
 def spoiled_parts(graph: Graph) -> Parts:
@@ -212,7 +212,7 @@ FAULTS = (
     Planted("engine", "thresholds are passed instead of reached", lambda: mock.patch.object(
         ThresholdUnit, "_reached", reached_too_late)),
     Planted("engine", "max pooling takes the last of a window", lambda: mock.patch.object(
-        MaxPool, "_larger", lambda pool, new, old, first: _LARGER(pool, new, old, Const(1, 1)))),
+        MaxPoolEngine, "_larger", lambda pool, new, old, first: _LARGER(pool, new, old, Const(1, 1)))),
 )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ class Status:
     clock_hz: int
     resets: int = 0
 
-    def since(self, before: Status) -> Work | None:
+    def since(self, before: Status) -> CountedWork | None:
         """Return what was counted since an earlier status, or None: a RESET came between."""
         if self.resets != before.resets:
             return None
@@ -64,11 +64,11 @@ class Status:
             (getattr(self, name) - getattr(before, name)) % _COUNTER_LIMIT
             for name in ("cycles", "input_wait", "output_wait")
         )
-        return Work((cycles - input_wait - output_wait) % _COUNTER_LIMIT, input_wait, output_wait)
+        return CountedWork((cycles - input_wait - output_wait) % _COUNTER_LIMIT, input_wait, output_wait)
 
 
 @dataclass(frozen=True)
-class Work:
+class CountedWork:
     """What a device counted between two moments at which its engine only waited for input; all modulo 2^32.
 
     Members

@@ -6,6 +6,6 @@ the devices. See `docs/torch-compile.md`.
 
 from .backend import Backend, backend
 from .parts import close
-from .placement import Part, Partition, Placed
+from .placement import AcceleratedPart, GraphPartition, Placed
 
-__all__ = ["Backend", "Part", "Partition", "Placed", "backend", "close"]
+__all__ = ["AcceleratedPart", "Backend", "GraphPartition", "Placed", "backend", "close"]

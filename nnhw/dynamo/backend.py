@@ -16,9 +16,9 @@ from nnhw.errors import InputError
 from .notes import LOGGER, note
 from .operators import VALUE, operation_of, place_of
 from .options import CompileOptions
-from .placement import Partition
+from .placement import GraphPartition
 from .splitting import Split, split
-from .values import Traced
+from .values import TracedGraph
 
 _META = (VALUE, "nn_module_stack", "stack_trace")
 
@@ -41,7 +41,7 @@ class Backend:
 
     def __init__(self, **options: Any) -> None:
         self.options = CompileOptions.of(options)
-        self.partitions: list[Partition] = []
+        self.partitions: list[GraphPartition] = []
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Return the function that runs a graph. Nothing is built before it is called."""
@@ -91,7 +91,9 @@ class _Failed:
 class _Compiled:
     """A graph that is partitioned when it is called first, and anew when its weights have changed."""
 
-    def __init__(self, graph: fx.GraphModule, options: CompileOptions, keep: Callable[[Partition], object]) -> None:
+    def __init__(
+        self, graph: fx.GraphModule, options: CompileOptions, keep: Callable[[GraphPartition], object]
+    ) -> None:
         self._graph, self._options, self._keep = graph, options, keep
         # Dynamo takes what it needs no longer out of its graph; the values that it traced with are needed here.
         self._metas = {
@@ -141,17 +143,17 @@ class _Compiled:
         inputs = [node for node in graph.nodes if node.op == "placeholder"]
         constants = {inputs[place]: args[place] for place in _constant_places(args)}
         constants |= _attributes(self._graph, graph)
-        traced = Traced(graph, constants)
+        traced = TracedGraph(graph, constants)
         training = traced.training()
         if training is not None:
             why = (
                 f"PyTorch runs the whole graph, for {operation_of(training)} {place_of(training)} computes as in "
                 f"training; call model.eval()"
             )
-            return Split(self._graph, Partition([], [], why))
+            return Split(self._graph, GraphPartition([], [], why))
         return split(self._graph, traced, self._options)
 
-    def _tell(self, partition: Partition) -> None:
+    def _tell(self, partition: GraphPartition) -> None:
         if partition.note:
             note(partition.note)
         for line in partition.lines():

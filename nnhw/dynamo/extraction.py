@@ -16,8 +16,8 @@ from nnhw.frontend.source import Source
 from nnhw.nn.frames import user_frame
 
 from .operators import QUANTIZE, VALUE, layer_of
-from .regions import Region
-from .values import Kind, Traced, Value
+from .regions import Subgraph
+from .values import Dependence, NodeValue, TracedGraph
 
 NAME = "part"
 """Name of the model of each part."""
@@ -42,7 +42,7 @@ class Extracted:
     constants: frozenset[fx.Node]
 
 
-def extract(traced: Traced, values: Mapping[fx.Node, Value], region: Region) -> Extracted:
+def extract(traced: TracedGraph, values: Mapping[fx.Node, NodeValue], region: Subgraph) -> Extracted:
     """Return a region as a model of its own: parameters and buffers are copied into it.
 
     Raises
@@ -119,7 +119,7 @@ def _add(part: nn.Module, path: str) -> None:
 class _Copier:
     """Copies a region into a graph of its own."""
 
-    def __init__(self, traced: Traced, values: Mapping[fx.Node, Value], region: Region) -> None:
+    def __init__(self, traced: TracedGraph, values: Mapping[fx.Node, NodeValue], region: Subgraph) -> None:
         self.graph, self.root = fx.Graph(), nn.Module()
         self.layers: dict[str, str] = {}
         self.lines: dict[str, tuple[str, int]] = {}
@@ -157,7 +157,7 @@ class _Copier:
             return self._copies[node]
         if node in self._traced.constants:
             self._copies[node] = self._constant(node)
-        elif self._values[node].kind is Kind.SIZE and node.meta[VALUE] == self._batch:
+        elif self._values[node].kind is Dependence.SIZE and node.meta[VALUE] == self._batch:
             return self._size
         elif node.op == "placeholder":
             raise CaptureError(f"it depends on '{node.name}', a size that changes from call to call")
@@ -220,7 +220,7 @@ def _hash(tensor: Tensor) -> str:
     return hashlib.sha256(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
-def _example(traced: Traced, region: Region) -> Tensor:
+def _example(traced: TracedGraph, region: Subgraph) -> Tensor:
     """Return random images around the range of the quantizers that read them; the same in each process."""
     low, high = zip(*_ranges(traced, region), strict=True)
     value = region.source.meta[VALUE]
@@ -229,7 +229,7 @@ def _example(traced: Traced, region: Region) -> Tensor:
     return (min(low) + images * (max(high) - min(low))).mul(_BEYOND).to(value.dtype)
 
 
-def _ranges(traced: Traced, region: Region) -> Iterator[tuple[float, float]]:
+def _ranges(traced: TracedGraph, region: Subgraph) -> Iterator[tuple[float, float]]:
     """Yield the range of each quantizer that reads the source."""
     for node in region.nodes:
         if QUANTIZE in traced.operators(node).names and region.source in node.all_input_nodes:

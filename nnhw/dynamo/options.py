@@ -13,7 +13,7 @@ from nnhw.errors import InputError
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import Progress
 
-from .placement import Partition
+from .placement import GraphPartition
 
 STAGE_OF_LINK = {"model": "map", "sim": "elaborate"}
 """Link --> the last stage of a build that it needs; a board needs its bitstream."""
@@ -53,7 +53,7 @@ class CompileOptions:
     seeds: int = 5
     baud: int | None = None
     show: bool = False
-    on_partition: Callable[[Partition], object] | None = None
+    on_partition: Callable[[GraphPartition], object] | None = None
     progress: Progress | None = None
 
     def __post_init__(self) -> None:

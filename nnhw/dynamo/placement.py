@@ -43,7 +43,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Part:
+class AcceleratedPart:
     """A part of the model that the accelerator runs.
 
     Parameters
@@ -78,7 +78,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Partition:
+class GraphPartition:
     """What of a traced graph runs where.
 
     Parameters
@@ -89,7 +89,7 @@ class Partition:
     """
 
     rows: Sequence[Placed]
-    parts: Sequence[Part]
+    parts: Sequence[AcceleratedPart]
     note: str = ""
 
     def accelerated(self) -> list[Placed]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from torch import Tensor, fx
 
 from .operators import LINEAR, QUANTIZE, VALUE
-from .values import Kind, Traced, Value
+from .values import Dependence, NodeValue, TracedGraph
 
 
 @dataclass(frozen=True)
-class Region:
+class Subgraph:
     """Nodes with one input and one output.
 
     Parameters
@@ -32,24 +32,24 @@ class Region:
         return self.nodes[-1]
 
 
-def families(traced: Traced, values: Mapping[fx.Node, Value]) -> list[list[Region]]:
+def families(traced: TracedGraph, values: Mapping[fx.Node, NodeValue]) -> list[list[Subgraph]]:
     """Return the regions that one part could be, for each value that parts begin at; the largest first in each."""
     members: dict[fx.Node, list[fx.Node]] = {}
     for node in traced.graph.nodes:
         value = values.get(node)
-        if value is not None and value.kind is Kind.PART and value.source is not None:
+        if value is not None and value.kind is Dependence.PART and value.source is not None:
             members.setdefault(value.source, []).append(node)
     found = [list(_regions(traced, values, source, nodes)) for source, nodes in members.items()]
     return [sorted(regions, key=_size, reverse=True) for regions in found if regions]
 
 
-def _size(region: Region) -> tuple[int, int]:
+def _size(region: Subgraph) -> tuple[int, int]:
     return region.layers, len(region.nodes)
 
 
 def _regions(
-    traced: Traced, values: Mapping[fx.Node, Value], source: fx.Node, nodes: Sequence[fx.Node]
-) -> Iterator[Region]:
+    traced: TracedGraph, values: Mapping[fx.Node, NodeValue], source: fx.Node, nodes: Sequence[fx.Node]
+) -> Iterator[Subgraph]:
     """Yield the regions that end with each value that an accelerator can give."""
     behind: dict[fx.Node, set[fx.Node]] = {}
     unsafe = _last_change(traced, source)
@@ -64,10 +64,10 @@ def _regions(
             continue
         ordered = tuple(one for one in nodes if one in within)
         if unsafe is None or _comes_before(traced.graph, unsafe, ordered[0]):
-            yield Region(source, ordered, layers)
+            yield Subgraph(source, ordered, layers)
 
 
-def _escapes(traced: Traced, source: fx.Node, output: fx.Node, within: set[fx.Node]) -> bool:
+def _escapes(traced: TracedGraph, source: fx.Node, output: fx.Node, within: set[fx.Node]) -> bool:
     """Return whether another value than the output is read outside; quantizers of the source can be computed twice."""
     return any(
         user not in within
@@ -77,7 +77,7 @@ def _escapes(traced: Traced, source: fx.Node, output: fx.Node, within: set[fx.No
     )
 
 
-def _last_change(traced: Traced, source: fx.Node) -> fx.Node | None:
+def _last_change(traced: TracedGraph, source: fx.Node) -> fx.Node | None:
     """Return the last node that changes the memory of a value in place."""
     memory = _memory(source)
     return next((node for node, changed in reversed(list(traced.changes())) if _memory(changed) & memory), None)

@@ -23,9 +23,9 @@ from .extraction import extract
 from .operators import QUANTIZE, VALUE, operation_of, place_of
 from .options import CompileOptions
 from .parts import Runner, runner_of, try_part
-from .placement import Part, Partition, Placed
-from .regions import Region, families
-from .values import UNQUANTIZED, Kind, Traced
+from .placement import AcceleratedPart, GraphPartition, Placed
+from .regions import Subgraph, families
+from .values import UNQUANTIZED, Dependence, TracedGraph
 
 _REFUSALS = (CaptureError, LoweringError, InputError, ProblemList)
 _AGAIN = "nnhw_again"
@@ -58,7 +58,7 @@ class Accelerated(nn.Module):
 class _Found:
     """A region that is built."""
 
-    region: Region
+    region: Subgraph
     runner: Runner
     origin: str
     constants: frozenset[fx.Node]
@@ -78,7 +78,7 @@ class _Work:
 
     refused: dict[fx.Node, str] = field(default_factory=dict)
     rows: dict[str, Placed] = field(default_factory=dict)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[AcceleratedPart] = field(default_factory=list)
     left: int | None = None
     constants: set[str] = field(default_factory=set)
 
@@ -94,11 +94,11 @@ class Split:
     """
 
     module: fx.GraphModule
-    partition: Partition
+    partition: GraphPartition
     constants: frozenset[str] = frozenset()
 
 
-def split(root: nn.Module, traced: Traced, options: CompileOptions) -> Split:
+def split(root: nn.Module, traced: TracedGraph, options: CompileOptions) -> Split:
     """Replace the parts of a graph that the accelerator can compute by calls of it; the largest first.
 
     Raises
@@ -113,7 +113,7 @@ def split(root: nn.Module, traced: Traced, options: CompileOptions) -> Split:
     rows = {row.node: row for row in _rows(traced, work)} | work.rows
     _clean(traced)
     ordered = [rows[name] for name in order if name in rows]
-    partition = Partition(ordered, work.parts, "" if work.parts else nothing_found(ordered))
+    partition = GraphPartition(ordered, work.parts, "" if work.parts else nothing_found(ordered))
     return Split(_module(root, holder, traced.graph), partition, frozenset(work.constants))
 
 
@@ -134,7 +134,7 @@ def nothing_found(rows: Sequence[Placed]) -> str:
     return f"PyTorch runs the whole graph, for no part of it can run on the accelerator: {why}"
 
 
-def _next(traced: Traced, work: _Work, options: CompileOptions) -> _Found | None:
+def _next(traced: TracedGraph, work: _Work, options: CompileOptions) -> _Found | None:
     """Return the largest part that can be made, or None."""
     while work.left is None or work.left > 0:
         values = traced.values(work.refused)
@@ -147,7 +147,7 @@ def _next(traced: Traced, work: _Work, options: CompileOptions) -> _Found | None
     return None
 
 
-def _largest(traced: Traced, group: Sequence[Region], work: _Work, options: CompileOptions) -> _Found | None:
+def _largest(traced: TracedGraph, group: Sequence[Subgraph], work: _Work, options: CompileOptions) -> _Found | None:
     """Return the largest region of a group that the accelerator can compute; without one, note why."""
     values = traced.values(work.refused)
     refusals: dict[int, NnhwError] = {}
@@ -181,7 +181,7 @@ def _refuse(work: _Work, nodes: Sequence[fx.Node], why: str) -> None:
     work.refused.update(dict.fromkeys(nodes, why))
 
 
-def _unfit(region: Region, error: MappingError, options: CompileOptions) -> str:
+def _unfit(region: Subgraph, error: MappingError, options: CompileOptions) -> str:
     """Return why a part does not fit; raise it unless PyTorch may run what does not fit."""
     text = f"the part of {region.layers} layers up to '{region.output.name}' does not fit: {first_of(error)}"
     if not options.fallback:
@@ -189,7 +189,7 @@ def _unfit(region: Region, error: MappingError, options: CompileOptions) -> str:
     return text
 
 
-def _replace(traced: Traced, work: _Work, holder: nn.Module, found: _Found) -> None:
+def _replace(traced: TracedGraph, work: _Work, holder: nn.Module, found: _Found) -> None:
     """Put a call of the accelerator in the place of a region."""
     region, number = found.region, len(work.parts)
     output = region.output
@@ -211,10 +211,10 @@ def _replace(traced: Traced, work: _Work, holder: nn.Module, found: _Found) -> N
     work.left = None if work.left is None else work.left - 1
 
 
-def _part(found: _Found, number: int) -> Part:
+def _part(found: _Found, number: int) -> AcceleratedPart:
     runner, region, accelerator = found.runner, found.region, found.runner.accelerator()
     i_shape, o_shape = (tuple(map(int, node.meta[VALUE].shape[1:])) for node in (region.source, region.output))
-    return Part(
+    return AcceleratedPart(
         number=number,
         layers=region.layers,
         i_shape=i_shape,
@@ -228,7 +228,7 @@ def _part(found: _Found, number: int) -> Part:
     )
 
 
-def _begin_again(traced: Traced, output: fx.Node, call: fx.Node) -> None:
+def _begin_again(traced: TracedGraph, output: fx.Node, call: fx.Node) -> None:
     """Quantize the codes that a part gives once more, which changes nothing, so that another part can begin there."""
     if QUANTIZE not in traced.operators(output).names or output.op != "call_function":
         return
@@ -240,7 +240,7 @@ def _begin_again(traced: Traced, output: fx.Node, call: fx.Node) -> None:
         reader.replace_input_with(call, again)
 
 
-def _clean(traced: Traced) -> None:
+def _clean(traced: TracedGraph) -> None:
     """Remove the quantizers that were added and begin no part, and constants that PyTorch does not need."""
     for node in list(traced.graph.nodes):
         if node.meta.get(_AGAIN):
@@ -248,27 +248,27 @@ def _clean(traced: Traced) -> None:
             traced.graph.erase_node(node)
     values = traced.values({})
     for node in reversed(list(traced.graph.nodes)):
-        if not node.users and node.op != "placeholder" and node in values and values[node].kind is Kind.CONSTANT:
+        if not node.users and node.op != "placeholder" and node in values and values[node].kind is Dependence.CONSTANT:
             traced.graph.erase_node(node)
 
 
-def _rows(traced: Traced, work: _Work) -> list[Placed]:
+def _rows(traced: TracedGraph, work: _Work) -> list[Placed]:
     """Return what PyTorch runs of what depends on the model's input, with the reasons."""
     values, rows = traced.values(work.refused), []
     for node in traced.graph.nodes:
         value = values.get(node)
         if node.op not in ("call_function", "call_method") or value is None:
             continue
-        if value.kind in (Kind.HOST, Kind.PART):
+        if value.kind in (Dependence.HOST, Dependence.PART):
             rows.append(
                 Placed(node.name, operation_of(node), place_of(node), None, value.why or _why(value.kind, work))
             )
     return rows
 
 
-def _why(kind: Kind, work: _Work) -> str:
+def _why(kind: Dependence, work: _Work) -> str:
     """Return why PyTorch runs what an accelerator could."""
-    if kind is Kind.HOST:
+    if kind is Dependence.HOST:
         return "is no operation of tensors"
     if work.left == 0:
         return f"the accelerator has its {len(work.parts)} parts already"

@@ -21,7 +21,7 @@ _EXACT = (torch.float32, torch.float64)
 UNQUANTIZED = "nothing quantizes its inputs"
 
 
-class Kind(Enum):
+class Dependence(Enum):
     """What a value depends on."""
 
     CONSTANT = auto()
@@ -31,7 +31,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Value:
+class NodeValue:
     """What a node's value is.
 
     Parameters
@@ -43,7 +43,7 @@ class Value:
     why: the reason that PyTorch computes it.
     """
 
-    kind: Kind
+    kind: Dependence
     source: fx.Node | None = None
     codes: bool = False
     raw: bool = False
@@ -51,7 +51,7 @@ class Value:
     why: str = ""
 
 
-class Traced:
+class TracedGraph:
     """A graph with what its nodes are made of; nodes that are added to it are looked at when they are asked for.
 
     Parameters
@@ -80,77 +80,83 @@ class Traced:
         training = [node for node in self.graph.nodes if self.operators(node).training]
         return next(iter([*training, *(node for node, tensor in self.changes() if tensor in self.constants)]), None)
 
-    def values(self, refused: Mapping[fx.Node, str]) -> dict[fx.Node, Value]:
+    def values(self, refused: Mapping[fx.Node, str]) -> dict[fx.Node, NodeValue]:
         """Return what each node is.
 
         Parameters
         ----------
         refused: nodes that PyTorch has to compute, with the reason.
         """
-        found: dict[fx.Node, Value] = {}
+        found: dict[fx.Node, NodeValue] = {}
         changed = {tensor for _, tensor in self.changes()}
         for node in self.graph.nodes:
             if node in refused:
-                found[node] = Value(Kind.HOST, why=refused[node])
+                found[node] = NodeValue(Dependence.HOST, why=refused[node])
             elif node in self.constants:
-                found[node] = Value(Kind.HOST if node in changed else Kind.CONSTANT)
+                found[node] = NodeValue(Dependence.HOST if node in changed else Dependence.CONSTANT)
             elif node.op != "output":
                 found[node] = self._value(node, found)
         return found
 
-    def _value(self, node: fx.Node, found: Mapping[fx.Node, Value]) -> Value:
+    def _value(self, node: fx.Node, found: Mapping[fx.Node, NodeValue]) -> NodeValue:
         """Return what a node is, of the kinds of what it reads."""
         made, inputs = self.operators(node), [found[one] for one in node.all_input_nodes]
         if isinstance(node.meta.get(VALUE), torch.SymInt | int):
-            return Value(Kind.SIZE)
+            return NodeValue(Dependence.SIZE)
         if node.op in ("placeholder", "get_attr", "call_module"):
-            return Value(Kind.HOST)
+            return NodeValue(Dependence.HOST)
         if made.failed or made.random:
             why = ", which gives random numbers" if made.random else ""
-            return Value(Kind.HOST, why=f"the accelerator has no '{operation_of(node)}'{why}")
-        if inputs and all(value.kind is Kind.CONSTANT for value in inputs) and not made.changed:
-            return Value(Kind.CONSTANT, quantized=QUANTIZE in made.names or any(value.quantized for value in inputs))
-        data = [one for one in node.all_input_nodes if found[one].kind in (Kind.HOST, Kind.PART)]
+            return NodeValue(Dependence.HOST, why=f"the accelerator has no '{operation_of(node)}'{why}")
+        if inputs and all(value.kind is Dependence.CONSTANT for value in inputs) and not made.changed:
+            return NodeValue(
+                Dependence.CONSTANT, quantized=QUANTIZE in made.names or any(value.quantized for value in inputs)
+            )
+        data = [one for one in node.all_input_nodes if found[one].kind in (Dependence.HOST, Dependence.PART)]
         if not data:
-            return Value(Kind.HOST, why="does not depend on the input")
+            return NodeValue(Dependence.HOST, why="does not depend on the input")
         return self._computed(node, data, found)
 
-    def _computed(self, node: fx.Node, data: Sequence[fx.Node], found: Mapping[fx.Node, Value]) -> Value:
+    def _computed(self, node: fx.Node, data: Sequence[fx.Node], found: Mapping[fx.Node, NodeValue]) -> NodeValue:
         """Return what a node is that depends on the model's input."""
         made, name = self.operators(node), operation_of(node)
         if made.unknown:
-            return Value(Kind.HOST, why=f"the accelerator has no '{name}'")
-        floats = [one for one in data if found[one].kind is Kind.HOST]
+            return NodeValue(Dependence.HOST, why=f"the accelerator has no '{name}'")
+        floats = [one for one in data if found[one].kind is Dependence.HOST]
         if len(floats) == len(data) and QUANTIZE not in made.names:
-            return Value(Kind.HOST, why=UNQUANTIZED)
+            return NodeValue(Dependence.HOST, why=UNQUANTIZED)
         if problem := _rounds(node, *data):
-            return Value(Kind.HOST, why=problem)
+            return NodeValue(Dependence.HOST, why=problem)
         if QUANTIZE in made.names:
             if len(data) > 1:
-                return Value(Kind.HOST, why="its scale depends on the input")
-            source = data[0] if found[data[0]].kind is Kind.HOST else found[data[0]].source
-            return Value(Kind.PART, source, codes=True)
+                return NodeValue(Dependence.HOST, why="its scale depends on the input")
+            source = data[0] if found[data[0]].kind is Dependence.HOST else found[data[0]].source
+            return NodeValue(Dependence.PART, source, codes=True)
         if floats:
-            return Value(Kind.HOST, why=f"reads '{floats[0].name}', which PyTorch computes and nothing quantizes")
+            return NodeValue(
+                Dependence.HOST, why=f"reads '{floats[0].name}', which PyTorch computes and nothing quantizes"
+            )
         if len({found[one].source for one in data}) > 1:
             names = " and ".join(f"'{one.name}'" for one in data[:2])
-            return Value(Kind.HOST, why=f"joins {names}, which are computed from different values; a part has one")
+            return NodeValue(
+                Dependence.HOST, why=f"joins {names}, which are computed from different values; a part has one"
+            )
         if LINEAR & set(made.names):
             return self._product(node, data, found)
         given = [found[one] for one in data]
         codes = all(value.codes for value in given) and set(made.names) <= _CODES
         raw = any(value.raw for value in given) and not _REQUANTIZING & set(made.names)
-        return Value(Kind.PART, given[0].source, codes, raw)
+        return NodeValue(Dependence.PART, given[0].source, codes, raw)
 
-    def _product(self, node: fx.Node, data: Sequence[fx.Node], found: Mapping[fx.Node, Value]) -> Value:
+    def _product(self, node: fx.Node, data: Sequence[fx.Node], found: Mapping[fx.Node, NodeValue]) -> NodeValue:
         """Return what the result of a layer with weights is."""
         if len(data) > 1:
-            return Value(Kind.HOST, why="multiplies two values that both depend on the input")
+            return NodeValue(Dependence.HOST, why="multiplies two values that both depend on the input")
         if not any(found[one].quantized for one in node.all_input_nodes):
-            return Value(Kind.HOST, why="its weights are not quantized")
+            return NodeValue(Dependence.HOST, why="its weights are not quantized")
         if found[data[0]].raw:
-            return Value(Kind.HOST, why=f"reads '{data[0].name}', which is not quantized")
-        return Value(Kind.PART, found[data[0]].source, raw=True)
+            return NodeValue(Dependence.HOST, why=f"reads '{data[0].name}', which is not quantized")
+        return NodeValue(Dependence.PART, found[data[0]].source, raw=True)
 
 
 def _rounds(*nodes: fx.Node) -> str:

@@ -92,7 +92,7 @@ class Schedule:
         return Fraction(ends[-1] - ends[-1 - period], period)
 
 
-def schedule_of(run: Run, settled: Run | None = None) -> Schedule:
+def schedule_of(run: NetworkRun, settled: NetworkRun | None = None) -> Schedule:
     """Return the schedule of a run from rest.
 
     Parameters
@@ -119,7 +119,7 @@ def as_number(cycles: Fraction) -> int | float:
     return cycles.numerator if cycles.denominator == 1 else float(cycles)
 
 
-def estimated(run: Run) -> Schedule:
+def estimated(run: NetworkRun) -> Schedule:
     """Return what the schedule of a run seems to be that does not repeat itself yet."""
     interval = math.ceil(_pace(run.ends))
     return Schedule(run.latency, interval, run.distances, joined=False)
@@ -217,7 +217,7 @@ def run_network(
 
 
 @dataclass(frozen=True)
-class Run:
+class NetworkRun:
     """What a network did from rest on.
 
     Parameters
@@ -268,7 +268,7 @@ def run_until_periodic(
     most: tuple[int, int],
     held: int | None = None,
     latency: int | None = None,
-) -> Run:
+) -> NetworkRun:
     """Step a network at rest, with an input that never pauses and an output that never blocks, until it repeats itself.
 
     What it does from a cycle on depends on nothing but the state of its models. So where that is the same at the ends
@@ -306,7 +306,7 @@ def run_until_periodic(
             period = frames - seen.setdefault(network.state(), frames)
             other = latency is not None and ends[0] - first + 1 != latency
             if other or period or (len(ends) >= most[0] and cycle >= most[1]):
-                return Run(first, tuple(ends), period, network.model_ends)
+                return NetworkRun(first, tuple(ends), period, network.model_ends)
     raise StuckError(_stuck(f"end frame {len(ends)} in {frame_cycles} cycles"))
 
 

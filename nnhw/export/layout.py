@@ -29,7 +29,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Drawing:
     """Where everything is drawn.
 
     Parameters
@@ -99,7 +99,7 @@ class _Rows:
 
 def lay_out(
     boxes: Mapping[str, Box], edges: Sequence[tuple[str, str]], gap: Point = (36.0, 44.0), margin: float = 24.0
-) -> Layout:
+) -> Drawing:
     """Return places for boxes and edges.
 
     Parameters
@@ -129,7 +129,7 @@ def lay_out(
             points += [(x(slot), tops[slot.row]), (x(slot), tops[slot.row] + heights[slot.row])]
         lines[edge] = (*points, (x(end), tops[end.row]))
     right = max((x(slot) + _width(slot, boxes) / 2 for row in rows.rows for slot in row), default=0.0)
-    return Layout(right + margin, y - gap[1] + margin, corners, lines)
+    return Drawing(right + margin, y - gap[1] + margin, corners, lines)
 
 
 def _rows(boxes: Mapping[str, Box], edges: Sequence[tuple[str, str]]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from nnhw.ir import Graph, IntType, Node, TensorType
 from nnhw.ir.attributes import fields_of
 from nnhw.ir.ops import Constant, Input
 
-from .layout import Box, Layout, Point, lay_out
+from .layout import Box, Drawing, Point, lay_out
 
 _CHAR, _LINE, _PADDING = 7.3, 17.0, 10.0  # pixels: of a character of 12, of a line, around the text of a box
 _LABEL_CHAR, _TITLE = 6.6, 34.0
@@ -193,7 +193,7 @@ def _box(shown: Shown) -> Box:
     return Box(longest * _CHAR + 2 * _PADDING, (1 + len(shown.lines)) * _LINE + _PADDING)
 
 
-def _labels(picture: Picture, layout: Layout) -> list[tuple[float, float, str]]:
+def _labels(picture: Picture, layout: Drawing) -> list[tuple[float, float, str]]:
     """Return where labels stand: at the beginning of each value's line, once for all that read it."""
     found: dict[str, tuple[float, float, str]] = {}
     for (start, end), text in picture.edges.items():

@@ -13,7 +13,7 @@ from nnhw.mapping.requantize import describe
 
 
 @dataclass(frozen=True)
-class Work:
+class ArrayWork:
     """What an array does for one layer.
 
     Parameters
@@ -44,7 +44,7 @@ class Work:
         return self.pe * self.simd
 
 
-def works(accelerator: Accelerator) -> tuple[Work, ...]:
+def works(accelerator: Accelerator) -> tuple[ArrayWork, ...]:
     """Return what the arrays of an accelerator do, layer by layer."""
     return tuple(work for stage in accelerator.stages for work in works_of(stage))
 
@@ -58,17 +58,17 @@ def peak(accelerator: Accelerator) -> Fraction:
     return lanes * accelerator.schedule.interval
 
 
-def works_of(stage: Stage) -> tuple[Work, ...]:
+def works_of(stage: Stage) -> tuple[ArrayWork, ...]:
     """Return what the array of a stage does; nothing where it has none."""
     return tuple(_works(stage))
 
 
-def _works(stage: Stage) -> Iterator[Work]:
+def _works(stage: Stage) -> Iterator[ArrayWork]:
     config, array = stage.config, stage.config.product_array
     if config.program is not None:
         yield from _program(config.program)
     elif stage.products and array is not None:
-        yield Work(
+        yield ArrayWork(
             layer=stage.layer,
             engine=config.kind,
             pe=array.pe,
@@ -81,7 +81,7 @@ def _works(stage: Stage) -> Iterator[Work]:
         )
 
 
-def _program(config: SharedConfig) -> Iterator[Work]:
+def _program(config: SharedConfig) -> Iterator[ArrayWork]:
     """Yield the layers of a program, in its order."""
     array, records = config.array, dict[str, list[int]]()
     for index, record in enumerate(config.records):
@@ -91,7 +91,7 @@ def _program(config: SharedConfig) -> Iterator[Work]:
     for layer, indices in records.items():
         own = [record for index in indices if isinstance(record := config.records[index], Compute)]
         shift = array.shifts[own[0].shift]
-        yield Work(
+        yield ArrayWork(
             layer=layer,
             engine="shared",
             pe=array.lanes,

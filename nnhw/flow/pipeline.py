@@ -18,8 +18,8 @@ from nnhw.flow.report import make_report
 from nnhw.flow.stages import (
     STAGE_NAMES,
     STAGES,
+    BuildStage,
     Job,
-    Stage,
     dependents,
     load_accelerator,
     load_facts,
@@ -220,7 +220,7 @@ def run_build(
         return _finish(job)
 
 
-def _base(options: Options, folder: BuildFolder, selected: list[Stage]) -> Base | None:
+def _base(options: Options, folder: BuildFolder, selected: list[BuildStage]) -> Base | None:
     """Return the finished build that may be patched: before a stage runs, as what is made anew takes its place."""
     from nnhw.flow.implementation.patching import load_base
 
@@ -236,7 +236,7 @@ def check_stages(start_from: str, stop_at: str) -> None:
         raise InputError(f"a build cannot start from '{start_from}' and stop at '{stop_at}', which comes before it")
 
 
-def _selected(start_from: str, stop_at: str, options: Options, progress: Progress) -> list[Stage]:
+def _selected(start_from: str, stop_at: str, options: Options, progress: Progress) -> list[BuildStage]:
     """Return the stages to run, in order; `simulate` and `netlist` only with frames, `simulate` only with a simulator.
 
     Raises
@@ -265,7 +265,7 @@ def _can_simulate(options: Options, progress: Progress) -> bool:
     return True
 
 
-def _advance(stage: Stage, job: Job) -> None:
+def _advance(stage: BuildStage, job: Job) -> None:
     """Run one stage unless its files are current. A new model shows only in what `capture` makes: that always runs."""
     folder = job.folder
     key = stage_key(stage, job)

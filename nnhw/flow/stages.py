@@ -22,7 +22,7 @@ from nnhw.flow.tools.progress import Progress
 from nnhw.flow.tools.sources import code_hash
 
 if TYPE_CHECKING:
-    from nnhw.flow.implementation.bitstream import MakeDevice, Request
+    from nnhw.flow.implementation.bitstream import BitstreamRequest, MakeDevice
     from nnhw.flow.implementation.patching import Base
     from nnhw.flow.verification.simulate import SimulationResult
     from nnhw.frontend import Source
@@ -52,7 +52,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Stage:
+class BuildStage:
     """One step of a build.
 
     Parameters
@@ -69,7 +69,7 @@ class Stage:
     run: Callable[[Job, Path], None]
 
 
-def stage_key(stage: Stage, job: Job) -> str:
+def stage_key(stage: BuildStage, job: Job) -> str:
     """Return the hash of everything that a stage depends on: nnhw, board, options, and the files that it reads."""
     document = {
         "nnhw": [nnhw.__version__, code_hash()],
@@ -186,13 +186,13 @@ def simulate(job: Job, out: Path) -> None:
 
 def build(job: Job, out: Path) -> None:
     """Engines --> bitstream that holds its clock; patched from a finished one's layout where that is possible."""
-    from nnhw.flow.implementation.bitstream import Request, build_bitstream
+    from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream
     from nnhw.flow.tools.cache import Cache
     from nnhw.flow.virtual.device import make_uart_device
 
     accelerator, options = Accelerator.load(job.folder.path), job.options
     planned = {name: read_fact(job.path("map.json"), int, "resources", name) for name in ("ebr", "spram", "dsp")}
-    request = Request(
+    request = BitstreamRequest(
         clock_hz=options.clock_hz,
         seeds=options.seeds,
         jobs=options.jobs,
@@ -210,7 +210,7 @@ def build(job: Job, out: Path) -> None:
     write_json(out / "build.json", facts)
 
 
-def _patch(job: Job, make: MakeDevice, request: Request, out: Path) -> dict[str, Any] | None:
+def _patch(job: Job, make: MakeDevice, request: BitstreamRequest, out: Path) -> dict[str, Any] | None:
     """Return the facts of a bitstream that is patched from a finished one's layout, or None where it cannot be."""
     from nnhw.flow.implementation.patching import DiffersError, patch_bitstream
 
@@ -247,13 +247,13 @@ def netlist(job: Job, out: Path) -> None:
 
 
 STAGES = (
-    Stage("capture", (), (), capture),
-    Stage("lower", ("capture",), (), lower),
-    Stage("map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array", "reusable"), map_stage),
-    Stage("elaborate", ("map",), (), elaborate),
-    Stage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
-    Stage("build", ("map",), ("clock_hz", "seeds"), build),
-    Stage("netlist", ("capture", "lower", "map", "build"), ("netlist_frames",), netlist),
+    BuildStage("capture", (), (), capture),
+    BuildStage("lower", ("capture",), (), lower),
+    BuildStage("map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array", "reusable"), map_stage),
+    BuildStage("elaborate", ("map",), (), elaborate),
+    BuildStage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
+    BuildStage("build", ("map",), ("clock_hz", "seeds"), build),
+    BuildStage("netlist", ("capture", "lower", "map", "build"), ("netlist_frames",), netlist),
 )
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
 

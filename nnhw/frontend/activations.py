@@ -38,7 +38,7 @@ from nnhw.ir.ops import (
 
 from .calls import Call
 from .translator import Handler, Translator
-from .values import Constant, Float, Value
+from .values import Float, TracedConstant, Value
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # torch's own constants
 
@@ -77,7 +77,7 @@ def clamp(translator: Translator, call: Call) -> Value:
 def prelu(translator: Translator, call: Call) -> Value:
     """x, or x times a slope of its channel."""
     slope = call["weight"]
-    if not isinstance(slope, Constant):
+    if not isinstance(slope, TracedConstant):
         raise CaptureError(f"{call} computes its weight from the model's input; it must be a parameter")
     x = translator.floats(call["self"], call.location)
     shape = () if slope.tensor.numel() == 1 else tuple(slope.tensor.shape)
@@ -96,7 +96,7 @@ def power(translator: Translator, call: Call) -> Value:
     """x ** 3, x ** 2, x ** 1, x ** 0.5 and x ** -1."""
     ops: dict[Any, Op | None] = {3: Square(), 2: Square(), 1: None, 0.5: Sqrt(), -1: Divide()}
     exponent = call["exponent"]
-    if isinstance(exponent, Constant) and exponent.tensor.numel() == 1:
+    if isinstance(exponent, TracedConstant) and exponent.tensor.numel() == 1:
         exponent = exponent.tensor.item()
     if not isinstance(exponent, int | float) or exponent not in ops:
         shown = exponent if isinstance(exponent, int | float) else "a tensor"

@@ -18,7 +18,7 @@ from .calls import Call
 from .layout import permuted, reshaped
 from .recoding import recoded
 from .translator import Handler, Translator, Unquantized
-from .values import Codes, Constant, Float, Value
+from .values import Codes, Float, TracedConstant, Value
 
 
 class ProductAxes(NamedTuple):
@@ -121,7 +121,7 @@ def integer_softmax(translator: Translator, call: Call) -> Value:
     """Softmax of codes by integers, as nnhw.nn.QuantSoftmax has it."""
     codes = _codes_of_scale(translator, call)
     kept = call["keep"]
-    if kept is not None and not isinstance(kept, Constant):
+    if kept is not None and not isinstance(kept, TracedConstant):
         raise CaptureError(f"{call} computes its mask from the model's input; it must be a constant")
     keep = np.array(1) if kept is None else kept.tensor.detach().cpu().numpy().astype(np.int64)
     keep = keep[0] if keep.ndim == len(translator.shape(codes)) + 1 and len(keep) == 1 else keep
@@ -153,7 +153,7 @@ def integer_norm(translator: Translator, call: Call) -> Value:
 def _codes_of_scale(translator: Translator, call: Call) -> Codes:
     """Return the codes that a call reads, if they have the scale that it is given."""
     codes, scale = codes_in(translator, call, call["x"]), call["scale"]
-    if not isinstance(scale, Constant):
+    if not isinstance(scale, TracedConstant):
         raise CaptureError(f"{call} computes its scale from the model's input; use a fixed scale, or scale='observed'")
     given = float(scale.tensor.double().reshape(()))
     if float(codes.scale) != given:

@@ -16,7 +16,7 @@ from nnhw.nn.remedies import ASSIGNMENT, spelled
 
 from .locations import Lines, location_of
 from .refusals import remedy_of
-from .values import Batch, Constant, Value
+from .values import Batch, TracedConstant, Value
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def is_view(node: Any) -> bool:
 
 
 def _plain(argument: Any, double: bool) -> Any:
-    if isinstance(argument, Constant):
+    if isinstance(argument, TracedConstant):
         widened = double and argument.tensor.is_floating_point()
         # In-place operators must not reach the model's parameters.
         return (argument.doubles if widened else argument.tensor).clone()

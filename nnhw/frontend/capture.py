@@ -45,7 +45,7 @@ from .probes import probes
 from .sequences import plain
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
 from .trials import check_calls, check_guards
-from .values import Block, Codes, Constant, StepsFirst
+from .values import Block, Codes, StepsFirst, TracedConstant
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -161,7 +161,7 @@ def _traced(node: fx.Node, value: object) -> TracedQuantizer:
     steps_first = isinstance(value, StepsFirst)
     value = plain(value)
     name = value.name if isinstance(value, Codes) else None
-    weights = (value.codes, value.label) if isinstance(value, Constant) else (None, "")
+    weights = (value.codes, value.label) if isinstance(value, TracedConstant) else (None, "")
     return TracedQuantizer(signature_of(node), name, *weights, steps_first)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from .calls import Call, evaluate
 from .scales import compressed
-from .values import Batch, Constant
+from .values import Batch, TracedConstant
 
 SHAPES = tuple(
     f"aten.{name}"
@@ -39,7 +39,7 @@ REPEATS = {"aten.expand.default": "size", "aten.repeat.default": "repeats"}
 """Operators that repeat a constant --> the argument that says how often, or to which size."""
 
 
-def computed_constant(call: Call) -> Constant:
+def computed_constant(call: Call) -> TracedConstant:
     """Return the result of a call whose arguments are constants.
 
     What is repeated for each image of the batch stays one: [1, ..].
@@ -48,18 +48,18 @@ def computed_constant(call: Call) -> Constant:
     tensor, precise = evaluate(call), _precise(call)
     source = call.values[0] if call.values else None
     keeps = call.operator in SHAPES + ORDERS + COPIES
-    if not keeps or not isinstance(source, Constant) or source.codes is None or source.scale is None:
-        return Constant(tensor, _label(call, source, tensor), precise=precise)
+    if not keeps or not isinstance(source, TracedConstant) or source.codes is None or source.scale is None:
+        return TracedConstant(tensor, _label(call, source, tensor), precise=precise)
     scale = source.scale
     if scale.ndim:
         scale = compressed(_rearranged(call, np.broadcast_to(scale, source.codes.shape)))
-    return Constant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype, precise)
+    return TracedConstant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype, precise)
 
 
 def _for_one_image(call: Call) -> Call:
     """Let a constant [1, ..] be repeated once, instead of once for each image."""
     name = REPEATS.get(call.operator)
-    if name is None or not isinstance(call["self"], Constant) or not isinstance(call[name][0], Batch):
+    if name is None or not isinstance(call["self"], TracedConstant) or not isinstance(call[name][0], Batch):
         return call
     shape = call["self"].tensor.shape
     if len(shape) == len(call[name]) and shape[0] != 1:
@@ -69,8 +69,8 @@ def _for_one_image(call: Call) -> Call:
 
 def _label(call: Call, source: object, result: torch.Tensor) -> str:
     """Return the name of a result: what is only a copy, such as weight[:], keeps the name that its user knows."""
-    copy = isinstance(source, Constant) and call.operator in COPIES and torch.equal(source.tensor, result)
-    return source.label if isinstance(source, Constant) and copy else call.node.name
+    copy = isinstance(source, TracedConstant) and call.operator in COPIES and torch.equal(source.tensor, result)
+    return source.label if isinstance(source, TracedConstant) and copy else call.node.name
 
 
 def _precise(call: Call) -> torch.Tensor | None:

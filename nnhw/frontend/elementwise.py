@@ -27,7 +27,7 @@ from .calls import Call
 from .layout import as_value
 from .pairs import check_shapes, paired
 from .translator import Handler, KnownResult, Translator
-from .values import Codes, Constant, Float, Integers, Value
+from .values import Codes, Float, Integers, TracedConstant, Value
 
 
 def binary(op: Op) -> Handler:
@@ -88,7 +88,7 @@ def batch_norm(translator: Translator, call: Call) -> Value:
 
 def _check_variance(call: Call) -> None:
     """Check that what a batch normalization divides by is positive. Raises: CaptureError."""
-    if not isinstance(call["running_var"], Constant):
+    if not isinstance(call["running_var"], TracedConstant):
         return
     variance = call["running_var"].doubles.flatten()
     bad = (~(variance + float(call["eps"]) > 0)).nonzero().flatten().tolist()
@@ -167,8 +167,8 @@ def _times(translator: Translator, call: Call, value: Any, alpha: float) -> Any:
         return value
     if isinstance(value, int | float):
         return value * alpha
-    if isinstance(value, Constant):
-        return Constant(value.tensor * alpha, value.label, precise=value.doubles * alpha)
+    if isinstance(value, TracedConstant):
+        return TracedConstant(value.tensor * alpha, value.label, precise=value.doubles * alpha)
     return arithmetic(translator, call, Multiply(), value, float(alpha), "alpha")
 
 
@@ -190,12 +190,12 @@ def arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any
 
 def _positions(translator: Translator, call: Call, op: Op, side: Any, other: Any, rank: int) -> Any:
     """Return a quantized constant that differs from position to position, and is added to a value, as a value."""
-    if isinstance(op, Add | Subtract) and isinstance(side, Constant) and _is_positional(side, rank):
+    if isinstance(op, Add | Subtract) and isinstance(side, TracedConstant) and _is_positional(side, rank):
         return as_value(translator, call, side, other)
     return side
 
 
-def _is_positional(constant: Constant, rank: int) -> bool:
+def _is_positional(constant: TracedConstant, rank: int) -> bool:
     """Return whether a constant changes along two axes or more of an image of `rank` axes: no number for a channel."""
     if constant.codes is None:
         return False
@@ -207,8 +207,8 @@ def _is_positional(constant: Constant, rank: int) -> bool:
 def operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
     """Return the name of an operand in the graph; a constant becomes a parameter of so many axes at most."""
     if isinstance(value, int | float):
-        value = Constant(torch.tensor(float(value), dtype=torch.float64), f"{translator.label(call)}.value")
-    if not isinstance(value, Constant):
+        value = TracedConstant(torch.tensor(float(value), dtype=torch.float64), f"{translator.label(call)}.value")
+    if not isinstance(value, TracedConstant):
         return translator.floats(value, call.location)
     shape = tuple(value.tensor.shape)
     if len(shape) > rank:
@@ -221,8 +221,8 @@ def operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
 def _statistic(translator: Translator, call: Call, name: str, channels: int) -> str:
     value = call[name]
     if value is None:  # batch_norm without weight and bias: affine=False
-        value = Constant(torch.full((channels,), float(name == "weight")), f"{translator.label(call)}.{name}")
-    if not isinstance(value, Constant):
+        value = TracedConstant(torch.full((channels,), float(name == "weight")), f"{translator.label(call)}.{name}")
+    if not isinstance(value, TracedConstant):
         raise CaptureError(f"{call} computes its {name} from the model's input; it must be a parameter")
     return translator.parameter(value, call, tuple(value.tensor.shape))
 

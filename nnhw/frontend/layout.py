@@ -18,7 +18,7 @@ from .calls import Call
 from .constants import ORDERS, SHAPES
 from .scales import merged, moved
 from .translator import Handler, Translator
-from .values import Codes, Constant, Float, Stacked, Turned, Value
+from .values import Codes, Float, Stacked, TracedConstant, Turned, Value
 
 
 def reshape(translator: Translator, call: Call) -> Value:
@@ -148,12 +148,14 @@ def values_of(translator: Translator, call: Call, parts: Sequence[Any]) -> list[
     Raises: CaptureError for integers, for constants alone, and for constants that are not quantized.
     """
     computed = [part for part in parts if isinstance(part, Codes | Float)]
-    if not computed or not all(isinstance(part, Codes | Float | Constant) for part in parts):
+    if not computed or not all(isinstance(part, Codes | Float | TracedConstant) for part in parts):
         raise CaptureError(f"{call} joins constants or integers with values; join values that are computed alone")
-    return [as_value(translator, call, part, computed[0]) if isinstance(part, Constant) else part for part in parts]
+    return [
+        as_value(translator, call, part, computed[0]) if isinstance(part, TracedConstant) else part for part in parts
+    ]
 
 
-def as_value(translator: Translator, call: Call, constant: Constant, like: Codes | Float) -> Codes:
+def as_value(translator: Translator, call: Call, constant: TracedConstant, like: Codes | Float) -> Codes:
     """Return a quantized constant as codes, the same for each image of a value.
 
     Rows of features are held as features of rows, as the sums of a layer are, so that what moves those moves these.

@@ -19,7 +19,7 @@ from .calls import Call
 from .layout import as_image, like, permuted, placed, reshaped
 from .recoding import recoded
 from .translator import Handler, Translator, Unquantized
-from .values import Codes, Constant, Float, Value
+from .values import Codes, Float, TracedConstant, Value
 
 _LAYERS = {
     "linear": "QuantLinear",
@@ -56,7 +56,7 @@ def matmul(translator: Translator, call: Call) -> Value:
     right = call.arguments.get("other", call.arguments.get("mat2"))
     if is_computed(call["self"]) and is_computed(right):
         return computed_matmul(translator, call, call["self"], right)
-    if isinstance(call["self"], Constant):
+    if isinstance(call["self"], TracedConstant):
         raise CaptureError(f"{call} has its constant on the left; use x @ weight, with the constant on the right")
     codes, weight = operands(translator, call, call["self"], right, (-2,))
     return _product(translator, call, codes, weight, _matrices(call, translator.shape(codes), weight))
@@ -77,7 +77,7 @@ def einsum(translator: Translator, call: Call) -> Value:
     if all(map(is_computed, call["tensors"])):
         return _computed_einsum(translator, call, equation, terms, out)
     (x, x_axes), (weight, weight_axes) = sorted(
-        zip(call["tensors"], terms, strict=True), key=lambda operand: isinstance(operand[0], Constant)
+        zip(call["tensors"], terms, strict=True), key=lambda operand: isinstance(operand[0], TracedConstant)
     )
     if x_axes[0] in weight_axes:
         raise CaptureError(f"{call} has '{equation}'; the batch, here '{x_axes[0]}', must not be an axis of weights")
@@ -146,12 +146,12 @@ def convolution(translator: Translator, call: Call) -> Value:
     assert isinstance(image, Codes)
     op = Conv2d(stride, before, dilation, call["groups"])
     sums = weighted(
-        translator, call, image, Constant(weight.tensor, weight.label, taps, weight.scale, weight.dtype), op
+        translator, call, image, TracedConstant(weight.tensor, weight.label, taps, weight.scale, weight.dtype), op
     )
     return biased(translator, call, like(translator, call, sums, rank), call["bias"], axis=0)
 
 
-def _matrices(call: Call, shape: tuple[int, ...], weight: Constant) -> _Axes:
+def _matrices(call: Call, shape: tuple[int, ...], weight: TracedConstant) -> _Axes:
     """Return the axes of a product of matrices, along whose other axes a matrix may serve several."""
     sizes = tuple(weight.tensor.shape)
     batches = list(sizes[:-2])
@@ -172,7 +172,7 @@ def _matrices(call: Call, shape: tuple[int, ...], weight: Constant) -> _Axes:
     return _Axes(x, f"{unused}{''.join(named)}{x[-1]}Z", f"{''.join(out)}Z")
 
 
-def _product(translator: Translator, call: Call, codes: Codes, weight: Constant, axes: _Axes) -> Codes | Float:
+def _product(translator: Translator, call: Call, codes: Codes, weight: TracedConstant, axes: _Axes) -> Codes | Float:
     """Return the sums of products along axes that the result has not.
 
     Axes of both and of the result are groups of channels, those of x alone the pixels of a 1x1 convolution. What is
@@ -207,7 +207,7 @@ def _product(translator: Translator, call: Call, codes: Codes, weight: Constant,
     return permuted(translator, call, last, tuple(made.index(axis) for axis in axes.out), "rows")
 
 
-def _matrix(weight: Constant, axes: _Axes, outputs: Sequence[str], count: int) -> Constant:
+def _matrix(weight: TracedConstant, axes: _Axes, outputs: Sequence[str], count: int) -> TracedConstant:
     """Return weights as a matrix [outputs, inputs], the inputs in the order of x; one scale, or one for each output."""
     assert weight.codes is not None
     assert weight.scale is not None
@@ -219,7 +219,7 @@ def _matrix(weight: Constant, axes: _Axes, outputs: Sequence[str], count: int) -
     return replace(weight, codes=weight.codes.transpose(order).reshape(count, -1), scale=scale)
 
 
-def weighted(translator: Translator, call: Call, codes: Codes, weight: Constant, op: Op) -> Codes:
+def weighted(translator: Translator, call: Call, codes: Codes, weight: TracedConstant, op: Op) -> Codes:
     """Return the sums of products of codes and weights."""
     assert weight.codes is not None
     assert weight.scale is not None
@@ -237,7 +237,7 @@ def biased(translator: Translator, call: Call, sums: Codes | Float, bias: Any, a
     """Return sums and their bias, if there is one, along an axis."""
     if bias is None:
         return sums
-    if not isinstance(bias, Constant):
+    if not isinstance(bias, TracedConstant):
         raise CaptureError(f"{call} computes its bias from the model's input; it must be a parameter")
     shape = _along(np.empty(bias.tensor.shape), len(translator.shape(sums)), axis).shape
     name = translator.parameter(bias, call, shape)
@@ -246,7 +246,7 @@ def biased(translator: Translator, call: Call, sums: Codes | Float, bias: Any, a
 
 def operands(
     translator: Translator, call: Call, x: Any, weight: Any, summed: tuple[int, ...]
-) -> tuple[Codes, Constant]:
+) -> tuple[Codes, TracedConstant]:
     """Return input and weights, of which some axes are summed; if both are wrong, both are noted."""
     try:
         codes = _codes(call, recoded(translator, call, x) if isinstance(x, Float) else x)
@@ -276,8 +276,8 @@ def _codes(call: Call, value: Any) -> Codes:
     return value
 
 
-def _weights(call: Call, weight: Any, summed: tuple[int, ...]) -> Constant:
-    if not isinstance(weight, Constant):
+def _weights(call: Call, weight: Any, summed: tuple[int, ...]) -> TracedConstant:
+    if not isinstance(weight, TracedConstant):
         raise CaptureError(f"{call} computes its weights from the model's input; they must be a parameter")
     if weight.codes is None:
         layer = _LAYERS.get(call.operator.split(".")[1])

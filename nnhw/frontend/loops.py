@@ -16,7 +16,7 @@ from nnhw.ir.ops import Scan
 from .calls import Call
 from .sequences import FLIP, SCAN, flip, last_step
 from .translator import Handler, KnownResult, Translator
-from .values import Batch, Block, Codes, Constant, Float, PerImage, StepsFirst, Unknown, Value
+from .values import Batch, Block, Codes, Float, PerImage, StepsFirst, TracedConstant, Unknown, Value
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Loop:
     starts: Sequence[PerImage | Codes]
     sequences: Sequence[Codes]
     types: Sequence[TensorType]
-    others: Sequence[Constant | Batch]
+    others: Sequence[TracedConstant | Batch]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _taken_apart(translator: Translator, call: Call) -> _Loop:
         if not isinstance(value.value, Codes):
             raise CaptureError(f"{call} reads a sequence of floats; put a quantizer in front of the loop")
     for value in others:
-        if not isinstance(value, Constant | Batch | int | torch.SymInt):
+        if not isinstance(value, TracedConstant | Batch | int | torch.SymInt):
             raise CaptureError(
                 f"{call} reads {_what(value)} in each step, which is computed outside of the loop from the model's "
                 f"input; compute it in the loop, or let it be a state that never changes"
@@ -149,13 +149,18 @@ def _taken_apart(translator: Translator, call: Call) -> _Loop:
 
 def _per_image(value: Value) -> Value:
     """Return a constant that is repeated for each image, held as one of [1, ..], as what it is."""
-    if isinstance(value, Constant) and value.tensor.shape[:1] == (1,):
-        return PerImage(Constant(value.tensor[0], value.label))
+    if isinstance(value, TracedConstant) and value.tensor.shape[:1] == (1,):
+        return PerImage(TracedConstant(value.tensor[0], value.label))
     return value
 
 
 def _what(value: object) -> str:
-    names = {Constant: "a constant for the whole batch", Float: "floats", Codes: "a value", StepsFirst: "a sequence"}
+    names = {
+        TracedConstant: "a constant for the whole batch",
+        Float: "floats",
+        Codes: "a value",
+        StepsFirst: "a sequence",
+    }
     return names.get(type(value), type(value).__name__.lower())
 
 

@@ -13,7 +13,7 @@ from nnhw.ir.ops.rounding import ROUNDINGS
 
 from .calls import Call, evaluate
 from .translator import QUANTIZE, Handler, Translator
-from .values import Codes, Constant, Unknown, Value
+from .values import Codes, TracedConstant, Unknown, Value
 
 PER_TENSOR = -1
 
@@ -27,7 +27,7 @@ def quantize(translator: Translator, call: Call) -> Value:
     _check_scale(call, scale)
     _check_rounding(call)
     _check_zero_point(call, zero_point)
-    if isinstance(call["x"], Constant):
+    if isinstance(call["x"], TracedConstant):
         return _quantized_constant(call, scale, zero_point)
     if len(set(zero_point.tolist())) != 1:
         raise CaptureError(f"{call} has one zero point per channel; activations need one zero point for all channels")
@@ -52,7 +52,7 @@ def observed_scale(translator: Translator, call: Call) -> Value:
 
 def _fixed(call: Call, name: str) -> np.ndarray:
     value = call[name]
-    if not isinstance(value, Constant):
+    if not isinstance(value, TracedConstant):
         raise CaptureError(
             f"{call} computes its {name} from the model's input; use a fixed scale, or scale='observed' and train"
         )
@@ -112,7 +112,7 @@ def _spread(call: Call, scale: np.ndarray, rank: int) -> np.ndarray:
     return scale.reshape([-1 if axis == call["axis"] else 1 for axis in range(rank)])
 
 
-def _quantized_constant(call: Call, scale: np.ndarray, zero_point: np.ndarray) -> Constant:
+def _quantized_constant(call: Call, scale: np.ndarray, zero_point: np.ndarray) -> TracedConstant:
     """Quantize weights by the operator that the model was trained with, and read the codes off its result."""
     values = evaluate(call)
     exact = values.to(torch.float64).cpu().numpy()
@@ -124,8 +124,8 @@ def _quantized_constant(call: Call, scale: np.ndarray, zero_point: np.ndarray) -
     rounded = torch.as_tensor(codes, dtype=values.dtype) * torch.as_tensor(spread, dtype=values.dtype)
     if not dtype.holds(codes) or not torch.equal(rounded, values.cpu()):
         raise CaptureError(f"{call} makes values that are not codes times the scale; give the weights a larger scale")
-    source: Constant = call["x"]
-    return Constant(values, source.label, codes, spread, dtype, torch.from_numpy(codes * spread))
+    source: TracedConstant = call["x"]
+    return TracedConstant(values, source.label, codes, spread, dtype, torch.from_numpy(codes * spread))
 
 
 HANDLERS: dict[str, Handler] = {QUANTIZE: quantize, "nnhw.power_of_two_scale.default": observed_scale}

@@ -12,7 +12,7 @@ from nnhw.ir.ops import Add, Dequantize, FixedSoftmax, Rescale, StepTable, Subtr
 
 from .calls import Call
 from .translator import RESCALE, Handler, Translator
-from .values import Codes, Constant, Float, Value
+from .values import Codes, Float, TracedConstant, Value
 
 _PARAMETERS = ("multiplier", "exponent", "bias")
 
@@ -60,7 +60,7 @@ def _sum(translator: Translator, call: Call, name: str) -> str:
 
 def _parameter(translator: Translator, call: Call, name: str, channels: int) -> str:
     value = call[name]
-    if not isinstance(value, Constant):
+    if not isinstance(value, TracedConstant):
         raise CaptureError(f"{call} computes its {name} from the model's input; it must be a constant")
     given = value.tensor.detach().cpu().numpy().astype(np.int64)
     array = np.broadcast_to(given.reshape(-1), channels).copy()

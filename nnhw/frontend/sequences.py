@@ -16,7 +16,7 @@ from nnhw.errors import CaptureError
 from nnhw.ir.ops import LastStep, ReverseSteps
 
 from .calls import Call, evaluate
-from .values import Batch, Codes, Constant, Float, PerImage, Stacked, StepsFirst, Value
+from .values import Batch, Codes, Float, PerImage, Stacked, StepsFirst, TracedConstant, Value
 
 if TYPE_CHECKING:
     from .translator import Handler, Translator
@@ -42,12 +42,12 @@ def each_image(call: Call) -> PerImage | None:
     if any(isinstance(item, Batch) for item in size[1:]):
         return None
     like = call.arguments.get("self")
-    if like is not None and not isinstance(like, Constant):  # new_zeros and the like: only the dtype counts
+    if like is not None and not isinstance(like, TracedConstant):  # new_zeros and the like: only the dtype counts
         dtype = call.node.args[0].meta["val"].dtype  # type: ignore[union-attr]
-        like = Constant(torch.zeros((), dtype=dtype), "")
+        like = TracedConstant(torch.zeros((), dtype=dtype), "")
     given = {**call.arguments, "size": [1, *size[1:]]} | ({} if like is None else {"self": like})
     made = evaluate(replace(call, arguments=given))
-    return PerImage(Constant(made[0], call.node.name))
+    return PerImage(TracedConstant(made[0], call.node.name))
 
 
 def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
@@ -150,7 +150,7 @@ def _of_one_step(translator: Translator, call: Call) -> Call:
     def step_of(value: Any) -> Any:
         if isinstance(value, list | tuple):
             return type(value)(step_of(item) for item in value)
-        if isinstance(value, Constant) and value.tensor.dim() == ranks and value.codes is None:
+        if isinstance(value, TracedConstant) and value.tensor.dim() == ranks and value.codes is None:
             precise = None if value.precise is None else value.precise.squeeze(1)
             return replace(value, tensor=value.tensor.squeeze(1), precise=precise)
         return plain(value)

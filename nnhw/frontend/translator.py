@@ -18,7 +18,7 @@ from .calls import Call, check_sole_use, make_call
 from .constants import computed_constant
 from .locations import Lines, location_of
 from .sequences import by_step, each_image
-from .values import Batch, Block, Codes, Constant, Float, Integers, PerImage, Stacked, StepsFirst, Unknown, Value
+from .values import Batch, Block, Codes, Float, Integers, PerImage, Stacked, StepsFirst, TracedConstant, Unknown, Value
 
 Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
 """Of a call: its value, or all of its values with None for those that nothing reads."""
@@ -99,7 +99,7 @@ class Translator:
 
     def add_constant(self, node: fx.Node, tensor: torch.Tensor, label: str) -> None:
         """Make a parameter or buffer known."""
-        self._values[node] = Constant(tensor.detach(), label)
+        self._values[node] = TracedConstant(tensor.detach(), label)
 
     def add_block(self, node: fx.Node, block: Block) -> None:
         """Make a block of code known, such as the body of a loop; whoever runs another kind of it is refused."""
@@ -131,7 +131,7 @@ class Translator:
         if not isinstance(results, tuple | list) or len(results) != 1 or not isinstance(results[0], fx.Node):
             raise CaptureError("the model must return one tensor; return the one to be computed")
         value = self._values[results[0]]
-        if isinstance(value, Constant | Batch | Unknown | PerImage | Block):
+        if isinstance(value, TracedConstant | Batch | Unknown | PerImage | Block):
             raise CaptureError("the model's output does not depend on its input; return something computed from it")
         if isinstance(value, Stacked):
             raise CaptureError(
@@ -182,7 +182,7 @@ class Translator:
         array = np.asarray(array, dtype=np.float64)
         return self.builder.constant(label, array, TensorType(array.shape, FLOAT), location)
 
-    def parameter(self, value: Constant, call: Call, shape: tuple[int, ...]) -> str:
+    def parameter(self, value: TracedConstant, call: Call, shape: tuple[int, ...]) -> str:
         """Add a constant in float64, reshaped; one node for all of its uses. Return its name."""
         array = value.doubles.cpu().numpy().reshape(shape)
         bad = int((~np.isfinite(array)).sum())
@@ -233,7 +233,7 @@ class Translator:
 
     def _value_of(self, call: Call) -> Any:
         handler = self._handlers.get(call.operator)
-        variable = any(not isinstance(value, Constant | Batch) for value in call.values)
+        variable = any(not isinstance(value, TracedConstant | Batch) for value in call.values)
         if call.operator == SIZE_QUERY:
             return Batch() if call["dim"] == int(isinstance(call["self"], StepsFirst)) else call.node.meta["val"]
         if (filled := each_image(call)) is not None:

@@ -14,7 +14,7 @@ from .calls import Call
 from .layout import as_image, like, part, placed, shuffled
 from .linear import SIZES, biased, operands, pair, weighted
 from .translator import Handler, Translator
-from .values import Codes, Constant, Float, Value
+from .values import Codes, Float, TracedConstant, Value
 
 
 def transposed_convolution(translator: Translator, call: Call) -> Value:
@@ -44,7 +44,7 @@ def transposed_convolution(translator: Translator, call: Call) -> Value:
     sizes, offsets = (1, *translator.result_shape(call)[1:])[-2:], pair(call["padding"], flat, 0)
     image, starts = _framed(translator, call, image, taps.shape[2:], stride, offsets, sizes)
     assert isinstance(image, Codes)
-    whole = Constant(weight.tensor, weight.label, taps, scale, dtype)
+    whole = TracedConstant(weight.tensor, weight.label, taps, scale, dtype)
     sums: Codes | Float = weighted(translator, call, image, whole, Conv2d(groups=groups))
     sums = shuffled(translator, call, sums, stride)
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True), 1):

@@ -12,7 +12,7 @@ from nnhw.ir import IntType
 
 
 @dataclass(frozen=True)
-class Constant:
+class TracedConstant:
     """A tensor that does not depend on the model's input: parameters, buffers and what is computed from them.
 
     Parameters
@@ -119,7 +119,7 @@ class PerImage:
     constant: the numbers of one image.
     """
 
-    constant: Constant
+    constant: TracedConstant
 
 
 @dataclass(frozen=True)
@@ -136,4 +136,4 @@ class Stacked:
     parts: tuple[Codes | Float, ...]
 
 
-Value = Constant | Codes | Float | Integers | Batch | Turned | Unknown | StepsFirst | PerImage | Block | Stacked
+Value = TracedConstant | Codes | Float | Integers | Batch | Turned | Unknown | StepsFirst | PerImage | Block | Stacked

@@ -27,15 +27,15 @@ from nnhw.hdl.channelwise import ChannelwiseEngine
 from nnhw.hdl.convert import Converter
 from nnhw.hdl.fifo import Fifo
 from nnhw.hdl.fork import Fork
-from nnhw.hdl.join import Concatenation, WeightedSum
+from nnhw.hdl.join import Concatenation, JoinEngine
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.pack import Packer
-from nnhw.hdl.pad import Padding
+from nnhw.hdl.pad import PadEngine
 from nnhw.hdl.pairwise import PairwiseEngine
-from nnhw.hdl.pool import MaxPool
+from nnhw.hdl.pool import MaxPoolEngine
 from nnhw.hdl.shared import SharedEngine
-from nnhw.hdl.shared.chain import ProgramChain
+from nnhw.hdl.shared.chain import ChainLoader
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.slice import Slicing
 from nnhw.hdl.unpack import Unpacker
@@ -49,11 +49,11 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     FifoConfig: Fifo,
     ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
-    PadConfig: Padding,
+    PadConfig: PadEngine,
     PairConfig: PairwiseEngine,
     SliceConfig: Slicing,
-    PoolConfig: MaxPool,
-    SumConfig: WeightedSum,
+    PoolConfig: MaxPoolEngine,
+    SumConfig: JoinEngine,
     WindowConfig: SlidingWindow,
 }
 
@@ -127,7 +127,7 @@ class Engine(wiring.Component):
             wiring.connect(m, wiring.flipped(self.load), engine.load)
             connect_program(m, engine, self.program)
         else:
-            m.submodules.chain = chain = ProgramChain(self.shared)
+            m.submodules.chain = chain = ChainLoader(self.shared)
             wiring.connect(m, wiring.flipped(self.load), chain.load)
             connect_program(m, chain.program, self.program)
 

@@ -17,7 +17,7 @@ Term = tuple[Value, int]
 """A number of the adder tree and its sign, +1 or -1."""
 
 
-class WeightedSum(wiring.Component):
+class JoinEngine(wiring.Component):
     """Takes a beat of every input at once; each signed digit of a factor is a term of one adder tree.
 
     Members

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.pad import PadConfig
 
 
-class Padding(wiring.Component):
+class PadEngine(wiring.Component):
     """Counts the beats that leave; where it is in the border, it gives the constant instead of a beat of the input.
 
     Timing: one beat a cycle; a beat leaves one cycle after it came in.

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.pool import PoolConfig
 
 
-class MaxPool(wiring.Component):
+class MaxPoolEngine(wiring.Component):
     """A ring of running maxima, one for each channel of the pooled pixel.
 
     Timing: one beat a cycle; the beats of the last tap leave one cycle later.

@@ -25,7 +25,7 @@ from nnhw.hdl.shared.multiply_add import MultiplyAdd
 
 
 @dataclass(frozen=True)
-class Operand:
+class TreeOperand:
     """A number on its way through the tree: `value << shift`, modulo the width of the result."""
 
     value: Value
@@ -84,19 +84,21 @@ class MultiplyAddUnit(RequantizerUnit):
             results.append(unit.o[: product.bits].as_signed())
         return results
 
-    def _tree_level(self, m: Module, name: str, operands: list[Operand], width: int, moves: int) -> list[Operand]:
+    def _tree_level(
+        self, m: Module, name: str, operands: list[TreeOperand], width: int, moves: int
+    ) -> list[TreeOperand]:
         """Add neighbours, the lower one's bits below the higher one pass by."""
         results = []
         for number in range(0, len(operands), 2):
             low, label = operands[number], f"{name}_{number}"
             if number + 1 == len(operands):
-                results.append(Operand(self.delay(m, label, low.value, moves), low.shift))
+                results.append(TreeOperand(self.delay(m, label, low.value, moves), low.shift))
                 continue
             high = operands[number + 1]
             distance, most = high.shift - low.shift, width - low.shift
             bits = min(max(len(low.value), len(high.value) + distance) + 1, most)
             value = self._add(m, label, low.value, Cat(Const(0, distance), high.value), bits, moves)
-            results.append(Operand(value, low.shift))
+            results.append(TreeOperand(value, low.shift))
         return results
 
     def _add(self, m: Module, name: str, a: Value, b: Value, bits: int, moves: int) -> Value:
@@ -116,7 +118,7 @@ class MultiplyAddUnit(RequantizerUnit):
 
     def _logic_products(
         self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
-    ) -> list[list[Operand]]:
+    ) -> list[list[TreeOperand]]:
         """Return the partial products of each lane: the digits that occur, times the sum."""
         digits = product.digits
         used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]
@@ -129,7 +131,9 @@ class MultiplyAddUnit(RequantizerUnit):
             number = Cat(raw[:-1], ~raw[-1]) if self.raw_shape.signed else raw
             lanes.append(
                 [
-                    Operand(self._times(m, f"product_{lane}_{k}", number, words[lane][2 * k : 2 * k + 2]), 2 * digit)
+                    TreeOperand(
+                        self._times(m, f"product_{lane}_{k}", number, words[lane][2 * k : 2 * k + 2]), 2 * digit
+                    )
                     for k, digit in enumerate(used)
                 ]
             )
@@ -161,7 +165,7 @@ class MultiplyAddUnit(RequantizerUnit):
 
     def _dsp_products(
         self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
-    ) -> list[list[Operand]]:
+    ) -> list[list[TreeOperand]]:
         """Return the products of the pieces of both factors; factors and products are registers of DSP blocks."""
         bits = product.multiplier_bits
         rows = [value & ((1 << bits) - 1) for value in product.multiplier.ravel().tolist()]
@@ -176,7 +180,7 @@ class MultiplyAddUnit(RequantizerUnit):
             operands = []
             for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
                 value, shift = self.register(m, f"product_{lane}_{i}_{j}", left * right), (i + j) * DSP_PIECE_BITS
-                operands.append(Operand(extend(value, product.bits - shift), shift))
+                operands.append(TreeOperand(extend(value, product.bits - shift), shift))
             lanes.append(sorted(operands, key=lambda operand: operand.shift))
         return lanes
 

@@ -21,7 +21,7 @@ from nnhw.families import ICE40, Family
 from nnhw.ir import Graph, IntType, graph_hash
 from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
-from nnhw.mapping.plans import Plan
+from nnhw.mapping.plans import LayerPlan
 from nnhw.mapping.schedule import FIFO_MIN_DEPTH, schedule_stages
 
 LINK_BITS = 8
@@ -162,7 +162,7 @@ class _Assembler:
             stage = self.stages[stage.sources[0][0]]
         return stage.config
 
-    def layer(self, layer: Layer, plan: Plan, node: str) -> None:
+    def layer(self, layer: Layer, plan: LayerPlan, node: str) -> None:
         """Add the stages of one layer.
 
         Parameters
@@ -192,7 +192,7 @@ _IN_FRONT: dict[type, Callable[[_Assembler, str, _Port, Any], _Port]] = {
 
 
 def assemble(
-    layers: Sequence[Layer], plans: Sequence[Plan], body: Graph, board: str, family: Family = ICE40
+    layers: Sequence[Layer], plans: Sequence[LayerPlan], body: Graph, board: str, family: Family = ICE40
 ) -> Accelerator:
     """Return the accelerator of planned layers, its FIFOs and its schedule included.
 
@@ -207,7 +207,7 @@ def assemble(
 
 
 def _stages(
-    layers: Sequence[Layer], plans: Sequence[Plan], body: Graph
+    layers: Sequence[Layer], plans: Sequence[LayerPlan], body: Graph
 ) -> tuple[tuple[Stage, ...], InputFormat, OutputFormat]:
     """Return the stages, and what the bytes at both ends mean."""
     source = body.inputs[0]

@@ -122,7 +122,7 @@ def _turns_up(first: Point, second: Point, third: Point) -> bool:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class LinePieces:
     """A step function as pieces that each have a line.
 
     Parameters
@@ -139,7 +139,7 @@ class Pieces:
 
 def cut(
     steps: list[int], falls: bool, raw: IntType, most: int, parity: int | None, most_shift: int = MOST_SHIFT
-) -> Pieces | None:
+) -> LinePieces | None:
     """Return a step function in as few pieces as have lines at all, or None if that is more than `most`."""
     low, high = raw.low, raw.high
     if falls:
@@ -158,8 +158,8 @@ def cut(
         low = end + 1
         borders.append(low)
     if falls:
-        return Pieces(tuple(reversed(channels)), tuple(1 - border for border in reversed(borders)), True)
-    return Pieces(tuple(channels), tuple(borders), False)
+        return LinePieces(tuple(reversed(channels)), tuple(1 - border for border in reversed(borders)), True)
+    return LinePieces(tuple(channels), tuple(borders), False)
 
 
 def _longest(steps: list[int], low: int, high: int, parity: int | None, most_shift: int) -> int | None:
@@ -194,7 +194,7 @@ def fit_scaler(
     most_shift: that is tried.
     """
     steps, floor, ceiling = occurring_steps(steps, descending, raw)
-    known: dict[tuple[tuple[int, ...], bool], Pieces | None] = {}
+    known: dict[tuple[tuple[int, ...], bool], LinePieces | None] = {}
     rows = [(tuple(row), bool(down)) for row, down in zip(steps.tolist(), descending, strict=True)]
     for row in rows:
         if row not in known:
@@ -239,7 +239,7 @@ def smallest_shift(channels: set[Channel]) -> int:
     return shift
 
 
-def _lines(pieces: Pieces, shift: int, segments: int) -> list[tuple[int, int]]:
+def _lines(pieces: LinePieces, shift: int, segments: int) -> list[tuple[int, int]]:
     """Return (multiplier, addend) of each piece, the last one repeated."""
     lines = []
     for channel in pieces.channels:

@@ -16,7 +16,7 @@ from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
-from nnhw.mapping.placement import Placement
+from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, with_schedule
 from nnhw.mapping.waits import waits, without_waits
@@ -142,7 +142,7 @@ class Mapper:
         accelerator: Accelerator | None = None
         for _ in range(MOST_ROUNDS):
             try:
-                placed = Placement(self.space, left).thresholds(*self.fastest(left, intervals, busy))
+                placed = PartMover(self.space, left).thresholds(*self.fastest(left, intervals, busy))
             except MappingError:
                 if accelerator is None:
                     raise
@@ -202,7 +202,7 @@ class Mapper:
         busy: share of the interval from which on layers get roomy line buffers; None: none does.
         thrifty: all prices are tried, for the fewest logic cells.
         """
-        block_ram_lc, placement = self.space.family.block_ram_lc, Placement(self.space, budget)
+        block_ram_lc, placement = self.space.family.block_ram_lc, PartMover(self.space, budget)
         best: tuple[float, list[Folding], Cost] | None = None
         for price in _PRICES:
             chosen = smallest_within(self.frontiers, interval, block_ram_lc * price)

@@ -15,7 +15,7 @@ from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer
 
 
-class Placement:
+class PartMover:
     """Moves parts of engines to the resources of which a budget has some left.
 
     Parameters

@@ -50,7 +50,7 @@ Engine = tuple[str, EngineConfig, Stream]
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerPlan:
     """The engines of one layer, in stream order.
 
     Parameters
@@ -88,7 +88,7 @@ class Planner:
         self.datapaths = Datapaths(self.encodings, family)
 
     @singledispatchmethod
-    def plan(self, layer: Layer, folding: Folding) -> Plan:
+    def plan(self, layer: Layer, folding: Folding) -> LayerPlan:
         """Return the engines of a folded layer.
 
         Raises: MappingError for a folding that an engine does not accept, or values that it cannot take.
@@ -96,7 +96,7 @@ class Planner:
         raise NotImplementedError(type(layer))
 
     @plan.register
-    def _(self, layer: MatrixLayer, folding: Folding) -> Plan:
+    def _(self, layer: MatrixLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         outputs = len(layer.weights)
         lanes = folding.channel_lanes
@@ -128,10 +128,10 @@ class Planner:
             taps, windows = layer.pool[0] * layer.pool[1], layer.blocks[0] * layer.blocks[1]
             pool = PoolConfig(taps, outputs // folding.drain, folding.drain, layer.element, windows)
             engines.append(("pool", pool, replace(output, elements=sums // taps)))
-        return Plan((lanes,), tuple(engines))
+        return LayerPlan((lanes,), tuple(engines))
 
     @plan.register
-    def _(self, layer: ChannelLayer, folding: Folding) -> Plan:
+    def _(self, layer: ChannelLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         lanes, channels = folding.channel_lanes, layer.source[0]
         engines = self._padding(layer, lanes)
@@ -154,10 +154,10 @@ class Planner:
             dsp=folding.dsp_pe > 0,
         )
         engines.append(("channelwise", config, self.encodings.stream(layer, lanes, channels * positions)))
-        return Plan((lanes,), tuple(engines))
+        return LayerPlan((lanes,), tuple(engines))
 
     @plan.register
-    def _(self, layer: SumLayer, folding: Folding) -> Plan:
+    def _(self, layer: SumLayer, folding: Folding) -> LayerPlan:
         lanes, channels = folding.channel_lanes, layer.extent[0]
         elements = int(np.prod(layer.extent))
         config = SumConfig(
@@ -168,10 +168,12 @@ class Planner:
             pixels=elements // channels,
             requantizer=self.datapaths.chosen(layer, lanes, folding),
         )
-        return Plan((lanes,) * len(layer.inputs), (("sum", config, self.encodings.stream(layer, lanes, elements)),))
+        return LayerPlan(
+            (lanes,) * len(layer.inputs), (("sum", config, self.encodings.stream(layer, lanes, elements)),)
+        )
 
     @plan.register
-    def _(self, layer: PairLayer, folding: Folding) -> Plan:
+    def _(self, layer: PairLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         lanes, elements = folding.channel_lanes, int(np.prod(layer.extent))
         left, right = layer.kinds
@@ -185,28 +187,28 @@ class Planner:
             requantizer=self.datapaths.chosen(layer, lanes, folding),
             dsp=folding.dsp_pe > 0,
         )
-        return Plan((lanes, lanes), ((layer.op, config, self.encodings.stream(layer, lanes, elements)),))
+        return LayerPlan((lanes, lanes), ((layer.op, config, self.encodings.stream(layer, lanes, elements)),))
 
     @plan.register
-    def _(self, layer: ConcatLayer, folding: Folding) -> Plan:
+    def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         lanes = folding.channel_lanes
         chunks = tuple(part // lanes for part in layer.parts)
         config = ConcatConfig(lanes=lanes, bits=layer.element.bits, chunks=chunks, turns=layer.turns)
         output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
-        return Plan((lanes,) * len(layer.inputs), (("concat", config, output),))
+        return LayerPlan((lanes,) * len(layer.inputs), (("concat", config, output),))
 
     @plan.register
-    def _(self, layer: SliceLayer, folding: Folding) -> Plan:
+    def _(self, layer: SliceLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_alike(layer)
         lanes = folding.channel_lanes
         output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
         period, first, count = (elements // lanes for elements in (layer.period, layer.first, layer.count))
         config = SliceConfig(lanes, output.element.bits, layer.turns, period, first, count)
-        return Plan((lanes,), (("slice", config, output),))
+        return LayerPlan((lanes,), (("slice", config, output),))
 
     @plan.register
-    def _(self, layer: TransposeLayer, folding: Folding) -> Plan:
+    def _(self, layer: TransposeLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_alike(layer)
         lanes, (outer, rows, columns, run) = folding.channel_lanes, layer.loops
         output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
@@ -229,10 +231,10 @@ class Planner:
             )
 
         window = buffered_window(make, lanes * output.element.bits, folding, self.family, layer.where)
-        return Plan((lanes,), (("window", window, output),))
+        return LayerPlan((lanes,), (("window", window, output),))
 
     @plan.register
-    def _(self, layer: UpsampleLayer, folding: Folding) -> Plan:
+    def _(self, layer: UpsampleLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         channels, height, width = layer.source
         lanes = folding.channel_lanes
@@ -254,22 +256,24 @@ class Planner:
             )
 
         window = buffered_window(make, lanes * layer.element.bits, folding, self.family, layer.where)
-        return Plan((lanes,), (("upsample", window, self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))),))
+        return LayerPlan(
+            (lanes,), (("upsample", window, self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))),)
+        )
 
     @plan.register
-    def _(self, layer: PadLayer, folding: Folding) -> Plan:
+    def _(self, layer: PadLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         lanes = folding.channel_lanes
         config = pad_config(layer.source, layer.padding, lanes, layer.element)
-        return Plan((lanes,), (("pad", config, self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))),))
+        return LayerPlan((lanes,), (("pad", config, self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))),))
 
     @plan.register
-    def _(self, layer: OwnLayer, folding: Folding) -> Plan:
+    def _(self, layer: OwnLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         lanes = folding.channel_lanes
         engine = planned(layer, lanes)
         output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
-        return Plan((engine.i_lanes,) * len(layer.inputs), ((layer.op.name, engine, output),))
+        return LayerPlan((engine.i_lanes,) * len(layer.inputs), ((layer.op.name, engine, output),))
 
     def _window(self, layer: WindowLayer, folding: Folding, repeats: int) -> WindowConfig:
         """Return the sliding window of a layer."""

@@ -30,7 +30,7 @@ MOST_SEGMENTS = 3
 
 
 @dataclass(frozen=True)
-class Function:
+class NormalSteps:
     """A step function in its normal form: no step out of the range, none that is empty.
 
     Parameters
@@ -45,7 +45,7 @@ class Function:
     raw: IntType
 
     @classmethod
-    def of(cls, steps: np.ndarray, codes: np.ndarray, code: IntType, raw: IntType) -> Function:
+    def of(cls, steps: np.ndarray, codes: np.ndarray, code: IntType, raw: IntType) -> NormalSteps:
         """Return the normal form of steps [outputs, k] and codes [outputs, k + 1]."""
         rows = []
         for row, values in zip(steps, codes, strict=True):
@@ -115,7 +115,7 @@ def implementations(
     further: datapaths that are said to be equal too.
     fused: one DSP block may multiply and add.
     """
-    function = Function.of(steps, codes, code, raw)
+    function = NormalSteps.of(steps, codes, code, raw)
     thresholds = function.thresholds()
     found: list[Requantizer] = [*further]
     if thresholds is not None:
@@ -147,7 +147,7 @@ def _monotone(thresholds: Thresholds, raw: IntType, fused: bool) -> list[Requant
     return found
 
 
-def _tables(function: Function) -> list[Requantizer]:
+def _tables(function: NormalSteps) -> list[Requantizer]:
     """Return a lookup table, if it is not too large."""
     raw, outputs = function.raw, function.outputs
     words = raw.high - raw.low + 1
@@ -160,7 +160,7 @@ def _tables(function: Function) -> list[Requantizer]:
     return [Table(np.ascontiguousarray(codes[:1] if shared else codes), function.code, raw, outputs)]
 
 
-def prove(requantizer: Requantizer, function: Function) -> str:
+def prove(requantizer: Requantizer, function: NormalSteps) -> str:
     """Return why a requantizer is equal to a step function.
 
     Both are monotone between the function's steps and the places at which the requantizer changes its form, so that
@@ -188,7 +188,7 @@ def prove(requantizer: Requantizer, function: Function) -> str:
     return certificate
 
 
-def _critical_points(requantizer: Requantizer, function: Function) -> tuple[np.ndarray, int]:
+def _critical_points(requantizer: Requantizer, function: NormalSteps) -> tuple[np.ndarray, int]:
     """Return the places [n, outputs] that decide, and how many steps of the function they cover."""
     rows, _ = function.padded()
     columns = [rows.T]

@@ -13,7 +13,7 @@ from nnhw.engines.shared.model import lone_schedule
 from nnhw.engines.timing import (
     CycleModel,
     NetworkModel,
-    Run,
+    NetworkRun,
     Schedule,
     estimated,
     run_network,
@@ -40,7 +40,7 @@ LEAST_SAVED_LC = 20
 
 
 @dataclass(frozen=True)
-class Network:
+class StreamNetwork:
     """Engines and what flows through them.
 
     Parameters
@@ -59,7 +59,7 @@ class Network:
         indices = {index for stage in self.stages if len(stage.sources) > 1 for index, _ in stage.sources}
         return tuple(sorted(index for index in indices if self.stages[index].config.fifo))
 
-    def with_fifo(self, index: int, config: EngineConfig) -> Network:
+    def with_fifo(self, index: int, config: EngineConfig) -> StreamNetwork:
         """Return the network with another configuration of a stage."""
         stages = list(self.stages)
         stages[index] = replace(stages[index], config=config)
@@ -121,7 +121,7 @@ class Network:
         found = schedule_of(run) if run.period else estimated(run)
         return found.interval == schedule.interval and not self.can_hang()
 
-    def _run(self, models: Sequence[CycleModel | NetworkModel], latency: int | None = None) -> Run:
+    def _run(self, models: Sequence[CycleModel | NetworkModel], latency: int | None = None) -> NetworkRun:
         """Step models of the stages from rest on, until they repeat themselves or for some frames.
 
         Parameters
@@ -175,14 +175,14 @@ def schedule_stages(
     FIFO of the shorter one has held as many. What frames leave behind may add up, so that one that was deep enough for
     some frames is not for all: those that are full at times become deeper as long as that shortens the interval
     (`_deeper`). Then each becomes shallower where that saves a block RAM or logic, as long as neither latency nor
-    interval change and the network cannot hang (`Network.can_hang`). Depths of the same cost are not told apart, and a
-    large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall.
+    interval change and the network cannot hang (`StreamNetwork.can_hang`). Depths of the same cost are not told apart,
+    and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall.
 
     Returns
     -------
-    The stages with their FIFOs as deep as they have to be, and the schedule of these, see `Network.estimate`.
+    The stages with their FIFOs as deep as they have to be, and the schedule of these, see `StreamNetwork.estimate`.
     """
-    network = Network(tuple(stages), i_beats, o_beats)
+    network = StreamNetwork(tuple(stages), i_beats, o_beats)
     joining = network.joining
     if not joining:
         return network.stages, network.estimate()
@@ -197,7 +197,7 @@ def schedule_stages(
     return shallow.stages, schedule if shallow is deep else shallow.estimate()
 
 
-def _deeper(network: Network) -> tuple[Network, Schedule]:
+def _deeper(network: StreamNetwork) -> tuple[StreamNetwork, Schedule]:
     """Return the network with FIFOs of joins so deep that no depth gives a shorter interval, and its schedule.
 
     What bounds the interval is a circle of engines that wait for each other. If it goes through a FIFO, that one is
@@ -218,7 +218,7 @@ def _deeper(network: Network) -> tuple[Network, Schedule]:
     return network, schedule
 
 
-def _settled(network: Network) -> tuple[Schedule, list[int]]:
+def _settled(network: StreamNetwork) -> tuple[Schedule, list[int]]:
     """Return the schedule of a network, and the FIFOs of joins that are full at times."""
     models = [stage.config.model() for stage in network.stages]
     schedule = network.follow(models)
@@ -226,20 +226,20 @@ def _settled(network: Network) -> tuple[Schedule, list[int]]:
     return schedule, [index for index, model in joining if isinstance(model, FifoModel) and model.was_full]
 
 
-def _endless(network: Network) -> list[CycleModel | NetworkModel]:
+def _endless(network: StreamNetwork) -> list[CycleModel | NetworkModel]:
     """Return the models of a network, the FIFOs of joins without bounds."""
     joining = network.joining
     return [FifoModel(None) if index in joining else stage.config.model() for index, stage in enumerate(network.stages)]
 
 
-def _fifo(network: Network, index: int) -> FifoConfig:
+def _fifo(network: StreamNetwork, index: int) -> FifoConfig:
     """Return the configuration of a stage that is a FIFO."""
     fifo = network.stages[index].config.fifo
     assert fifo is not None
     return fifo
 
 
-def _shallower(network: Network, schedule: Schedule, family: Family) -> Network:
+def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> StreamNetwork:
     """Return the network with the shallowest FIFOs of joins that keep its schedule; see `schedule_stages`."""
     trial = 2 * (schedule.latency_cycles + (schedule.frames or MOST_FRAMES) * schedule.interval_cycles)
     trials = MOST_TRIAL_CYCLES // trial
@@ -286,7 +286,7 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
     The accelerator with the schedule that it then has; too few are saved where no more FIFOs can be moved.
     """
     formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
-    network = Network(accelerator.stages, *formats)
+    network = StreamNetwork(accelerator.stages, *formats)
     moves = []
     for index, stage in enumerate(accelerator.stages):
         fifo = stage.config.fifo
@@ -305,8 +305,8 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
 
 
 def with_schedule(accelerator: Accelerator) -> Accelerator:
-    """Return an accelerator with its schedule in place of an estimate. Raises: see `Network.schedule`."""
+    """Return an accelerator with its schedule in place of an estimate. Raises: see `StreamNetwork.schedule`."""
     if accelerator.schedule.joined:
         return accelerator
     formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
-    return replace(accelerator, schedule=Network(accelerator.stages, *formats).schedule())
+    return replace(accelerator, schedule=StreamNetwork(accelerator.stages, *formats).schedule())

@@ -85,7 +85,7 @@ class _Watching(fx.Interpreter):
         return result
 
 
-class Plan:
+class QuantizerPlan:
     """Where quantizers stand: each behind a value that is read as codes.
 
     Members

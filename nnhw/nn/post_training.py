@@ -19,7 +19,7 @@ from .decomposing import written_out
 from .frames import module_path
 from .given import half_floats, unready
 from .kinds import KNOWN, RECURRENT, operation
-from .placement import Plan
+from .placement import QuantizerPlan
 from .quantized import Accuracy, QuantizedModel, Summary
 from .quantizers import Quantizer
 from .recurrent_formats import LEAST_BITS
@@ -196,12 +196,12 @@ def _plan(
     batches: list[Tensor],
     bits: tuple[int, int],
     problems: list[NnhwError],
-) -> Plan | None:
+) -> QuantizerPlan | None:
     """Return where quantizers go; None without a model, or without data that goes through it."""
     if not batches or not graph_module.graph.nodes:
         return None
     try:
-        plan = Plan(graph_module, modules, batches[0], *bits)
+        plan = QuantizerPlan(graph_module, modules, batches[0], *bits)
     except InputError as error:
         problems.append(error)
         return None

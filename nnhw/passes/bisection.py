@@ -9,9 +9,9 @@ import numpy as np
 from nnhw.errors import LoweringError
 from nnhw.ir import IntType
 
-from .directions import Pieces, find_pieces, first_reached
+from .directions import MonotonePieces, find_pieces, first_reached
 from .margins import Margins
-from .regions import Evaluator, Region
+from .regions import Region, RegionEvaluator
 from .steps import StepFinder, Steps
 
 SCANNED = 2**22  # places of all classes that are evaluated in any case
@@ -70,7 +70,7 @@ def _ends_of_pieces(region: Region) -> np.ndarray:
 
 def _scanned(region: Region) -> Steps:
     """Evaluate every integer of the range."""
-    sums, evaluate, finder = region.source.type.int_dtype, Evaluator(region), StepFinder()
+    sums, evaluate, finder = region.source.type.int_dtype, RegionEvaluator(region), StepFinder()
     rows = max(SCANNED // len(region.classes[0]), 1)
     for start in range(sums.low, sums.high + 1, rows):
         places = np.arange(start, min(start + rows, sums.high + 1))
@@ -81,7 +81,7 @@ def _scanned(region: Region) -> Steps:
 def _bisected(region: Region, margins: Margins | None = None) -> Steps | None:
     """Return the steps by bisection, or None if there are no known pieces, or if the steps found may not be all."""
     margins = margins or Margins(region)
-    sums, evaluate, finder = region.source.type.int_dtype, Evaluator(region), StepFinder()
+    sums, evaluate, finder = region.source.type.int_dtype, RegionEvaluator(region), StepFinder()
     evaluate(np.array([sums.low, sums.high]))  # NaN in a parameter has no direction
     pieces = find_pieces(region)
     if pieces is None:
@@ -95,7 +95,7 @@ def _bisected(region: Region, margins: Margins | None = None) -> Steps | None:
     return steps if margins.exact or _separated(marks, sums, margins) else None
 
 
-def _places_of_steps(region: Region, pieces: Pieces, evaluate: Evaluator) -> np.ndarray:
+def _places_of_steps(region: Region, pieces: MonotonePieces, evaluate: RegionEvaluator) -> np.ndarray:
     """Return places between which the codes are constant: int64 [places, classes], ascending."""
     sums, codes = region.source.type.int_dtype, region.codes
     levels = np.array([1]) if codes.bipolar else np.arange(codes.low + 1, codes.high + 1)
@@ -107,7 +107,9 @@ def _places_of_steps(region: Region, pieces: Pieces, evaluate: Evaluator) -> np.
     return np.sort(np.concatenate([pieces.starts, steps]), axis=0)
 
 
-def _holds_around(steps: Steps, low: int, high: int, evaluate: Evaluator, marks: np.ndarray | None = None) -> bool:
+def _holds_around(
+    steps: Steps, low: int, high: int, evaluate: RegionEvaluator, marks: np.ndarray | None = None
+) -> bool:
     """Compare steps and region in the neighbourhood of each mark (the steps, without others) and at both ends."""
     marks = steps.starts.T if marks is None else marks
     ends = np.broadcast_to(np.array([[low], [high]]), (2, len(steps.starts)))

@@ -45,7 +45,7 @@ stay multiples of as large a power as before, up to this one."""
 
 
 @dataclass
-class Place:
+class MaskedNode:
     """A node with the masks that its rule lets grow.
 
     Parameters
@@ -90,9 +90,9 @@ def is_whole(mask: Mask) -> bool:
     return all(axis.all() for axis in mask)
 
 
-def _place(graph: Graph, node: Node, masks: Mapping[str, Mask]) -> Place:
+def _place(graph: Graph, node: Node, masks: Mapping[str, Mask]) -> MaskedNode:
     constants = [graph.constants[name] for name in node.inputs if name in graph.constants]
-    return Place(node, masks[node.name], [masks[value.name] for value in _data(graph, node)], constants)
+    return MaskedNode(node, masks[node.name], [masks[value.name] for value in _data(graph, node)], constants)
 
 
 def _data(graph: Graph, node: Node) -> list[Node]:
@@ -115,7 +115,7 @@ def _share(left: np.ndarray, right: np.ndarray) -> None:
     left[:], right[:] = either, either
 
 
-def _round_up(place: Place) -> None:
+def _round_up(place: MaskedNode) -> None:
     """Keep some channels that nobody needs, so that engines divide their number as they did before."""
     if isinstance(place.node.op, Linear | Conv2d) and is_needed(place.result):
         channels = place.result[0]
@@ -147,14 +147,14 @@ def _keep(channels: np.ndarray, count: int) -> None:
     channels[np.flatnonzero(~channels)[: count - int(channels.sum())]] = True
 
 
-def _whole(op: Op, place: Place) -> None:
+def _whole(op: Op, place: MaskedNode) -> None:
     """Need all of an op whose parts are not told apart."""
     if is_needed(place.result):
         for mask in (place.result, *place.operands):
             _fill(mask)
 
 
-def _elementwise(op: Op, place: Place) -> None:
+def _elementwise(op: Op, place: MaskedNode) -> None:
     """Keep of the operands what the result has; the other way round, where the operand has more."""
     if is_needed(place.result):
         for operand in place.operands:
@@ -162,7 +162,7 @@ def _elementwise(op: Op, place: Place) -> None:
                 _share(own, other)
 
 
-def _repeated(op: Product, place: Place) -> None:
+def _repeated(op: Product, place: MaskedNode) -> None:
     """Do as `_elementwise`; of an axis that is repeated, need its one place."""
     if is_needed(place.result):
         for operand in place.operands:
@@ -173,12 +173,12 @@ def _repeated(op: Product, place: Place) -> None:
                     other[:] = True
 
 
-def _extreme(op: Op, place: Place) -> None:
+def _extreme(op: Op, place: MaskedNode) -> None:
     """Do as `_elementwise` for integers; floats are needed whole, for their constants have places, too."""
     (_elementwise if place.node.type.is_int else _whole)(op, place)
 
 
-def _channelwise(op: Op, place: Place) -> None:
+def _channelwise(op: Op, place: MaskedNode) -> None:
     """Need whole maps of some channels, the same in operand and result."""
     if is_needed(place.result):
         for axis in (*place.result[1:], *place.operands[0][1:]):
@@ -186,7 +186,7 @@ def _channelwise(op: Op, place: Place) -> None:
         _share(place.result[0], place.operands[0][0])
 
 
-def _product(op: Op, place: Place) -> None:
+def _product(op: Op, place: MaskedNode) -> None:
     """Need those inputs that have a weight other than 0 for some output that is needed; at least one."""
     if not is_needed(place.result):
         return
@@ -202,7 +202,7 @@ def _product(op: Op, place: Place) -> None:
         operand[0][0] = True
 
 
-def _grouped(op: Conv2d, place: Place) -> None:
+def _grouped(op: Conv2d, place: MaskedNode) -> None:
     """Depthwise convolutions keep channels; of other groups all stay, as their number and widths belong together."""
     if op.groups == place.operands[0][0].size == place.result[0].size:
         _channelwise(op, place)
@@ -210,7 +210,7 @@ def _grouped(op: Conv2d, place: Place) -> None:
         _whole(op, place)
 
 
-def _concat(op: Concat, place: Place) -> None:
+def _concat(op: Concat, place: MaskedNode) -> None:
     """Need the parts of the operands that the result has."""
     if not is_needed(place.result):
         return
@@ -224,21 +224,21 @@ def _concat(op: Concat, place: Place) -> None:
                 _share(part if number == op.axis else own, other)
 
 
-def _slice(op: Slice, place: Place) -> None:
+def _slice(op: Slice, place: MaskedNode) -> None:
     """Need of the operand what the result has, and the other way round."""
     if is_needed(place.result):
         for number, (own, other) in enumerate(zip(place.result, place.operands[0], strict=True)):
             _share(own, other[op.start : op.stop] if number == op.axis else other)
 
 
-def _permute(op: Permute, place: Place) -> None:
+def _permute(op: Permute, place: MaskedNode) -> None:
     """Need the same places in another order of axes."""
     if is_needed(place.result):
         for own, axis in zip(place.result, op.axes, strict=True):
             _share(own, place.operands[0][axis])
 
 
-def _flatten(op: Flatten, place: Place) -> None:
+def _flatten(op: Flatten, place: MaskedNode) -> None:
     """Need whole boxes of the operand: a channel goes if none of its elements is needed."""
     if not is_needed(place.result):
         return
@@ -252,7 +252,7 @@ def _flatten(op: Flatten, place: Place) -> None:
     own[:] = box.reshape(-1)
 
 
-_Rule = Callable[[Any, Place], None]
+_Rule = Callable[[Any, MaskedNode], None]
 _RULES: dict[type[Op], _Rule] = {
     Linear: _product,
     Conv2d: _product,

@@ -10,13 +10,13 @@ import numpy as np
 from nnhw.ir import Node
 from nnhw.ir.ops import Add, Dequantize, Greater, GreaterEqual, Maximum, Minimum, Subtract, Where
 
-from .regions import Evaluator, Region
+from .regions import Region, RegionEvaluator
 
 _MONOTONE_IN_EACH = (Add, Subtract, Minimum, Maximum, Greater, GreaterEqual)
 
 
 @dataclass(frozen=True)
-class Pieces:
+class MonotonePieces:
     """A function of an integer that is monotone between its starts.
 
     Parameters
@@ -38,9 +38,9 @@ class Pieces:
         return np.take_along_axis(self.directions, index, axis=0)
 
 
-def find_pieces(region: Region) -> Pieces | None:
+def find_pieces(region: Region) -> MonotonePieces | None:
     """Return the pieces of a region with one source, or None if its ops do not tell."""
-    known: dict[str, Pieces | None] = {}
+    known: dict[str, MonotonePieces | None] = {}
     for node in region.nodes:
         known[node.name] = _entry(region) if isinstance(node.op, Dequantize) else _pieces_of(region, node, known)
     return known[region.quantizer.name]
@@ -56,12 +56,12 @@ def first_reached(low: np.ndarray, high: np.ndarray, reached: Callable[[np.ndarr
     return low
 
 
-def _entry(region: Region) -> Pieces:
+def _entry(region: Region) -> MonotonePieces:
     shape = (1, len(region.classes[0]))
-    return Pieces(np.full(shape, region.source.type.int_dtype.low), np.ones(shape, dtype=np.int64))
+    return MonotonePieces(np.full(shape, region.source.type.int_dtype.low), np.ones(shape, dtype=np.int64))
 
 
-def _pieces_of(region: Region, node: Node, known: dict[str, Pieces | None]) -> Pieces | None:
+def _pieces_of(region: Region, node: Node, known: dict[str, MonotonePieces | None]) -> MonotonePieces | None:
     names = [name for name in node.inputs if name in known]
     operands = [pieces for name in names if (pieces := known[name]) is not None]
     if len(operands) < len(names):
@@ -75,10 +75,10 @@ def _pieces_of(region: Region, node: Node, known: dict[str, Pieces | None]) -> P
     starts = np.sort(np.concatenate([pieces.starts for pieces in operands]), axis=0)
     moves = [pieces.cut_at(starts) * _trend(region, node, position) for position, pieces in enumerate(operands)]
     opposed = (np.max(moves, axis=0) > 0) & (np.min(moves, axis=0) < 0)
-    return None if opposed.any() else Pieces(starts, np.sign(np.sum(moves, axis=0)))
+    return None if opposed.any() else MonotonePieces(starts, np.sign(np.sum(moves, axis=0)))
 
 
-def _chosen(region: Region, node: Node, known: dict[str, Pieces | None]) -> Pieces:
+def _chosen(region: Region, node: Node, known: dict[str, MonotonePieces | None]) -> MonotonePieces:
     """Return the pieces of a choice: in each, the condition holds everywhere or nowhere, and its choice is monotone."""
     condition, *choices = node.inputs
     found = {name: pieces for name in node.inputs if (pieces := known.get(name)) is not None}
@@ -86,20 +86,20 @@ def _chosen(region: Region, node: Node, known: dict[str, Pieces | None]) -> Piec
     if condition in found:
         cut += _changes(region, condition, found[condition])
         starts = np.sort(np.concatenate(cut), axis=0)
-        holds = Evaluator(region, [condition])(starts.clip(max=region.source.type.int_dtype.high))[0] != 0
+        holds = RegionEvaluator(region, [condition])(starts.clip(max=region.source.type.int_dtype.high))[0] != 0
     else:
         starts = np.sort(np.concatenate(cut), axis=0)
         holds = np.broadcast_to(region.per_class(node, region.graph.constants[condition]) != 0, starts.shape)
     directions = [found[name].cut_at(starts) if name in found else np.zeros_like(starts) for name in choices]
-    return Pieces(starts, np.where(holds, *directions))
+    return MonotonePieces(starts, np.where(holds, *directions))
 
 
-def _changes(region: Region, name: str, pieces: Pieces) -> list[np.ndarray]:
+def _changes(region: Region, name: str, pieces: MonotonePieces) -> list[np.ndarray]:
     """Return the places in each piece of a condition where it begins or ceases to hold.
 
     A condition is any number that is not 0. So one that rises may cease where it reaches 0, and begin again behind it.
     """
-    evaluate, high = Evaluator(region, [name]), region.source.type.int_dtype.high
+    evaluate, high = RegionEvaluator(region, [name]), region.source.type.int_dtype.high
     found = []
     for sign in (1, -1):
         rises = sign * pieces.directions >= 0
@@ -112,11 +112,11 @@ def _changes(region: Region, name: str, pieces: Pieces) -> list[np.ndarray]:
     return found
 
 
-def _through(region: Region, node: Node, name: str, pieces: Pieces) -> Pieces | None:
+def _through(region: Region, node: Node, name: str, pieces: MonotonePieces) -> MonotonePieces | None:
     """Return the pieces of an op of one value."""
     trend = _trend(region, node, node.inputs.index(name))
     if trend is not None:
-        return Pieces(pieces.starts, pieces.directions * trend)
+        return MonotonePieces(pieces.starts, pieces.directions * trend)
     return _turned(region, node, name, pieces) if node.op.turns() else None
 
 
@@ -125,10 +125,10 @@ def _trend(region: Region, node: Node, position: int) -> np.ndarray | None:
     return None if trend is None else np.nan_to_num(region.per_class(node, trend)).astype(np.int64)
 
 
-def _turned(region: Region, node: Node, name: str, pieces: Pieces) -> Pieces:
+def _turned(region: Region, node: Node, name: str, pieces: MonotonePieces) -> MonotonePieces:
     """Cut pieces where the operand passes a turn of the op."""
     sums, turns = region.source.type.int_dtype, np.array(node.op.turns())
-    evaluate = Evaluator(region, [name])
+    evaluate = RegionEvaluator(region, [name])
 
     def values(places: np.ndarray) -> np.ndarray:
         return evaluate(np.minimum(places, sums.high))[0]
@@ -141,4 +141,4 @@ def _turned(region: Region, node: Node, name: str, pieces: Pieces) -> Pieces:
     starts = np.sort(np.concatenate([pieces.starts, cuts]), axis=0)
     passed = np.searchsorted(turns, values(starts))  # how many turns lie below
     direction = np.where(passed % 2 == 0, node.op.first_direction(), -node.op.first_direction())
-    return Pieces(starts, pieces.cut_at(starts) * direction)
+    return MonotonePieces(starts, pieces.cut_at(starts) * direction)

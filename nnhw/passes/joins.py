@@ -17,7 +17,7 @@ from nnhw.ir.ops import Divide, Maximum, Minimum, Multiply, Quantize, StepTable,
 
 from .factors import find_factors, greatest_factor
 from .margins import Margins
-from .regions import Evaluator, Region
+from .regions import Region, RegionEvaluator
 from .steps import StepFinder, Steps
 from .wide_joins import find_wide_steps
 
@@ -30,7 +30,7 @@ COMBINED = "every combination evaluated"
 
 
 @dataclass(frozen=True)
-class Table:
+class JoinTable:
     """A region at all combinations of its sources' integers.
 
     Parameters
@@ -126,14 +126,14 @@ def _join(region: Region) -> Node:
     raise AssertionError("the quantizer itself is such a node")
 
 
-def _evaluated(region: Region, join: Node, ranges: list[IntType]) -> Table:
+def _evaluated(region: Region, join: Node, ranges: list[IntType]) -> JoinTable:
     grid = np.meshgrid(*(np.arange(codes.low, codes.high + 1) for codes in ranges), indexing="ij")
     values = tuple(axis.reshape(-1) for axis in grid)
-    codes, before = Evaluator(region, [region.quantizer.name, join.name])(*values)
-    return Table(values, codes.astype(np.int32), before)
+    codes, before = RegionEvaluator(region, [region.quantizer.name, join.name])(*values)
+    return JoinTable(values, codes.astype(np.int32), before)
 
 
-def _check_margins(region: Region, table: Table, ranges: list[IntType]) -> None:
+def _check_margins(region: Region, table: JoinTable, ranges: list[IntType]) -> None:
     """Check that last bits decide at no limit of a function. Raises: LoweringError."""
     margins = Margins(region)
     if margins.library:
@@ -158,7 +158,7 @@ def _widest(region: Region) -> Node:
     return max(region.sources, key=lambda source: source.type.int_dtype.high - source.type.int_dtype.low)
 
 
-def _ratios(region: Region, join: Node, table: Table) -> tuple[np.ndarray, np.ndarray]:
+def _ratios(region: Region, join: Node, table: JoinTable) -> tuple[np.ndarray, np.ndarray]:
     """Return how much each source counts in the join, the greatest as 1, and which way the join goes with that source.
 
     Returns
@@ -189,7 +189,7 @@ def _ratios(region: Region, join: Node, table: Table) -> tuple[np.ndarray, np.nd
     return ratios[:, 0], np.sign(lead)
 
 
-def _slope(table: Table, source: int) -> np.ndarray:
+def _slope(table: JoinTable, source: int) -> np.ndarray:
     """Return the join's difference per step of one source, from end to end with all others at their least."""
     values = table.values[source]
     others = [array == array[0] for index, array in enumerate(table.values) if index != source]
@@ -197,7 +197,7 @@ def _slope(table: Table, source: int) -> np.ndarray:
     return (table.join[line[-1]] - table.join[line[0]]) / max(values[line[-1]] - values[line[0]], 1)
 
 
-def _segments(table: Table, signs: np.ndarray) -> np.ndarray:
+def _segments(table: JoinTable, signs: np.ndarray) -> np.ndarray:
     """Return how often the code has changed on the way to each combination, in the order of the join: [N, classes]."""
     segments = np.zeros_like(table.codes)
     for codes, join, segment, sign in zip(table.codes.T, table.join.T, segments.T, signs, strict=True):
@@ -206,7 +206,7 @@ def _segments(table: Table, signs: np.ndarray) -> np.ndarray:
     return segments
 
 
-def _steps(table: Table, total: np.ndarray, order: np.ndarray) -> Steps:
+def _steps(table: JoinTable, total: np.ndarray, order: np.ndarray) -> Steps:
     places, first = np.unique(total[order], return_index=True)
     finder = StepFinder()
     finder.add(places, table.codes[order[first]].astype(np.int64))

@@ -126,7 +126,7 @@ class Region:
         return builder.constant(name, array, TensorType(array.shape, FLOAT))
 
 
-class Evaluator:
+class RegionEvaluator:
     """The values of some nodes of a region.
 
     Raises

@@ -24,7 +24,7 @@ from nnhw.ir import FLOAT, GraphBuilder, IntType, TensorType
 
 from .bisection import find_steps
 from .margins import Margins
-from .regions import Evaluator, Region
+from .regions import Region, RegionEvaluator
 from .steps import Steps
 
 MOST_CODES = 2**10
@@ -81,7 +81,7 @@ def fixed_at(region: Region, lead: int, *others: np.ndarray) -> Region:
     fixed = [node.name for node in region.nodes if node.name in read - alive]
     given = list(others)
     given.insert(lead, np.full(rows, kind.low))
-    values = Evaluator(region, fixed)(*given) if fixed else ()
+    values = RegionEvaluator(region, fixed)(*given) if fixed else ()
     names = {source.name: builder.input(source.name, TensorType((rows * classes,), IntType(kind.low, kind.high)))}
     for name, array in zip(fixed, values, strict=True):
         names[name] = builder.constant(name, array.reshape(-1), TensorType((rows * classes,), FLOAT))
@@ -140,7 +140,7 @@ def _thresholds(region: Region, lead: int, code: np.ndarray) -> tuple[np.ndarray
 def _check_ends(region: Region) -> None:
     """Evaluate where all sources are at an end: NaN and infinity of a parameter are named with their channels."""
     ends = [(source.type.int_dtype.low, source.type.int_dtype.high) for source in region.sources]
-    Evaluator(region)(*(axis.reshape(-1) for axis in np.meshgrid(*map(np.array, ends))))
+    RegionEvaluator(region)(*(axis.reshape(-1) for axis in np.meshgrid(*map(np.array, ends))))
 
 
 def _ratio(region: Region, rows: np.ndarray, kind: IntType, lead: int) -> Fraction:

@@ -1,7 +1,7 @@
 """Rewrites of graphs by the user: a pattern of operators, what takes its place, and the proof that nothing changes."""
 
-from .apply import Place, Rewritten, apply_rewrites
-from .pattern import Match, Value
+from .apply import MatchedPlace, Rewritten, apply_rewrites
+from .pattern import Match, MatchedValue
 from .rewrite import Rewrite
 
-__all__ = ["Match", "Place", "Rewrite", "Rewritten", "Value", "apply_rewrites"]
+__all__ = ["Match", "MatchedPlace", "MatchedValue", "Rewrite", "Rewritten", "apply_rewrites"]

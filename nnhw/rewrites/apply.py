@@ -29,7 +29,7 @@ SAMPLE_ROWS = 32
 
 
 @dataclass(frozen=True)
-class Place:
+class MatchedPlace:
     """Where a rewrite was applied.
 
     Parameters
@@ -60,7 +60,7 @@ class Rewritten:
 
     name: str
     approximates: bool
-    places: tuple[Place, ...]
+    places: tuple[MatchedPlace, ...]
     samples: int
     differing: int
     greatest: float
@@ -112,10 +112,10 @@ def apply_rewrites(
 _REMEDY = "mend it, or let it say `approximates=True` if that is meant"
 
 
-def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph, tuple[Place, ...]]:
+def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph, tuple[MatchedPlace, ...]]:
     """Return the graph with every place replaced, and the places."""
     made: frozenset[str] = frozenset()
-    places: list[Place] = []
+    places: list[MatchedPlace] = []
     while (match := rewrite.matches(graph, made)) is not None:
         if len(places) == MOST_PLACES:
             raise InputError(f"{rewrite} finds more than {MOST_PLACES} places; its condition `where` must end it")
@@ -135,7 +135,7 @@ def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph
     return graph, tuple(places)
 
 
-def _tried(before: Graph, after: Graph, rewrite: Rewrite, match: Match, samples: np.ndarray) -> Place:
+def _tried(before: Graph, after: Graph, rewrite: Rewrite, match: Match, samples: np.ndarray) -> MatchedPlace:
     """Compare a place with what replaces it, on values of the inputs of both."""
     root = before.node(match.root.name)
     result = _heir(before, after, match)
@@ -149,7 +149,7 @@ def _tried(before: Graph, after: Graph, rewrite: Rewrite, match: Match, samples:
             f"{rewrite} changes what {root} computes, in {differing} of {len(here)} rows of values that may reach it: "
             f"{first}; {_REMEDY}"
         )
-    return Place(str(root), differing, len(here))
+    return MatchedPlace(str(root), differing, len(here))
 
 
 def _heir(before: Graph, after: Graph, match: Match) -> str:

@@ -28,7 +28,7 @@ class Wildcard:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class OpPattern:
     """An operator in a pattern.
 
     Parameters
@@ -40,7 +40,7 @@ class Call:
     """
 
     op: str
-    inputs: tuple[Wildcard | Call, ...]
+    inputs: tuple[Wildcard | OpPattern, ...]
     attributes: Mapping[str, Any]
     label: str | None
 
@@ -48,26 +48,26 @@ class Call:
 class PatternOperators:
     """The first argument of a pattern: `ir.add(x, y)` is an addition, whatever its attributes."""
 
-    def __getattr__(self, name: str) -> Callable[..., Call]:
+    def __getattr__(self, name: str) -> Callable[..., OpPattern]:
         row = operator(name)
 
-        def call(*inputs: Wildcard | Call, label: str | None = None, **attributes: Any) -> Call:
+        def call(*inputs: Wildcard | OpPattern, label: str | None = None, **attributes: Any) -> OpPattern:
             check_attributes(row, attributes)
             for position, given in enumerate(inputs):
-                if not isinstance(given, Wildcard | Call):
+                if not isinstance(given, Wildcard | OpPattern):
                     raise InputError(
                         f"input {position} of '{name}' in a pattern must be a parameter of the pattern or an operator, "
                         f"given {given!r}; compare numbers in the condition `where`"
                     )
             if row.arity not in (-1, len(inputs)):
                 raise InputError(f"'{name}' has {row.arity} inputs, the pattern gives it {len(inputs)}")
-            return Call(name, inputs, attributes, label)
+            return OpPattern(name, inputs, attributes, label)
 
         return call
 
 
 @dataclass(frozen=True)
-class Value:
+class MatchedValue:
     """A value of the graph that stands where the pattern says."""
 
     name: str
@@ -94,7 +94,7 @@ class Value:
         return self.graph.constants.get(self.name)
 
 
-class Match(Mapping[str, Value]):
+class Match(Mapping[str, MatchedValue]):
     """What a pattern found: `match.x`, or `match["x"]`, is the value of its parameter or label `x`.
 
     Parameters
@@ -107,16 +107,16 @@ class Match(Mapping[str, Value]):
 
     def __init__(self, graph: Graph, root: str, names: Mapping[str, str], inner: frozenset[str]) -> None:
         self.graph = graph
-        self.root = Value(root, graph)
+        self.root = MatchedValue(root, graph)
         self.covered = inner
         self._names = dict(names)
 
-    def __getitem__(self, name: str) -> Value:
+    def __getitem__(self, name: str) -> MatchedValue:
         if name not in self._names:
             raise KeyError(name)
-        return Value(self._names[name], self.graph)
+        return MatchedValue(self._names[name], self.graph)
 
-    def __getattr__(self, name: str) -> Value:
+    def __getattr__(self, name: str) -> MatchedValue:
         if name.startswith("_") or name not in self._names:
             raise AttributeError(f"the pattern has no parameter or label '{name}'; it has {', '.join(self._names)}")
         return self[name]
@@ -148,7 +148,7 @@ def check_attributes(row: type[Op], attributes: Mapping[str, Any]) -> None:
         raise InputError(f"'{row.name}' has no attribute '{wrong}'; it has {', '.join(known) or 'none'}")
 
 
-def read_pattern(function: Callable[..., Any]) -> Call:
+def read_pattern(function: Callable[..., Any]) -> OpPattern:
     """Return the pattern of a function of `ir` and of one parameter for each value that may be anything.
 
     Raises
@@ -157,12 +157,12 @@ def read_pattern(function: Callable[..., Any]) -> Call:
     """
     _, *parameters = inspect.signature(function).parameters
     result = function(PatternOperators(), *map(Wildcard, parameters))
-    if not isinstance(result, Call):
+    if not isinstance(result, OpPattern):
         raise InputError(
             f"the pattern '{function.__name__}' must return an operator, such as `ir.add(x, y)`, given {result!r}: "
             "a pattern of a value alone would be found everywhere"
         )
-    names = [*parameters, *(part.label for part in _parts(result) if isinstance(part, Call) and part.label)]
+    names = [*parameters, *(part.label for part in _parts(result) if isinstance(part, OpPattern) and part.label)]
     taken = next((name for name in names if hasattr(Match, name) or name in _OF_A_MATCH), None)
     if taken is not None:
         raise InputError(
@@ -174,14 +174,14 @@ def read_pattern(function: Callable[..., Any]) -> Call:
     return result
 
 
-def _parts(pattern: Wildcard | Call) -> Iterator[Wildcard | Call]:
+def _parts(pattern: Wildcard | OpPattern) -> Iterator[Wildcard | OpPattern]:
     yield pattern
-    if isinstance(pattern, Call):
+    if isinstance(pattern, OpPattern):
         for part in pattern.inputs:
             yield from _parts(part)
 
 
-def find(graph: Graph, pattern: Call, root: str) -> Iterator[Match]:
+def find(graph: Graph, pattern: OpPattern, root: str) -> Iterator[Match]:
     """Yield every way in which a pattern's result can be the value `root`."""
     for names, inner in _matches(graph, pattern, root, {}, frozenset()):
         yield Match(graph, root, names, inner)
@@ -191,7 +191,7 @@ Found = tuple[dict[str, str], frozenset[str]]
 
 
 def _matches(
-    graph: Graph, pattern: Wildcard | Call, name: str, names: dict[str, str], inner: frozenset[str]
+    graph: Graph, pattern: Wildcard | OpPattern, name: str, names: dict[str, str], inner: frozenset[str]
 ) -> Iterator[Found]:
     """Yield the names of values, and the inner values, with which `pattern` stands at the value `name`."""
     if isinstance(pattern, Wildcard):
@@ -216,7 +216,7 @@ def _matches(
 
 def _inputs(
     graph: Graph,
-    patterns: tuple[Wildcard | Call, ...],
+    patterns: tuple[Wildcard | OpPattern, ...],
     order: tuple[str, ...],
     names: dict[str, str],
     inner: frozenset[str],

@@ -15,7 +15,7 @@ from nnhw.ir import FLOAT, Graph, IntType, Node, Op, Operand, TensorType
 from nnhw.ir.graph import infer
 from nnhw.ir.ops import Constant
 
-from .pattern import Call, Match, Value, check_attributes, find, operator, read_pattern
+from .pattern import Match, MatchedValue, OpPattern, check_attributes, find, operator, read_pattern
 
 
 class Rewrite:
@@ -40,7 +40,7 @@ class Rewrite:
     def __init__(
         self,
         before: Callable[..., Any],
-        after: Callable[[Building, Match], Value],
+        after: Callable[[Building, Match], MatchedValue],
         *,
         where: Callable[[Match], bool] = lambda match: True,
         approximates: bool = False,
@@ -48,7 +48,7 @@ class Rewrite:
         name: str | None = None,
     ) -> None:
         self.name = name or before.__name__
-        self.pattern: Call = read_pattern(before)
+        self.pattern: OpPattern = read_pattern(before)
         self.after = after
         self.where = where
         self.approximates = approximates
@@ -82,7 +82,7 @@ class Rewrite:
         """
         building = Building(match)
         result = self._called(lambda: self.after(building, match), match)
-        if not isinstance(result, Value):
+        if not isinstance(result, MatchedValue):
             raise InputError(f"{self} must return a value of the graph, given {result!r}")
         wanted, given = match.root.type, building.type_of(result.name)
         if given.shape != wanted.shape or given.is_int != wanted.is_int:
@@ -121,7 +121,7 @@ class Building:
         self._nodes: dict[str, Node] = {}
         self._constants: dict[str, np.ndarray] = {}
 
-    def constant(self, array: np.ndarray | float, type: IntType | None = None, name: str = "") -> Value:
+    def constant(self, array: np.ndarray | float, type: IntType | None = None, name: str = "") -> MatchedValue:
         """Return a constant.
 
         Parameters
@@ -142,12 +142,12 @@ class Building:
         self._constants[added] = numbers
         return self._add(Node(added, Constant(), (), TensorType(numbers.shape, dtype), self._match.root.location))
 
-    def __getattr__(self, name: str) -> Callable[..., Value]:
+    def __getattr__(self, name: str) -> Callable[..., MatchedValue]:
         if name.startswith("_"):
             raise AttributeError(name)
         row = operator(name)
 
-        def add(*inputs: Value | np.ndarray | float, name: str = "", **attributes: Any) -> Value:
+        def add(*inputs: MatchedValue | np.ndarray | float, name: str = "", **attributes: Any) -> MatchedValue:
             check_attributes(row, attributes)
             missing = [
                 field.name
@@ -158,12 +158,12 @@ class Building:
             ]
             if missing:
                 raise InputError(f"'{row.name}' needs its attribute '{missing[0]}'")
-            values = [given if isinstance(given, Value) else self.constant(given) for given in inputs]
+            values = [given if isinstance(given, MatchedValue) else self.constant(given) for given in inputs]
             return self._computed(row(**attributes), values, name)
 
         return add
 
-    def like(self, value: Value, *inputs: Value) -> Value:
+    def like(self, value: MatchedValue, *inputs: MatchedValue) -> MatchedValue:
         """Add the operator of another value, with its attributes, for other inputs."""
         return self._computed(value.op, list(inputs), "")
 
@@ -185,7 +185,7 @@ class Building:
             needed[-1] = dataclasses.replace(needed[-1], name=place)
         return graph.replace(place, needed, self._constants), frozenset(node.name for node in needed)
 
-    def _computed(self, op: Op, inputs: list[Value], name: str) -> Value:
+    def _computed(self, op: Op, inputs: list[MatchedValue], name: str) -> MatchedValue:
         root = self._match.graph.node(self._match.root.name)
         names = tuple(value.name for value in inputs)
         if not names:
@@ -195,10 +195,10 @@ class Building:
         operands = [Operand(self.type_of(given), constants.get(given)) for given in names]
         return self._add(dataclasses.replace(node, type=infer(node, operands)))
 
-    def _add(self, node: Node) -> Value:
+    def _add(self, node: Node) -> MatchedValue:
         self._nodes[node.name] = node
         built = Graph(self._match.graph.name, (*self._match.graph.nodes, *self._nodes.values()), (), self._constants)
-        return Value(node.name, built)
+        return MatchedValue(node.name, built)
 
     def _unique(self, name: str) -> str:
         tried, number = f"{name}.rewritten", 1

@@ -15,7 +15,7 @@ from nnhw.frontend.source import Source, load_source
 
 from .chosen import Chosen, fill, save_weights
 from .estimating import estimate
-from .records import Exported, Tried
+from .records import ExportedNetwork, Tried
 from .sources import local_modules, needed_text
 from .trying import COMPLETE, Setting, weights_of
 
@@ -29,7 +29,7 @@ model, example_input = _chosen.restore(model(_chosen.Chosen(PARAMETERS, {number}
 """
 
 
-def export(setting: Setting, tried: Tried, out: Path) -> Exported:
+def export(setting: Setting, tried: Tried, out: Path) -> ExportedNetwork:
     """Write a trial's network into a folder: `<file>_<number>.py`, its weights, and the modules beside the file.
 
     It is loaded again, and its graphs compared with those of the network once it was trained. Then, once, the
@@ -61,7 +61,7 @@ def export(setting: Setting, tried: Tried, out: Path) -> Exported:
     loaded = _loaded(path, modules)
     _check_same(setting, tried, loaded)
     assert isinstance(loaded.model, torch.nn.Module)
-    return Exported(path, tried.number, program.test(loaded.model))
+    return ExportedNetwork(path, tried.number, program.test(loaded.model))
 
 
 def literal(params: Mapping[str, Any]) -> str:

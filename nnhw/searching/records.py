@@ -43,7 +43,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedNetwork:
     """A network that was exported.
 
     Parameters
@@ -80,7 +80,7 @@ class Search:
     goals: Goals
     trials: tuple[Tried, ...]
     plot: Path | None = None
-    exported: Exported | None = None
+    exported: ExportedNetwork | None = None
     interrupted: bool = False
 
     @property

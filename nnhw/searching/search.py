@@ -27,7 +27,7 @@ DEFAULT_TRIALS = 50
 
 
 @dataclass(frozen=True)
-class Request:
+class SearchRequest:
     """What a search is asked for, in plain data, so that other processes can be told; see `search`."""
 
     file: str
@@ -115,7 +115,7 @@ def search(
     """
     goals = Goals(tuple(objectives), dict(at_least or {}), dict(at_most or {}))
     _check(trials, timeout_s, jobs, seed, plot, export)
-    request = Request(
+    request = SearchRequest(
         file=str(file),
         board=board,
         style=style,
@@ -130,7 +130,7 @@ def search(
 
 
 def _run(
-    request: Request,
+    request: SearchRequest,
     trials: int | None,
     timeout_s: float | None,
     jobs: int,
@@ -204,7 +204,7 @@ def _counter(count: int | None, deadline: float | None, progress: Progress) -> C
     return take
 
 
-def _run_processes(request: Request, count: int | None, timeout_s: float | None, jobs: int) -> None:
+def _run_processes(request: SearchRequest, count: int | None, timeout_s: float | None, jobs: int) -> None:
     """Run trials in processes of their own, which share nothing but the storage and the number of trials left.
 
     Raises: ToolError where a process ends otherwise than it should; KeyboardInterrupt once all have ended.
@@ -233,7 +233,7 @@ def _run_processes(request: Request, count: int | None, timeout_s: float | None,
         )
 
 
-def _work(request: Request, left: Any, timeout_s: float | None) -> None:
+def _work(request: SearchRequest, left: Any, timeout_s: float | None) -> None:
     """Run trials in this process until none is left."""
     import sys
 

@@ -9,12 +9,12 @@ from nnhw.export.c import kernels, words
 from nnhw.export.c.lines import fit_lines
 from nnhw.export.c.products import pack_rows, weight_bits
 from nnhw.ir.types import IntType
-from nnhw.mapping.requantize import Function
+from nnhw.mapping.requantize import NormalSteps
 
 RAW = IntType(-250_000, 240_000)
 
 
-def function_of(codes: np.ndarray) -> Function:
+def function_of(codes: np.ndarray) -> NormalSteps:
     """Return the step function of codes [sums of RAW, channels]."""
     changes = [np.flatnonzero(np.diff(column)) for column in codes.T]
     most = max(map(len, changes))
@@ -23,7 +23,7 @@ def function_of(codes: np.ndarray) -> Function:
     for channel, places in enumerate(changes):
         steps[channel, : len(places)] = places + RAW.low + 1
         values[channel, : len(places)] = codes[places, channel]
-    return Function.of(steps, values, IntType(0, 255), RAW)
+    return NormalSteps.of(steps, values, IntType(0, 255), RAW)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.engines.shared.counters import program_parts
-from nnhw.export.layout import Box, Layout, lay_out
+from nnhw.export.layout import Box, Drawing, lay_out
 from nnhw.export.svg import graph_picture, to_svg
 from nnhw.flow.arrays import works
 from nnhw.flow.budget import map_on_board
@@ -45,7 +45,7 @@ def inception() -> Graph:
     return builder.build(x.conv2d(weight, name="a1").concat(middle, long, pooled, name="all"))
 
 
-def check_layout(layout: Layout, boxes: dict[str, Box]) -> None:
+def check_layout(layout: Drawing, boxes: dict[str, Box]) -> None:
     """Check that everything is inside of the picture, and that no box touches another one."""
     for name, box in boxes.items():
         x, y = layout.corners[name]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnhw.flow.implementation.asc import ORDERS, Layout, canonical, find_tables, is_distinct, reorder
+from nnhw.flow.implementation.asc import ORDERS, AscLayout, canonical, find_tables, is_distinct, reorder
 from nnhw.flow.implementation.filling import table_marks
 
 TILE = "".join("0" * 54 + "\n" for _ in range(16))
@@ -17,7 +17,7 @@ TABLES = st.integers(0, 0xFFFF)
 
 
 def test_layout_reads_the_rows_of_a_block_ram_from_their_lowest_bit() -> None:
-    layout = Layout(TEXT)
+    layout = AscLayout(TEXT)
     assert layout.rams.keys() == {(6, 3)}
     rows = layout.ram((6, 3)).reshape(16, 256)
     assert [(row[:8] << np.arange(8)).sum() for row in rows] == list(range(16))
@@ -28,17 +28,17 @@ def test_layout_reads_the_rows_of_a_block_ram_from_their_lowest_bit() -> None:
 @given(seed=st.integers(0, 1000))
 def test_layout_holds_the_block_ram_that_was_put_in(seed: int) -> None:
     bits = np.random.default_rng(seed).integers(0, 2, 4096, dtype=np.uint8)
-    layout = Layout(TEXT)
+    layout = AscLayout(TEXT)
     layout.set_ram((6, 3), bits)
-    again = Layout(layout.text)
+    again = AscLayout(layout.text)
     assert (again.ram((6, 3)) == bits).all()
-    again.set_ram((6, 3), Layout(TEXT).ram((6, 3)))
+    again.set_ram((6, 3), AscLayout(TEXT).ram((6, 3)))
     assert again.text == TEXT
 
 
 @given(content=TABLES, place=st.tuples(st.sampled_from([1, 2]), st.just(2), st.integers(0, 7)))
 def test_layout_holds_the_table_that_was_put_in(content: int, place: tuple[int, int, int]) -> None:
-    layout = Layout(TEXT)
+    layout = AscLayout(TEXT)
     layout.set_table(place, content)
     assert {other: found for other, found in layout.tables.items() if found} == ({place: content} if content else {})
     layout.set_table(place, 0)
@@ -46,7 +46,7 @@ def test_layout_holds_the_table_that_was_put_in(content: int, place: tuple[int, 
 
 
 def test_layout_has_the_bits_of_a_table_where_icestorm_says() -> None:
-    layout = Layout(TEXT)
+    layout = AscLayout(TEXT)
     layout.set_table((1, 2, 3), 0b1)  # bit 4 of the cell's first line
     lines = layout.text.split("\n")
     assert lines[3 + 6] == "0" * 40 + "1" + "0" * 13
@@ -60,7 +60,7 @@ def test_layout_has_the_bits_of_a_table_where_icestorm_says() -> None:
 )
 def test_layout_rejects_a_section_that_is_damaged(damage: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="has not the lines that it should have"):
-        Layout(TEXT.replace(damage[0], damage[1], 1))
+        AscLayout(TEXT.replace(damage[0], damage[1], 1))
 
 
 @given(content=TABLES, order=st.sampled_from(ORDERS))
@@ -73,7 +73,7 @@ def test_find_tables_tells_where_a_table_is_and_how_it_is_connected() -> None:
     assert all(map(is_distinct, marks.values()))
     assert canonical(marks["a"]) != canonical(marks["b"])
     assert not is_distinct(0x8000)
-    layout = Layout(TEXT)
+    layout = AscLayout(TEXT)
     layout.set_table((2, 2, 5), reorder(marks["a"], ORDERS[17]))
     layout.set_table((1, 2, 0), reorder(marks["b"], ORDERS[4]))
     layout.set_table((1, 2, 1), 0x8000)

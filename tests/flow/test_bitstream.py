@@ -11,7 +11,7 @@ from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, TimingError
 from nnhw.families import FAMILIES
 from nnhw.flow.implementation import bitstream
-from nnhw.flow.implementation.bitstream import Request, build_bitstream, names
+from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream, names
 from nnhw.flow.tools.cache import Cache
 from tests.flow.designs import RomDevice
 
@@ -25,7 +25,9 @@ def test_build_bitstream_is_whole_the_same_each_time_and_names_no_folder_of_this
     folders = [tmp_path / name for name in ("first", "second", "third")]
     caches = [Cache(None), Cache(tmp_path / "cache"), Cache(tmp_path / "cache")]
     results = [
-        build_bitstream(lambda hz: RomDevice(), board, out, Request(planned_ebr=1, seeds=2, jobs=jobs), cache=cache)
+        build_bitstream(
+            lambda hz: RomDevice(), board, out, BitstreamRequest(planned_ebr=1, seeds=2, jobs=jobs), cache=cache
+        )
         for out, cache, jobs in zip(folders, caches, (1, 2, 1), strict=True)
     ]
     contents = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
@@ -47,7 +49,7 @@ def test_build_bitstream_keeps_logs_of_all_it_tried(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     with pytest.raises(TimingError, match="270 MHz is needed"):
         build_bitstream(
-            lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", Request(clock_hz=270e6, seeds=2), logs=logs
+            lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", BitstreamRequest(clock_hz=270e6, seeds=2), logs=logs
         )
     assert sorted(path.relative_to(logs).as_posix() for path in logs.rglob("*.log")) == [
         "270000000/seed1.log",
@@ -59,7 +61,7 @@ def test_build_bitstream_keeps_logs_of_all_it_tried(tmp_path: Path) -> None:
 
 def test_build_bitstream_rejects_other_plan(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="the mapping planned 3 block RAMs, but synthesis used 1"):
-        build_bitstream(lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", Request(planned_ebr=3))
+        build_bitstream(lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", BitstreamRequest(planned_ebr=3))
     assert not (tmp_path / "out").exists()
 
 
@@ -73,6 +75,6 @@ def test_build_bitstream_leaves_nothing_on_ctrl_c(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(KeyboardInterrupt):
-        build_bitstream(lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", Request())
+        build_bitstream(lambda hz: RomDevice(), BOARDS[0], tmp_path / "out", BitstreamRequest())
     assert not (tmp_path / "out").exists()
     assert list((tmp_path / "scratch").iterdir()) == []

@@ -11,7 +11,14 @@ import pytest
 
 from nnhw.errors import BuildError, InputError
 from nnhw.flow.virtual import compiled
-from nnhw.flow.virtual.compiled import LIBRARY, Compiler, Product, compile_library, library_cache, runtime_objects
+from nnhw.flow.virtual.compiled import (
+    LIBRARY,
+    CompiledProduct,
+    Compiler,
+    compile_library,
+    library_cache,
+    runtime_objects,
+)
 from nnhw.flow.virtual.virtual_board import CompiledHardware
 
 
@@ -25,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             names.append(name)
             (folder / name).write_bytes(b"object")
 
-    def compile_design(product: Product, compiler: Compiler, folder: Path, cache: Path) -> Path:
+    def compile_design(product: CompiledProduct, compiler: Compiler, folder: Path, cache: Path) -> Path:
         runtime = compiled.runtime_objects(product.runtime, compiler, cache)
         names.append("product")
         (folder / "product").write_bytes(b"".join(path.read_bytes() for path in runtime) + b"library")

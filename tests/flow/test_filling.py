@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.errors import BuildError
-from nnhw.flow.implementation.asc import ORDERS, Layout, reorder
+from nnhw.flow.implementation.asc import ORDERS, AscLayout, reorder
 from nnhw.flow.implementation.block_rams import BITS, Piece, find_pieces, read_init, write_init
 from nnhw.flow.implementation.contents import Parted, marker
 from nnhw.flow.implementation.filling import Slots, block_ram_mark, locate, mark, table_marks
@@ -116,7 +116,7 @@ class Design:
         self.netlist.write_text(json.dumps({"modules": {"top": {"cells": cells}}}), encoding="utf-8")
         self.plan, self.unknown = mark(self.netlist, self.parted)
         text = f".logic_tile 1 1\n{TILE}" + "".join(f".ram_data {x} {y}\n{RAM}" for x, y in (*self.POSITIONS, (6, 3)))
-        self.layout = Layout(text)
+        self.layout = AscLayout(text)
         for piece, position in zip(self.plan.pieces, self.POSITIONS, strict=True):
             self.layout.set_ram(position, block_ram_mark(piece))
         for cell, content in enumerate(self.plan.tables.values()):

@@ -12,7 +12,7 @@ import pytest
 from nnhw import ir
 from nnhw.boards import load_board
 from nnhw.driver import Device
-from nnhw.driver.device import Work
+from nnhw.driver.device import CountedWork
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.engines.shared.counters import least_cycles, program_parts
@@ -111,11 +111,11 @@ def test_count_finds_a_cycle_too_many_and_one_too_few() -> None:
     program = accelerator.programs[0]
     assert program is not None
     cycles = 7 * sum(part.cycles for part in program_parts(program))
-    right = count_parts(program, 7, Work(cycles, 30, 5))
+    right = count_parts(program, 7, CountedWork(cycles, 30, 5))
     assert right.as_predicted
     assert (right.parts[0].input_wait, right.parts[-1].output_wait) == (30, 5)
     for wrong in (cycles - 1, cycles + 1):
-        assert not count_parts(program, 7, Work(wrong, 30, 5)).as_predicted
+        assert not count_parts(program, 7, CountedWork(wrong, 30, 5)).as_predicted
 
 
 def test_measure_rejects_a_device_without_a_program() -> None:
@@ -137,5 +137,5 @@ def test_status_knows_that_a_reset_came_between() -> None:
     accelerator = make_accelerator()
     status = open_toy(ModelLink(make_board(accelerator)), accelerator).idle_status()
     later = replace(status, cycles=2**32 + status.cycles + 50 - 2**32, input_wait=status.input_wait + 20)
-    assert later.since(status) == Work(30, 20, 0)
+    assert later.since(status) == CountedWork(30, 20, 0)
     assert replace(later, resets=status.resets + 1).since(status) is None

@@ -20,8 +20,8 @@ from nnhw.errors import BuildError
 from nnhw.families import ICE40
 from nnhw.flow.folder.build_folder import MANIFEST, file_hash
 from nnhw.flow.implementation import bitstream, patching
-from nnhw.flow.implementation.asc import Layout
-from nnhw.flow.implementation.bitstream import Request, names
+from nnhw.flow.implementation.asc import AscLayout
+from nnhw.flow.implementation.bitstream import BitstreamRequest, names
 from nnhw.flow.implementation.contents import part
 from nnhw.flow.implementation.filling import CONTENTS, Slots
 from nnhw.flow.implementation.patching import Base, DiffersError, describe, patch_bitstream
@@ -97,11 +97,11 @@ def placed_never(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bitstream, "build_bitstream", refuse)
 
 
-def unpacked(build: Path) -> Layout:
+def unpacked(build: Path) -> AscLayout:
     """Return the layout that a bitstream has, by IceStorm's own tool, which sees the current folder."""
     shutil.copy(build / "design.bin", "design.bin")
     assert run_iceunpack(["design.bin", "unpacked.asc"]) == 0
-    return Layout(Path("unpacked.asc").read_text(encoding="ascii"))
+    return AscLayout(Path("unpacked.asc").read_text(encoding="ascii"))
 
 
 def test_patched_bitstream_is_that_of_a_whole_build(
@@ -190,7 +190,7 @@ def repatch(folder: Path, out: Path, files: dict[str, bytes]) -> None:
     accelerator, board = Accelerator.load(folder), load_board("icebreaker")
     request = json.loads(base.files[CONTENTS])["made"]["request"]
     patch_bitstream(
-        damaged, lambda hz: make_uart_device(accelerator, hz, board.uart.baud), board, out, Request(**request)
+        damaged, lambda hz: make_uart_device(accelerator, hz, board.uart.baud), board, out, BitstreamRequest(**request)
     )
 
 
@@ -308,12 +308,12 @@ def test_description_is_short_where_all_differs() -> None:
 
 
 def test_fingerprint_is_of_all_that_a_layout_depends_on() -> None:
-    one = patching.fingerprint(load_board("icebreaker"), Request(jobs=1))
-    assert one == patching.fingerprint(load_board("icebreaker"), Request(jobs=2))
+    one = patching.fingerprint(load_board("icebreaker"), BitstreamRequest(jobs=1))
+    assert one == patching.fingerprint(load_board("icebreaker"), BitstreamRequest(jobs=2))
     for board, request in (
-        ("icebreaker", Request(seeds=6)),
-        ("icebreaker", Request(clock_hz=1e6)),
-        ("hx8k", Request()),
+        ("icebreaker", BitstreamRequest(seeds=6)),
+        ("icebreaker", BitstreamRequest(clock_hz=1e6)),
+        ("hx8k", BitstreamRequest()),
     ):
         assert one != patching.fingerprint(load_board(board), request)
     assert json.loads(json.dumps(one)) == one

@@ -15,11 +15,11 @@ import pytest
 
 from nnhw.errors import ToolError
 from nnhw.flow.tools import processes
-from nnhw.flow.tools.processes import Command, ToolFailure, error_lines, run, run_each
+from nnhw.flow.tools.processes import ToolFailure, ToolRun, error_lines, run, run_each
 
 
-def python(code: str, folder: Path, log: str = "tool.log") -> Command:
-    return Command("python", (sys.executable, "-c", code), folder, log)
+def python(code: str, folder: Path, log: str = "tool.log") -> ToolRun:
+    return ToolRun("python", (sys.executable, "-c", code), folder, log)
 
 
 def is_running(number: int) -> bool:
@@ -55,7 +55,7 @@ def test_run_rejects_failure_with_the_tools_own_lines(tmp_path: Path) -> None:
 
 def test_run_rejects_program_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ToolError) as caught:
-        run(Command("yosys 0.70", ("/nowhere/yosys", "x"), tmp_path, "tool.log"))
+        run(ToolRun("yosys 0.70", ("/nowhere/yosys", "x"), tmp_path, "tool.log"))
     assert str(caught.value) == (
         "yosys 0.70 cannot be started: '/nowhere/yosys': No such file or directory; run 'nnhw doctor'"
     )
@@ -122,7 +122,7 @@ def test_run_ends_the_tool_on_ctrl_c(tmp_path: Path) -> None:
 def test_run_ends_a_tool_that_starts_as_ctrl_c_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(command: Command) -> subprocess.Popen[bytes]:
+    def start(command: ToolRun) -> subprocess.Popen[bytes]:
         started.append(real(command))
         signal.raise_signal(signal.SIGINT)
         return started[0]
@@ -150,7 +150,7 @@ def test_run_each_kills_what_does_not_go_by_itself(tmp_path: Path, monkeypatch: 
 
 def test_run_ends_a_tool_that_goes_in_circles(tmp_path: Path) -> None:
     script = "import time\nwhile True:\n    print('round', flush=True)\n    time.sleep(0.01)"
-    command = Command(
+    command = ToolRun(
         "tool", (sys.executable, "-c", script), tmp_path, "log", is_stuck=lambda log, _: log.count("round") > 5
     )
     assert list(run_each([command], 1)) == [command]
@@ -167,13 +167,13 @@ def test_run_ends_a_tool_that_goes_in_circles(tmp_path: Path) -> None:
 def test_run_tells_the_share_of_a_core_that_a_tool_has(
     tmp_path: Path, script: str, is_stuck: Callable[[str, float], bool]
 ) -> None:
-    command = Command("tool", (sys.executable, "-c", script), tmp_path, "log", is_stuck=is_stuck)
+    command = ToolRun("tool", (sys.executable, "-c", script), tmp_path, "log", is_stuck=is_stuck)
     assert list(run_each([command], 1)) == [command]
 
 
 def test_run_takes_a_failure_that_a_command_expects_for_an_end(tmp_path: Path) -> None:
     argv = (sys.executable, "-c", "print('ERROR: no place'); raise SystemExit(1)")
-    command = Command("tool", argv, tmp_path, "log", is_stuck=lambda log, _: "no place" in log)
+    command = ToolRun("tool", argv, tmp_path, "log", is_stuck=lambda log, _: "no place" in log)
     assert list(run_each([command], 1)) == [command]
     with pytest.raises(ToolFailure, match="no place"):
         run(dataclasses.replace(command, is_stuck=lambda log, _: "other" in log))

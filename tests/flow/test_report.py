@@ -19,7 +19,7 @@ from torch import nn
 import nnhw
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.boards import load_board
-from nnhw.driver.device import Work
+from nnhw.driver.device import CountedWork
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.shared.counters import program_parts
 from nnhw.engines.timing import Schedule
@@ -30,7 +30,7 @@ from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate, make_report
 from nnhw.flow.running.accuracy import score
-from nnhw.flow.running.finished import Run
+from nnhw.flow.running.finished import FileRun
 from nnhw.flow.running.measuring import count_parts
 from nnhw.flow.verification.counters import Counted, program_rows
 from nnhw.frontend import capture
@@ -162,8 +162,8 @@ def test_run_on_a_terminal_says_what_the_device_counted() -> None:
     measured = [part.cycles for part in program_parts(program)]
     for late, said in ((0, "as predicted"), (1, "NOT AS PREDICTED")):
         console = Console(width=120, record=True, file=io.StringIO())
-        count = count_parts(program, 2, Work(2 * cycles + late, 1234, 0), measured)
-        console.print(render_run(Run(np.zeros((2, 3)), 1.0, None, count), "sim", None))
+        count = count_parts(program, 2, CountedWork(2 * cycles + late, 1234, 0), measured)
+        console.print(render_run(FileRun(np.zeros((2, 3)), 1.0, None, count), "sim", None))
         text = console.export_text()
         verdict = f"{2 * cycles + late:,} cycles without waits, the program has {2 * cycles:,}: {said}."
         assert f"The device counted {verdict}" in text
@@ -232,7 +232,7 @@ def test_report_on_a_terminal_has_one_row_for_equal_passes(passes: dict[str, int
 @pytest.mark.parametrize("labelled", [False, True])
 def test_run_on_a_terminal_says_how_many_results_are_right(labelled: bool) -> None:
     results = np.array([[1.0, 0.0, 0.5], [0.0, 0.0, 2.0], [0.0, 1.0, 0.0]])
-    run = Run(results, 1.0, None, accuracy=score(results, np.array([0, 2, 2])) if labelled else None)
+    run = FileRun(results, 1.0, None, accuracy=score(results, np.array([0, 2, 2])) if labelled else None)
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(render_run(run, "sim", None))
     assert ("on the device: accuracy 66.67%: 2 of 3 right" in console.export_text()) == labelled

@@ -10,7 +10,7 @@ import pytest
 
 from nnhw.boards import Resources, Uart, load_board
 from nnhw.errors import InputError, TimingError
-from nnhw.flow.implementation.place import Hop, Placement
+from nnhw.flow.implementation.place import Hop, PlacedDesign
 from nnhw.flow.implementation.timing import Attempt, close_timing, first_clock, usable_clocks
 from nnhw.hdl.link.uart import clocks_per_bit
 from nnhw.hdl.pll import PllSettings
@@ -28,11 +28,11 @@ def at(mhz: float) -> PllSettings:
 def tries(reached_mhz: Callable[[int, float], float], log: list[tuple[float, int]], seeds: int = 3):  # type: ignore[no-untyped-def]
     """Return a stand-in for building: seed and clock --> the clock that it reaches."""
 
-    def place(settings: PllSettings) -> Iterator[Placement]:
+    def place(settings: PllSettings) -> Iterator[PlacedDesign]:
         for seed in range(1, seeds + 1):
             log.append((settings.output_hz / 1e6, seed))
             fmax_hz = reached_mhz(seed, settings.output_hz / 1e6) * 1e6
-            yield Placement(Path(), seed, settings.output_hz, fmax_hz, Resources(1, 0, 0, 0), PATH)
+            yield PlacedDesign(Path(), seed, settings.output_hz, fmax_hz, Resources(1, 0, 0, 0), PATH)
 
     return place
 

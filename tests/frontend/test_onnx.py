@@ -31,7 +31,7 @@ nodes = pytest.importorskip("tests.frontend.onnx_nodes", exc_type=ImportError)
 table = pytest.importorskip("tests.frontend.doors_table")
 
 from nnhw.frontend.onnx import evaluator, load, qdq, qonnx  # noqa: E402  # behind the skip
-from nnhw.frontend.onnx.quantizing import Codes  # noqa: E402
+from nnhw.frontend.onnx.quantizing import QuantizeNode  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
@@ -184,7 +184,7 @@ def test_zero_point_is_added_first_by_operators_of_two_values(op: str) -> None:
 
 
 def _scaled(own: Callable[..., object]) -> Callable[..., object]:
-    def changed(self: Codes, scale: np.ndarray, *rest: object) -> None:
+    def changed(self: QuantizeNode, scale: np.ndarray, *rest: object) -> None:
         own(self, np.asarray(scale) * np.float32(1.01), *rest)
 
     return changed
@@ -193,7 +193,7 @@ def _scaled(own: Callable[..., object]) -> Callable[..., object]:
 def test_comparison_names_the_first_layer_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     made = cases.quant()
     capture_quantizers(*cases.loaded(made))
-    monkeypatch.setattr(Codes, "__init__", _scaled(Codes.__init__))
+    monkeypatch.setattr(QuantizeNode, "__init__", _scaled(QuantizeNode.__init__))
     with pytest.raises(ExactnessError, match="'the_q' is the first"):
         capture_quantizers(*cases.loaded(made))
 

@@ -22,7 +22,7 @@ from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import MatrixLayer
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.placement import Placement
+from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
 from tests.mapping.bodies import LayerSpec, codes_of, make_body
 
@@ -147,7 +147,7 @@ def test_large_and_deep_memories_of_weights_stay_in_block_ram_where_they_are_not
     body = make_body((16, 8, 8), U4, [LayerSpec(128, (3, 3), weight=I8, steps=0)])
     family = replace(ECP5, logic=replace(ECP5.logic, deep_rom=deep))
     (layer,) = (layer for layer in read_layers(body) if isinstance(layer, MatrixLayer))
-    placement = Placement(DesignSpace(body, [layer], family), Budget(lc=100_000, ebr=2))
+    placement = PartMover(DesignSpace(body, [layer], family), Budget(lc=100_000, ebr=2))
     # 384 words of 4 cells, each of 12 lanes of 8 bits: 36,864 bits a cell.
     folding = Folding(channel_lanes=4, row_lanes=3, pe=4, hop=1, drain=1)
     assert placement._most_logic_pe(layer, folding) == most

@@ -16,7 +16,7 @@ from nnhw.families import ECP5, ICE40
 from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.fit import fit_scaler
-from nnhw.mapping.requantize import Function, choose, describe, implementations, prove
+from nnhw.mapping.requantize import NormalSteps, choose, describe, implementations, prove
 
 INT8, UINT8, UINT4 = IntType(-128, 127), IntType(0, 255), IntType(0, 15)
 RAW = IntType(-900, 1100)
@@ -119,7 +119,7 @@ def test_implementations_ignore_codes_that_no_sum_has() -> None:
 @given(st.integers(-4000, 4000), st.integers(-(1 << 19), 1 << 19), st.integers(6, 14), st.sampled_from([UINT4, INT8]))
 def test_fit_finds_any_line_with_a_shift_no_larger(multiplier: int, addend: int, shift: int, code: IntType) -> None:
     index = np.clip((np.arange(RAW.low, RAW.high + 1) * multiplier + addend) >> shift, 0, code.high - code.low)
-    thresholds = Function.of(*steps_of(index[None] + code.low, RAW), code, RAW).thresholds()
+    thresholds = NormalSteps.of(*steps_of(index[None] + code.low, RAW), code, RAW).thresholds()
     assert thresholds is not None
     found = fit_scaler(thresholds.steps, thresholds.descending, code, RAW)
     assert found is not None
@@ -151,7 +151,7 @@ def test_fit_refuses_what_no_line_reaches() -> None:
 
 def test_prove_gives_a_certificate() -> None:
     table = tabulate(lambda x: x, INT8)
-    function = Function.of(*steps_of(table, RAW), INT8, RAW)
+    function = NormalSteps.of(*steps_of(table, RAW), INT8, RAW)
     texts = [prove(each, function) for each in check_all(table, INT8)]
     steps = int((np.diff(table, axis=1) != 0).sum())
     assert texts[0] == f"binary search, proved at {steps} steps of 4 channels"
@@ -165,7 +165,7 @@ def test_prove_rejects_an_addend_that_is_off_by_one() -> None:
     code = IntType(0, 5)
     scaler = fit_scaler(steps, np.array([False]), code, RAW)
     assert scaler is not None
-    function = Function.of(steps, np.arange(6)[None], code, RAW)
+    function = NormalSteps.of(steps, np.arange(6)[None], code, RAW)
     with pytest.raises(MappingError) as caught:
         prove(replace(scaler, addend=scaler.addend + (1 << scaler.shift)), function)
     assert str(caught.value) == (

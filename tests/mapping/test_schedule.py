@@ -25,7 +25,7 @@ from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.schedule import (
-    Network,
+    StreamNetwork,
     _endless,
     cheaper_depths,
     into_large_ram,
@@ -42,18 +42,18 @@ def mapped(name: str, interval: int | None = None) -> Accelerator:
     return map_body(NETWORKS[name](), "test", LARGE, target_interval=interval)
 
 
-def network_of(accelerator: Accelerator) -> Network:
+def network_of(accelerator: Accelerator) -> StreamNetwork:
     formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
-    return Network(accelerator.stages, *formats)
+    return StreamNetwork(accelerator.stages, *formats)
 
 
-def with_depth(network: Network, index: int, depth: int) -> Network:
+def with_depth(network: StreamNetwork, index: int, depth: int) -> StreamNetwork:
     config = network.stages[index].config
     assert isinstance(config, FifoConfig)
     return network.with_fifo(index, replace(config, depth=depth))
 
 
-def deepest(network: Network) -> tuple[int, int]:
+def deepest(network: StreamNetwork) -> tuple[int, int]:
     """Return index and depth of the deepest FIFO of a join."""
     depths = {index: network.stages[index].config.depth for index in network.joining}  # type: ignore[union-attr]
     return max(depths.items(), key=lambda item: item[1])
@@ -82,7 +82,7 @@ class Stalling:
         return True
 
 
-def run_stalled(network: Network, seed: int, limit: int = 60_000) -> int:
+def run_stalled(network: StreamNetwork, seed: int, limit: int = 60_000) -> int:
     """Run frames with random stalls in front of every engine but joins and forks; return the cycles that it took."""
     rng = np.random.default_rng(seed)
     models = []
@@ -177,7 +177,7 @@ def test_much_less_hangs() -> None:
         run_stalled(shallow, seed=1)
 
 
-def beside_a_window(depth: int) -> Network:
+def beside_a_window(depth: int) -> StreamNetwork:
     """Return a window's sums beside a shortcut of a FIFO, in front of which an engine holds some beats, too."""
     window, code = WindowConfig(8, 8, 4, (3, 3), (1, 1), (1, 1), 2, 3, 1, 4, 6), IntType(0, 15)
     pool = ChannelwiseConfig(9, 2, 2, "sum", code, 36, row_lanes=3)
@@ -192,7 +192,7 @@ def beside_a_window(depth: int) -> Network:
         (SumConfig((through.raw, pool.raw), (1, 1), 2, 2, 36), ((5, 0), (3, 0))),
     ]
     stages = [Stage(f"{place}", "", "", *engine, Stream(2, 4, code)) for place, engine in enumerate(engines)]
-    return Network(tuple(stages), 72, 72)
+    return StreamNetwork(tuple(stages), 72, 72)
 
 
 @pytest.mark.parametrize(("depth", "hangs"), [(20, True), (24, False)])

@@ -11,7 +11,7 @@ from nnhw.ir import BIPOLAR, FLOAT, Graph, GraphBuilder, IntType, Op, TensorType
 from nnhw.ir.ops import Add, Dequantize, Linear, Multiply, Quantize, Relu, Sigmoid, Softmax
 from nnhw.passes import collapse_chains
 from nnhw.passes.bisection import _bisected, _holds_around, _scanned, find_steps
-from nnhw.passes.regions import Evaluator, Region, find_region
+from nnhw.passes.regions import Region, RegionEvaluator, find_region
 from nnhw.passes.steps import Steps
 from tests.ir.graphs import floats, integers
 from tests.passes.models import SIGN, TURNING_OPS, ChainBuilder, all_sums, random_chains
@@ -221,7 +221,7 @@ def test_collapse_chains_rejects_ops_that_mix_elements_and_lists_all_problems() 
 def test_the_proof_finds_a_wrong_step() -> None:
     graph = ChainBuilder(SUMS, (2,)).multiply([0.5, -0.5]).quantize(Quantize(0, 3), 2.0).build()
     region = region_of(graph)
-    steps, evaluate = _scanned(region), Evaluator(region)
+    steps, evaluate = _scanned(region), RegionEvaluator(region)
     assert _holds_around(steps, SUMS.low, SUMS.high, evaluate)
     for channel, step in np.ndindex(steps.starts.shape):
         for error in (-1, 1):
@@ -239,7 +239,7 @@ def test_the_proof_looks_at_both_sides_of_a_step(error: int) -> None:
     # No other step, and no end of the range, is near.
     sums = IntType(-1000, 1000)
     region = region_of(ChainBuilder(sums, (1,)).add(-100.0).quantize(SIGN).build())
-    steps, evaluate = _scanned(region), Evaluator(region)
+    steps, evaluate = _scanned(region), RegionEvaluator(region)
     assert steps.starts.tolist() == [[-1000, 100]]
     wrong = Steps(steps.starts + np.array([[0, error]]), steps.codes)
     assert _holds_around(steps, sums.low, sums.high, evaluate)

@@ -42,7 +42,7 @@ COUNTER_WORDS = 1 + len(fields(RecordCount))
 
 
 @dataclass(frozen=True)
-class Part:
+class CountedPart:
     """Records of a program that belong together.
 
     Parameters
@@ -60,7 +60,7 @@ class Part:
     busy: int
 
 
-def program_parts(config: SharedConfig) -> tuple[Part, ...]:
+def program_parts(config: SharedConfig) -> tuple[CountedPart, ...]:
     """Return the parts of a program, in the order in which they begin; a record is in one of them."""
     found = dict[tuple[str, str], list[int]]()
     for index, record in enumerate(config.records):
@@ -71,7 +71,7 @@ def program_parts(config: SharedConfig) -> tuple[Part, ...]:
         found.setdefault(key, []).append(index)
     cycles = program_cycles(config)
     return tuple(
-        Part(
+        CountedPart(
             kind,
             name,
             tuple(indices),

@@ -40,7 +40,7 @@ STEPS = (
 """Fields that are added to the address, row and column: by the step of a loop, at the start, and behind the record."""
 
 
-class Kind(enum.IntEnum):
+class RecordKind(enum.IntEnum):
     """What a record does."""
 
     FILL = 0
@@ -330,12 +330,12 @@ def _row_words(record: Compute, array: ArrayConfig) -> int:
 def values(record: Record, last: bool, array: ArrayConfig) -> dict[str, int]:
     """Return the fields of a record's descriptor; those that are not there are 0."""
     if isinstance(record, Transfer):
-        kind = Kind.FILL if isinstance(record, Fill) else Kind.EMIT
+        kind = RecordKind.FILL if isinstance(record, Fill) else RecordKind.EMIT
         beats = record.elements // array.i_lanes if isinstance(record, Fill) else record.elements
         sizes = {"pixels": record.pixels - 1, "elements": record.elements - 1}
         sizes |= {"pixels_single": int(record.pixels == 1), "elements_single": int(beats == 1)}
         return {"kind": kind, "last": last, "start": record.start, "flip": int(record.flip), **sizes}
-    found = {"kind": Kind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
+    found = {"kind": RecordKind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
     found |= {"steps": record.steps - 1, "steps_single": int(record.steps == 1), "rows": len(record.weights)}
     found |= {"gapless": int(record.gap == 0), "target_step": record.target_step - (array.parts - 1)}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnhw.mapping.requantize import Function
+from nnhw.mapping.requantize import NormalSteps
 
 MULTIPLIER_BITS = 30
 LINE_BITS = 62
@@ -31,7 +31,7 @@ class Lines:
     most: np.ndarray
 
 
-def fit_lines(function: Function) -> Lines | None:
+def fit_lines(function: NormalSteps) -> Lines | None:
     """Return lines that count the steps of a function on its whole range, or None if a channel has none."""
     raw = function.raw
     reach = max(-raw.low, raw.high, 1)

@@ -35,17 +35,17 @@ from nnhw.ir.ops import (
 from . import attention, channels, moves
 from .products import conv2d_sums, linear_sums
 from .quads import SLACK_BYTES, fits, quad_sums, reads_beyond
-from .steps import STEP_OPS, StepFunction, step_function
+from .steps import STEP_OPS, CStepFunction, step_function
 from .storage import Storage, c_strides
 from .sums import Sums
-from .text import Layer, identifier, indented, loop, loops
+from .text import CFunction, identifier, indented, loop, loops
 
 PAIR_OPS = (Product, Maximum, Minimum)
 SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum, *PAIR_OPS)
 
 
 @dataclass
-class Value:
+class PlacedValue:
     """Where a value of the graph is.
 
     Parameters
@@ -58,7 +58,7 @@ class Value:
 
 
 @dataclass
-class Plan:
+class FilePlan:
     """The functions of a C file in their order, and the memory between them.
 
     Parameters
@@ -68,13 +68,13 @@ class Plan:
     """
 
     graph: Graph
-    layers: list[Layer] = field(default_factory=list)
-    values: dict[str, Value] = field(default_factory=dict)
+    layers: list[CFunction] = field(default_factory=list)
+    values: dict[str, PlacedValue] = field(default_factory=dict)
     buffers: dict[str, int] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
 
 
-def make_plan(graph: Graph, small: bool = False) -> Plan:
+def make_plan(graph: Graph, small: bool = False) -> FilePlan:
     """Return the plan of an integer graph: its first input and output are the caller's, all others are states.
 
     Parameters
@@ -96,14 +96,14 @@ class _Planner:
         self.users = graph.users()
         self.result = graph.outputs[0]
         self.kept = set(graph.outputs)
-        self.made = Plan(graph)
+        self.made = FilePlan(graph)
         self.names: set[str] = set()
         self.fused: dict[str, Node] = {}
         for node in graph.nodes:
             if isinstance(node.op, SUM_OPS) and (reader := self._only_reader(node, STEP_OPS)):
                 self.fused[node.name] = reader
 
-    def plan(self) -> Plan:
+    def plan(self) -> FilePlan:
         skipped = {node.name for node in self.fused.values()}
         self._input()
         self._states()
@@ -122,7 +122,7 @@ class _Planner:
         node = self.graph.inputs[0]
         given, wanted = Storage.of(node.type), self._storage(node)
         if wanted == given and given.in_c_order and not self._read_beyond(node, wanted):
-            self.made.values[node.name] = Value("input", given)
+            self.made.values[node.name] = PlacedValue("input", given)
             return
         place = Node(f"{node.name}.load", node.op, (), node.type, node.location)
         layer = self._layer(place, "its codes, as layers read them")
@@ -136,7 +136,7 @@ class _Planner:
             while name in self.made.states.values():
                 name += "_"
             self.made.states[node.name] = name
-            self.made.values[node.name] = Value(f"state {name}", Storage.of(node.type))
+            self.made.values[node.name] = PlacedValue(f"state {name}", Storage.of(node.type))
 
     def _read_beyond(self, node: Node, storage: Storage) -> bool:
         """Whether a layer reads behind the end of a value, which then cannot be the caller's."""
@@ -146,7 +146,7 @@ class _Planner:
             reads_beyond(reader, weight, storage) for reader, weight in zip(convolutions, weights, strict=True)
         )
 
-    def _ended(self) -> Plan:
+    def _ended(self) -> FilePlan:
         """Give the result to the caller: the layer that makes it writes there, if it is in C order."""
         value = self.made.values[self.result]
         node = self.graph.node(self.result)
@@ -205,7 +205,7 @@ class _Planner:
         assert isinstance(op, Pad)
         return storage.inside(outer, *op.before) if outer.ctype == storage.ctype else storage
 
-    def _layer(self, node: Node, about: str) -> Layer:
+    def _layer(self, node: Node, about: str) -> CFunction:
         base = identifier(node.name).lower()
         name, number = base, 1
         while name in self.names:
@@ -213,9 +213,9 @@ class _Planner:
             name = f"{base}_{number}"
         self.names.add(name)
         where = f" '{node.location.module}'" if node.location.module else ""
-        return Layer(f"layer_{name}", f"{node.op.name}{where}: {about}", [], ("", "", ""), [])
+        return CFunction(f"layer_{name}", f"{node.op.name}{where}: {about}", [], ("", "", ""), [])
 
-    def _finish(self, layer: Layer, node: Node, body: list[str]) -> None:
+    def _finish(self, layer: CFunction, node: Node, body: list[str]) -> None:
         """Give a layer the memory that it writes, and run it behind those before."""
         storage, buffer = self._storage(node), node.name
         if storage.bordered:
@@ -226,7 +226,7 @@ class _Planner:
             self.made.buffers[buffer] = outer.bytes + self.slack
         else:
             self.made.buffers[buffer] = storage.bytes + self.slack
-        self.made.values[node.name] = Value(buffer, storage)
+        self.made.values[node.name] = PlacedValue(buffer, storage)
         if any("packed(" in line for line in body):
             layer.helpers.append("packed")
         layer.writes, layer.body = (storage.ctype, "y", node.name), body
@@ -269,7 +269,7 @@ class _Planner:
     def _sources(self, node: Node) -> list[Storage]:
         return [self.made.values[one.name].storage for one in self.graph.data_inputs(node)]
 
-    def _reads(self, layer: Layer, node: Node) -> None:
+    def _reads(self, layer: CFunction, node: Node) -> None:
         names = [one.name for one in self.graph.data_inputs(node)]
         several = isinstance(node.op, (Concat, WeightedSum, MatrixProduct, *PAIR_OPS))
         layer.reads = [
@@ -337,7 +337,7 @@ class _Planner:
         value = self.made.values[source.name]
         outer = Storage.of(node.type)
         if value.storage.bordered:
-            self.made.values[node.name] = Value(value.buffer, outer)
+            self.made.values[node.name] = PlacedValue(value.buffer, outer)
             return
         op = node.op
         assert isinstance(op, Pad)
@@ -353,10 +353,10 @@ class _Planner:
         only_linear = all(isinstance(reader.op, Linear) for reader in self.users[node.name])
         if len(node.type.shape) == 1 and len(x.type.shape) in (1, 3) and not x.bordered:
             if x.bits or (only_linear and node.name != self.result):
-                self.made.values[node.name] = Value(value.buffer, x.flat(node.type))
+                self.made.values[node.name] = PlacedValue(value.buffer, x.flat(node.type))
                 return
         if x.in_c_order and y.in_c_order and value.buffer != "input":
-            self.made.values[node.name] = Value(value.buffer, y)
+            self.made.values[node.name] = PlacedValue(value.buffer, y)
             return
         layer = self._layer(node, _shapes(x.type.shape, node.type.shape))
         self._reads(layer, node)
@@ -383,7 +383,7 @@ class _Planner:
         self._finish(layer, node, body)
 
 
-def _rows(sums: Sums, step: StepFunction | None, y: Storage) -> list[str]:
+def _rows(sums: Sums, step: CStepFunction | None, y: Storage) -> list[str]:
     """Return the loops over a map: sums of a pixel, or of several in a row, and their codes."""
     if sums.pixels == 1:
         return loops([("row", y.height), ("column", y.width)], [*sums.body, *_codes(step, "sums", y)])
@@ -397,7 +397,7 @@ def _rows(sums: Sums, step: StepFunction | None, y: Storage) -> list[str]:
     return loop("row", y.height, [head, *indented(body), "}"])
 
 
-def _codes(step: StepFunction | None, sums: str, y: Storage, column: str = "column") -> list[str]:
+def _codes(step: CStepFunction | None, sums: str, y: Storage, column: str = "column") -> list[str]:
     """Return what makes the codes of a pixel from its sums."""
     value = f"{sums}[channel]"
     code = f"({y.ctype}){value}" if step is None else f"{step.name}({value}, channel)"

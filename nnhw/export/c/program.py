@@ -16,7 +16,7 @@ from .floats import FloatWriter, quantizer, rounding_lines
 from .functions import FUNCTIONS, with_needs
 from .helpers import helper_lines
 from .main_program import main_text
-from .plan import Plan, make_plan
+from .plan import FilePlan, make_plan
 from .states import StateMemory
 from .tail import TAIL_HELPERS, TailWriter, result_name
 from .text import c_type, comment, identifier, indented
@@ -102,7 +102,7 @@ def _program(
     return CProgram(prefix, files, scratch, math, tuple(layer.about for layer in plan.layers))
 
 
-def _run(plan: Plan, prefix: str, memory: StateMemory) -> tuple[list[str], int]:
+def _run(plan: FilePlan, prefix: str, memory: StateMemory) -> tuple[list[str], int]:
     """Return the function that runs the layers, and the size of its scratch memory."""
     buffers = _lifetimes(plan, {plan.values[state.made].buffer for state in memory.states})
     offsets, size = place(buffers)
@@ -127,7 +127,7 @@ def _run_head(prefix: str, body: Graph) -> str:
     return f"void {prefix}_run(const {given} *codes, {made} *result, {prefix}_scratch *scratch)"
 
 
-def _lifetimes(plan: Plan, kept: Collection[str]) -> list[Lifetime]:
+def _lifetimes(plan: FilePlan, kept: Collection[str]) -> list[Lifetime]:
     """Return when each buffer is used.
 
     Parameters
@@ -148,7 +148,7 @@ def _lifetimes(plan: Plan, kept: Collection[str]) -> list[Lifetime]:
     return found
 
 
-def _address(plan: Plan, value: str, ctype: str, offsets: Mapping[str, int], reads: bool) -> str:
+def _address(plan: FilePlan, value: str, ctype: str, offsets: Mapping[str, int], reads: bool) -> str:
     buffer = plan.values[value].buffer if value in plan.values else value
     if buffer == "input":
         return "codes"
@@ -258,7 +258,7 @@ def _end_declarations(prefix: str, head: Graph | None, tail: Graph | None) -> li
     ]
 
 
-def _source(prefix: str, plan: Plan, run: list[str], floats: list[str], math: bool) -> str:
+def _source(prefix: str, plan: FilePlan, run: list[str], floats: list[str], math: bool) -> str:
     layers = [line for layer in plan.layers for line in layer.text()]
     helpers = helper_lines([name for layer in plan.layers for name in layer.helpers])
     lines = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from nnhw.ir.steps import State
 
-from .plan import Plan
+from .plan import FilePlan
 from .storage import Storage
 from .text import comment, indented, table
 
@@ -14,7 +14,7 @@ from .text import comment, indented, table
 class StateMemory:
     """The struct `NAME_state`: a field for each state, as the layers store values."""
 
-    def __init__(self, plan: Plan, states: Sequence[State]) -> None:
+    def __init__(self, plan: FilePlan, states: Sequence[State]) -> None:
         self.plan, self.states = plan, states
 
     @property

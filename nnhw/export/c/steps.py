@@ -12,7 +12,7 @@ from nnhw.ir.ops import Rescale, StepTable, Threshold
 from nnhw.ir.ops.rescale import FRACTION_BITS
 from nnhw.ir.types import IntType
 from nnhw.mapping.fit import fit_scaler
-from nnhw.mapping.requantize import Function, prove
+from nnhw.mapping.requantize import NormalSteps, prove
 
 from .lines import Lines, fit_lines
 from .text import c_type, c_type_of, indented, integer, table
@@ -25,7 +25,7 @@ STEP_OPS = (Threshold, StepTable, Rescale)
 
 
 @dataclass
-class StepFunction:
+class CStepFunction:
     """A C function `name(sum, channel)`.
 
     Parameters
@@ -63,7 +63,7 @@ class _Writer:
         return f"{self.name}_{role}" if shared else f"{self.name}_{role} + channel * {values.shape[1]}"
 
 
-def step_function(graph: Graph, node: Node, raw: IntType, sums: str, name: str, bit: bool) -> StepFunction:
+def step_function(graph: Graph, node: Node, raw: IntType, sums: str, name: str, bit: bool) -> CStepFunction:
     """Return the C function of a threshold, step_table or rescale.
 
     Parameters
@@ -80,22 +80,22 @@ def step_function(graph: Graph, node: Node, raw: IntType, sums: str, name: str, 
     if "channel" not in " ".join(body):
         body = ["(void)channel;", *body]
     head = f"static inline {result} {name}({sums} sum, int channel)"
-    return StepFunction(name, form, writer.tables, [head, "{", *indented(body), "}", ""], helpers)
+    return CStepFunction(name, form, writer.tables, [head, "{", *indented(body), "}", ""], helpers)
 
 
-def _function(graph: Graph, node: Node, raw: IntType) -> Function:
+def _function(graph: Graph, node: Node, raw: IntType) -> NormalSteps:
     op, code = node.op, node.type.int_dtype
     steps = graph.constants[node.inputs[1]]
     if isinstance(op, StepTable):
-        return Function.of(steps, graph.constants[node.inputs[2]], code, raw)
+        return NormalSteps.of(steps, graph.constants[node.inputs[2]], code, raw)
     assert isinstance(op, Threshold)
     index = np.arange(steps.shape[1] + 1)
     index = np.where(graph.constants[node.inputs[2]][:, None], index[::-1], index)
-    return Function.of(steps, 2 * index - 1 if op.bipolar else op.low + index, code, raw)
+    return NormalSteps.of(steps, 2 * index - 1 if op.bipolar else op.low + index, code, raw)
 
 
 def _stepped(
-    function: Function, sums: str, writer: _Writer, result: str, bit: bool
+    function: NormalSteps, sums: str, writer: _Writer, result: str, bit: bool
 ) -> tuple[str, list[str], list[str]]:
     """Return the form, the body and the helpers of a step function: the first of these that is exact."""
     steps, codes = function.padded()

@@ -125,7 +125,7 @@ class Scratch:
 
 
 @dataclass
-class Layer:
+class CFunction:
     """One function of the C file.
 
     Parameters

@@ -9,7 +9,7 @@ from nnhw.accelerator import Accelerator, Stage
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import program_parts
 from nnhw.export.svg import graph_picture, to_svg
-from nnhw.flow.arrays import Work, works_of
+from nnhw.flow.arrays import ArrayWork, works_of
 from nnhw.ir import Graph, Node
 
 _PRODUCTS = ("linear", "conv2d")
@@ -73,7 +73,7 @@ def _engine_note(stage: Stage) -> str:
     return f"{config.kind}{array}: {config.cycles:,} cycles"
 
 
-def _program_notes(config: SharedConfig, works: tuple[Work, ...]) -> list[tuple[str, str]]:
+def _program_notes(config: SharedConfig, works: tuple[ArrayWork, ...]) -> list[tuple[str, str]]:
     """Return for each part of a program its layer, or value, and what it takes."""
     arrays = {work.layer: work for work in works}
     notes = []

@@ -19,7 +19,7 @@ from nnhw.ir import Graph, run_in_chunks
 
 
 @dataclass(frozen=True)
-class Exported:
+class OnnxExport:
     """A file that was written.
 
     Parameters
@@ -40,7 +40,7 @@ def export_onnx(
     whole: bool = False,
     calibration: Calibration | None = None,
     progress: Progress | None = None,
-) -> Exported:
+) -> OnnxExport:
     """Write a model as ONNX, and let ONNX Runtime compute samples with it before the file is there.
 
     Parameters
@@ -74,7 +74,7 @@ def export_onnx(
     with progress.stage("compare"):
         _check_equal(run_file(content, graph, inputs), run_in_chunks(graph, inputs)[0])
     write_whole(path, content)
-    return Exported(path, len(model.graph.node), len(inputs))
+    return OnnxExport(path, len(model.graph.node), len(inputs))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from nnhw.engines.timing import as_number
 if TYPE_CHECKING:
     from nnhw.flow.commands.doctor import Check
     from nnhw.flow.commands.exporting_c import CExport
-    from nnhw.flow.running.finished import Run
+    from nnhw.flow.running.finished import FileRun
     from nnhw.flow.running.measuring import ProgramCount
     from nnhw.flow.verification.simulate import SimulationResult
 
@@ -94,7 +94,7 @@ def _interval(result: SimulationResult) -> str:
     return _cycles(as_number(result.interval))
 
 
-def render_run(run: Run, link: str, out: Path | None) -> RenderableType:
+def render_run(run: FileRun, link: str, out: Path | None) -> RenderableType:
     """Return what `nnhw run` got: the first results, and how fast they came."""
     count = len(run.results)
     rows = run.results.reshape(count, -1)

@@ -25,7 +25,7 @@ _LUT_BITS = (4, 14, 15, 5, 6, 16, 17, 7, 3, 13, 12, 2, 1, 11, 10, 0)
 """Which bit of a cell is which bit of its lookup table, from the lowest on."""
 
 
-class Layout:
+class AscLayout:
     """A layout, of which block RAMs and lookup tables are read and replaced.
 
     Parameters
@@ -119,7 +119,7 @@ def is_distinct(content: int) -> bool:
     return len({reorder(content, order) for order in ORDERS}) == len(ORDERS)
 
 
-def find_tables(layout: Layout, marks: Mapping[str, int]) -> Iterator[tuple[str, Table, tuple[int, ...]]]:
+def find_tables(layout: AscLayout, marks: Mapping[str, int]) -> Iterator[tuple[str, Table, tuple[int, ...]]]:
     """Yield the lookup tables of a layout that have marks: (name, where, the order of its bits).
 
     Parameters

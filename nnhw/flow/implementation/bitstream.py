@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from nnhw.boards import Board
 from nnhw.families import FAMILIES, Family
 from nnhw.flow.folder.build_folder import write_json
-from nnhw.flow.implementation.asc import Layout
+from nnhw.flow.implementation.asc import AscLayout
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import Parted, part
-from nnhw.flow.implementation.filling import CONTENTS, Plan, locate, mark
+from nnhw.flow.implementation.filling import CONTENTS, MarkedNetlist, locate, mark
 from nnhw.flow.implementation.patching import fingerprint
-from nnhw.flow.implementation.place import Placement, hops_of, pack, place_seeds
+from nnhw.flow.implementation.place import PlacedDesign, hops_of, pack, place_seeds
 from nnhw.flow.implementation.synthesis import Netlist, synthesize
 from nnhw.flow.implementation.timing import Closure, close_timing, first_clock, usable_clocks
 from nnhw.flow.tools.cache import Cache
@@ -46,7 +46,7 @@ def names(family: Family) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Request:
+class BitstreamRequest:
     """What is asked of a bitstream.
 
     Parameters
@@ -107,7 +107,7 @@ def build_bitstream(
     make_device: MakeDevice,
     board: Board,
     out: Path,
-    request: Request,
+    request: BitstreamRequest,
     *,
     logs: Path | None = None,
     cache: Cache | None = None,
@@ -131,7 +131,7 @@ def build_bitstream(
     clocks = usable_clocks(board)
     first = first_clock(clocks, request.clock_hz, board.target_clock_hz)
     with tempfile.TemporaryDirectory(prefix="nnhw-") as scratch:
-        trial = Trial(make_device, board, Path(scratch), request, cache, note)
+        trial = ClockTrial(make_device, board, Path(scratch), request, cache, note)
         try:
             closure = close_timing(trial.place, clocks, first, requested=request.clock_hz is not None, note=note)
             trial.fill(closure)
@@ -151,11 +151,17 @@ def build_bitstream(
         return Bitstream(closure, trial.netlists[closure.settings.output_hz], tools)
 
 
-class Trial:
+class ClockTrial:
     """Builds a device for one clock after the other; see `nnhw.flow.implementation.timing`."""
 
     def __init__(
-        self, make_device: MakeDevice, board: Board, folder: Path, request: Request, cache: Cache | None, note: Note
+        self,
+        make_device: MakeDevice,
+        board: Board,
+        folder: Path,
+        request: BitstreamRequest,
+        cache: Cache | None,
+        note: Note,
     ) -> None:
         self.make_device = make_device
         self.board = board
@@ -166,7 +172,7 @@ class Trial:
         self.netlists: dict[int, Netlist] = {}
         self._fillings: dict[int, _Filling] = {}
 
-    def place(self, settings: PllSettings) -> Iterator[Placement]:
+    def place(self, settings: PllSettings) -> Iterator[PlacedDesign]:
         """Yield the placements for a clock, seed after seed."""
         from nnhw.hdl.top import make_top
 
@@ -219,7 +225,7 @@ class Trial:
         if filling is None:
             return
         file, netlist = placement.file(FAMILIES[self.board.family].tools.layout[0]), placement.folder / NETLIST
-        layout, design = Layout(file.read_text(encoding="ascii")), json.loads(netlist.read_text(encoding="utf-8"))
+        layout, design = AscLayout(file.read_text(encoding="ascii")), json.loads(netlist.read_text(encoding="utf-8"))
         slots = locate(layout, filling.plan, filling.kept)
         slots.fill(layout, design["modules"]["top"], filling.parted)
         file.write_text(layout.text, encoding="ascii")
@@ -232,7 +238,7 @@ class _Filling:
     """A design with its contents apart, the marks in its netlist, and the memories that keep theirs."""
 
     parted: Parted
-    plan: Plan
+    plan: MarkedNetlist
     kept: tuple[str, ...]
 
 

@@ -44,7 +44,7 @@ _EMPTY = Half(("0", "0", "0", "0"), 0)
 
 
 @dataclass(frozen=True)
-class Chain:
+class CarryChain:
     """A chain in its shortest form.
 
     Parameters
@@ -69,7 +69,7 @@ def shorten_chains(module: Module) -> bool:
     cells: dict[str, Cell] = module.get("cells", {})
     uses = Counter({bit: len(loads) for bit, loads in loads_of(module).items()})
     chains = [
-        Chain(names, old := [cells.pop(name) for name in names], _shortest(old, uses))
+        CarryChain(names, old := [cells.pop(name) for name in names], _shortest(old, uses))
         for names in list(_chains(cells, uses))
     ]
     fresh = count(

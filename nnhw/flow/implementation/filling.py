@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nnhw.errors import BuildError
-from nnhw.flow.implementation.asc import Layout, Position, Table, canonical, find_tables, is_distinct, reorder
+from nnhw.flow.implementation.asc import AscLayout, Position, Table, canonical, find_tables, is_distinct, reorder
 from nnhw.flow.implementation.block_rams import BITS, Piece, find_pieces, read_init, write_init
 from nnhw.flow.implementation.cells import Module
 from nnhw.flow.implementation.contents import TABLE_BITS, Parted
@@ -29,7 +29,7 @@ _INIT = "LUT_INIT"
 
 
 @dataclass(frozen=True)
-class Plan:
+class MarkedNetlist:
     """A netlist whose block RAMs and tables have marks by which they are found in the layout.
 
     Parameters
@@ -79,7 +79,7 @@ class Slots:
     luts: tuple[Lut, ...]
     kept: tuple[str, ...] = ()
 
-    def fill(self, layout: Layout, module: Module, parted: Parted) -> None:
+    def fill(self, layout: AscLayout, module: Module, parted: Parted) -> None:
         """Put contents into a layout and into module `top` of its netlist."""
         for ram in self.rams:
             bits = ram.piece.fill(parted.memories[ram.piece.memory])
@@ -90,7 +90,7 @@ class Slots:
             layout.set_table(lut.place, reorder(_number(content), lut.order))
             module["cells"][lut.cell]["parameters"][_INIT] = f"{_number(content):0{TABLE_BITS}b}"
 
-    def hold(self, layout: Layout, module: Module, parted: Parted) -> bool:
+    def hold(self, layout: AscLayout, module: Module, parted: Parted) -> bool:
         """Return whether a layout and its netlist have contents where they should be.
 
         Raises
@@ -164,7 +164,7 @@ def _number(bits: np.ndarray) -> int:
     return sum(int(bit) << place for place, bit in enumerate(bits.ravel()))
 
 
-def mark(netlist: Path, parted: Parted) -> tuple[Plan, list[str]]:
+def mark(netlist: Path, parted: Parted) -> tuple[MarkedNetlist, list[str]]:
     """Find the memories of a netlist by their markers, and give each block RAM and table a mark of its own instead.
 
     A mark fills all of a block RAM, so that small pieces of memories are told apart, too.
@@ -182,7 +182,7 @@ def mark(netlist: Path, parted: Parted) -> tuple[Plan, list[str]]:
     cells = module["cells"]
     pieces, unknown = find_pieces(module, {path: words.shape for path, words in parted.memories.items()})
     if unknown:
-        return Plan((), {}), unknown
+        return MarkedNetlist((), {}), unknown
     for piece in pieces:
         write_init(cells[piece.cell]["parameters"], block_ram_mark(piece))
     others = {
@@ -192,7 +192,7 @@ def mark(netlist: Path, parted: Parted) -> tuple[Plan, list[str]]:
     for name, content in tables.items():
         cells[name]["parameters"][_INIT] = f"{content:0{TABLE_BITS}b}"
     netlist.write_text(json.dumps(design), encoding="utf-8")
-    return Plan(tuple(pieces), tables), []
+    return MarkedNetlist(tuple(pieces), tables), []
 
 
 def block_ram_mark(piece: Piece) -> np.ndarray:
@@ -224,7 +224,7 @@ def _candidates() -> Iterator[int]:
     yield from (int.from_bytes(digest[at : at + 2], "little") for at in range(0, len(digest), 2))
 
 
-def locate(layout: Layout, plan: Plan, kept: tuple[str, ...] = ()) -> Slots:
+def locate(layout: AscLayout, plan: MarkedNetlist, kept: tuple[str, ...] = ()) -> Slots:
     """Find what a plan has marked in its layout.
 
     Raises

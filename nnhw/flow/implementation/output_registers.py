@@ -21,7 +21,7 @@ WORD = 18
 
 
 @dataclass(frozen=True)
-class Port:
+class ReadPort:
     """A side of a block RAM from which words are read.
 
     Parameters
@@ -53,19 +53,19 @@ def absorb_registers(module: Module) -> int:
     return absorbed
 
 
-def ports_of(memory: Cell) -> Iterator[Port]:
+def ports_of(memory: Cell) -> Iterator[ReadPort]:
     """Yield the ports of a block RAM that never write."""
     both = {letter: tuple(f"DO{letter}{bit}" for bit in range(WORD)) for letter in "AB"}
     if int(memory["parameters"]["DATA_WIDTH_B"], 2) == 2 * WORD:
-        yield Port("B", both["A"] + both["B"])
+        yield ReadPort("B", both["A"] + both["B"])
         return
     for letter, outputs in both.items():
         if memory["connections"][f"WE{letter}"] == ["0"]:
-            yield Port(letter, outputs)
+            yield ReadPort(letter, outputs)
 
 
 def _registers(
-    memory: Cell, port: Port, cells: Mapping[str, Cell], loads: Mapping[Bit, list[tuple[str, str]]]
+    memory: Cell, port: ReadPort, cells: Mapping[str, Cell], loads: Mapping[Bit, list[tuple[str, str]]]
 ) -> dict[str, str] | None:
     """Return the register of each output that anything reads, by name; None if the port cannot take them."""
     found: dict[str, str] = {}
@@ -108,7 +108,7 @@ def _enable(register: Cell) -> list[Bit]:
     return enable
 
 
-def _absorb(memory: Cell, port: Port, registers: list[tuple[str, Cell]]) -> None:
+def _absorb(memory: Cell, port: ReadPort, registers: list[tuple[str, Cell]]) -> None:
     """Let a port give what registers have given."""
     wires: dict[str, Any] = memory["connections"]
     for output, register in registers:

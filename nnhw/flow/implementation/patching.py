@@ -22,7 +22,7 @@ from nnhw.boards import Board
 from nnhw.errors import BuildError
 from nnhw.families import FAMILIES
 from nnhw.flow.folder.build_folder import BuildFolder
-from nnhw.flow.implementation.asc import Layout
+from nnhw.flow.implementation.asc import AscLayout
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import Parted, part
 from nnhw.flow.implementation.filling import CONTENTS, Slots
@@ -33,7 +33,7 @@ from nnhw.flow.tools.toolchain import Note, find_tool, silent
 from nnhw.reading import parse_json
 
 if TYPE_CHECKING:
-    from nnhw.flow.implementation.bitstream import MakeDevice, Request
+    from nnhw.flow.implementation.bitstream import BitstreamRequest, MakeDevice
     from nnhw.hdl.pll import PllSettings
 
 DESIGN, REPORT, FACTS = "design.il", "nextpnr.json", "build.json"
@@ -105,7 +105,7 @@ class Base:
         return parse_json(self.files[name])
 
 
-def fingerprint(board: Board, request: Request) -> dict[str, Any]:
+def fingerprint(board: Board, request: BitstreamRequest) -> dict[str, Any]:
     """Return what a layout depends on besides the design: tools, board, what is asked for, and nnhw itself."""
     asked = {name: getattr(request, name) for name in ("clock_hz", "seeds", "dsp")}
     return {
@@ -117,7 +117,7 @@ def fingerprint(board: Board, request: Request) -> dict[str, Any]:
 
 
 def patch_bitstream(
-    base: Base, make_device: MakeDevice, board: Board, out: Path, request: Request, note: Note = silent
+    base: Base, make_device: MakeDevice, board: Board, out: Path, request: BitstreamRequest, note: Note = silent
 ) -> dict[str, Any]:
     """Make the bitstream of a device out of that of another; return the facts of the build.
 
@@ -153,7 +153,7 @@ def patch_bitstream(
     return {**facts, "patched": {"model": base.model, "bitstream": base.bitstream}}
 
 
-def _read(base: Base, board: Board, request: Request) -> tuple[Slots, dict[str, Any], PllSettings]:
+def _read(base: Base, board: Board, request: BitstreamRequest) -> tuple[Slots, dict[str, Any], PllSettings]:
     """Return where the contents of a finished build are, its facts, and its clock; see `patch_bitstream`."""
     try:
         contents, facts = base.json(CONTENTS), base.json(FACTS)
@@ -170,7 +170,7 @@ def _exchange(base: Base, slots: Slots, parts: tuple[Parted, Parted], name: str)
     """Return layout and netlist of a finished build with other contents, which has been found to have its own."""
     old, new = parts
     try:
-        layout, netlist = Layout(base.text(name)), json.loads(base.text(NETLIST))
+        layout, netlist = AscLayout(base.text(name)), json.loads(base.text(NETLIST))
         right = slots.hold(layout, netlist["modules"]["top"], old)
     except _DAMAGES as error:
         raise DiffersError(f"its layout or netlist cannot be used ({error!r})") from None

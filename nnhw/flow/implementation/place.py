@@ -14,7 +14,7 @@ from nnhw.errors import BuildError
 from nnhw.families import FAMILIES, Family
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.tools.cache import Cache, cache_key
-from nnhw.flow.tools.processes import Command, ToolFailure, error_lines, run, run_each
+from nnhw.flow.tools.processes import ToolFailure, ToolRun, error_lines, run, run_each
 from nnhw.flow.tools.sources import sources_hash
 from nnhw.flow.tools.toolchain import Note, find_tool, prepare, silent
 
@@ -58,7 +58,7 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Placement:
+class PlacedDesign:
     """A placed and routed design.
 
     Parameters
@@ -98,7 +98,7 @@ def place_seeds(
     jobs: int = 2,
     cache: Cache | None = None,
     note: Note = silent,
-) -> Iterator[Placement]:
+) -> Iterator[PlacedDesign]:
     """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
 
     Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`.
@@ -213,7 +213,7 @@ def is_crowded(taken: Resources, given: Resources) -> bool:
 
 
 def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = False) -> list[str]:
-    """Return nextpnr's options. A missed clock is no failure of the run: `Placement.holds` says it.
+    """Return nextpnr's options. A missed clock is no failure of the run: `PlacedDesign.holds` says it.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = Fals
     ]
 
 
-def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> Placement:
+def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> PlacedDesign:
     """Return what nextpnr left for a seed.
 
     Raises
@@ -249,10 +249,10 @@ def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> Pl
     room = min(achieved / constraint for achieved, constraint in clocks.values())
     fmax_hz = next(achieved for achieved, constraint in clocks.values() if achieved / constraint == room)
     resources = _resources(report["utilization"], family)
-    return Placement(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report))
+    return PlacedDesign(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report))
 
 
-def pack(placement: Placement, family: Family, note: Note = silent) -> Path:
+def pack(placement: PlacedDesign, family: Family, note: Note = silent) -> Path:
     """Return the bitstream file of a placement, in its folder.
 
     Raises
@@ -271,7 +271,7 @@ def pack_layout(folder: Path, layout: str, family: Family, note: Note = silent) 
     return folder / tools.bitstream
 
 
-def _succeed(commands: Mapping[int, Command], jobs: int, board: Board) -> Iterator[int]:
+def _succeed(commands: Mapping[int, ToolRun], jobs: int, board: Board) -> Iterator[int]:
     """Run nextpnr; yield the seeds as they finish."""
     seed_of = {command: seed for seed, command in commands.items()}
     try:
@@ -329,7 +329,7 @@ def describe_path(path: Sequence[Hop]) -> str:
     return f"{total:.2f} ns from '{start}' to '{end}' ({levels} cells, {routing:.2f} ns of it in wires)"
 
 
-def hops_of(placement: Placement) -> list[dict[str, str | float]]:
+def hops_of(placement: PlacedDesign) -> list[dict[str, str | float]]:
     """Return the slowest path for a report."""
     return [
         {"kind": hop.kind, "delay_ns": round(hop.delay_ns, 3), "source": hop.source, "sink": hop.sink}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nnhw.boards import Board
 from nnhw.errors import InputError, TimingError
-from nnhw.flow.implementation.place import Placement, describe_path
+from nnhw.flow.implementation.place import PlacedDesign, describe_path
 from nnhw.flow.tools.toolchain import Note, silent
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_CLOCKS = 6
 
-TryClock = Callable[["PllSettings"], Iterable[Placement]]
+TryClock = Callable[["PllSettings"], Iterable[PlacedDesign]]
 """Elaborates and synthesizes a design for a clock, and places it for seed after seed."""
 
 
@@ -42,7 +42,7 @@ class Closure:
     """
 
     settings: PllSettings
-    placement: Placement
+    placement: PlacedDesign
     attempts: tuple[Attempt, ...]
 
 
@@ -136,7 +136,7 @@ def close_timing(
     raise TimingError(_missed(settings, best, len(placements), None))
 
 
-def _missed(settings: PllSettings, best: Placement, seeds: int, slower: PllSettings | None) -> str:
+def _missed(settings: PllSettings, best: PlacedDesign, seeds: int, slower: PllSettings | None) -> str:
     """Say that a clock is missed, why, and what to do."""
     remedy = "try more --seeds, or a smaller folding"
     if slower is not None:

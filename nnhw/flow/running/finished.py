@@ -76,7 +76,7 @@ def open(
 
 
 @dataclass(frozen=True)
-class Run:
+class FileRun:
     """What a batch gave.
 
     Parameters
@@ -104,7 +104,7 @@ def run_file(
     measure: bool = False,
     labels: Path | None = None,
     trust: bool = False,
-) -> Run:
+) -> FileRun:
     """Run the images of a .npy file through a device.
 
     Parameters
@@ -142,7 +142,7 @@ def _measured(device: Device, progress: Progress) -> tuple[int, ...]:
 
 def _run_images(
     device: Device, images: np.ndarray, out: Path | None, progress: Progress, measured: Sequence[int] | None
-) -> Run:
+) -> FileRun:
     """Run images, and count what the device does meanwhile."""
     programs = device.accelerator.programs
     before = device.idle_status() if programs else None
@@ -159,10 +159,10 @@ def _run_images(
     work = status.since(before) if before else None
     cycles = status.cycles / len(images) if status.cycles else None
     if not programs or work is None or not cycles:
-        return Run(results, seconds, cycles)
+        return FileRun(results, seconds, cycles)
     from nnhw.flow.running.measuring import count_parts
 
-    return Run(results, seconds, cycles, count_parts(programs[0], len(images), work, measured))
+    return FileRun(results, seconds, cycles, count_parts(programs[0], len(images), work, measured))
 
 
 def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) -> SimulationResult:

@@ -9,10 +9,10 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator, OutputFormat
 from nnhw.driver import Device
-from nnhw.driver.device import Work
+from nnhw.driver.device import CountedWork
 from nnhw.driver.image import ProgramImage
 from nnhw.engines.shared import Emit, Fill, SharedConfig
-from nnhw.engines.shared.counters import Part, least_cycles, program_parts
+from nnhw.engines.shared.counters import CountedPart, least_cycles, program_parts
 from nnhw.engines.shared.records import Record
 from nnhw.errors import InputError
 from nnhw.ir.types import IntType
@@ -35,7 +35,7 @@ class PartCount:
     measured: cycles for one image, without waits, by `measure_parts`; None: not asked for.
     """
 
-    part: Part
+    part: CountedPart
     images: int
     input_wait: int
     output_wait: int
@@ -74,7 +74,9 @@ class ProgramCount:
         return (self.most - self.counted) % COUNTER_LIMIT <= self.most - self.least
 
 
-def count_parts(program: SharedConfig, images: int, work: Work, measured: Sequence[int] | None = None) -> ProgramCount:
+def count_parts(
+    program: SharedConfig, images: int, work: CountedWork, measured: Sequence[int] | None = None
+) -> ProgramCount:
     """Return what the parts of a program took, of what a device counted meanwhile."""
     parts = program_parts(program)
     found = [

@@ -24,7 +24,7 @@ _LOG_END_BYTES = 8192
 
 
 @dataclass(frozen=True)
-class Command:
+class ToolRun:
     """A run of a tool.
 
     Parameters
@@ -55,13 +55,13 @@ class ToolFailure(ToolError):
     lines: the tool's own lines about it.
     """
 
-    def __init__(self, command: Command, status: int) -> None:
+    def __init__(self, command: ToolRun, status: int) -> None:
         self.command = command
         self.lines = error_lines((command.folder / command.log).read_text(encoding="utf-8", errors="replace"))
         super().__init__("\n  ".join([f"{command.title} failed with exit status {status}:", *self.lines]))
 
 
-def run(command: Command) -> None:
+def run(command: ToolRun) -> None:
     """Run a tool to its end.
 
     Raises
@@ -73,7 +73,7 @@ def run(command: Command) -> None:
         pass
 
 
-def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
+def run_each(commands: Iterable[ToolRun], at_once: int) -> Iterator[ToolRun]:
     """Run tools, `at_once` at a time; yield each when it has succeeded.
 
     Leaving the loop early, an error or Ctrl-C ends the ones that are still running, and so does SIGTERM in the commands
@@ -84,7 +84,7 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
     ToolError: one cannot be started.
     ToolFailure: one failed.
     """
-    waiting, running = deque(commands), dict[subprocess.Popen[bytes], Command]()
+    waiting, running = deque(commands), dict[subprocess.Popen[bytes], ToolRun]()
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -109,7 +109,7 @@ def run_each(commands: Iterable[Command], at_once: int) -> Iterator[Command]:
         _stop(running)
 
 
-def _is_stuck(command: Command, process: subprocess.Popen[bytes]) -> bool:
+def _is_stuck(command: ToolRun, process: subprocess.Popen[bytes]) -> bool:
     """Ask a command's own rule whether it goes in circles."""
     if command.is_stuck is None:
         return False
@@ -135,7 +135,7 @@ def error_lines(log: str) -> tuple[str, ...]:
     return tuple(marked[:_SHOWN_LINES] or lines[-_SHOWN_LINES:] or ["(it printed nothing)"])
 
 
-def _start(command: Command) -> subprocess.Popen[bytes]:
+def _start(command: ToolRun) -> subprocess.Popen[bytes]:
     """Start a tool in a process group of its own: Ctrl-C reaches us alone, and we end the group."""
     with (command.folder / command.log).open("wb") as log:
         try:

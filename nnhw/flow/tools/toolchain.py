@@ -25,7 +25,7 @@ from pathlib import Path
 from nnhw.driver.program import LIBRARY_REMEDY, missing_library
 from nnhw.errors import ToolError
 from nnhw.families import FAMILIES, Family
-from nnhw.flow.tools.processes import Command, ToolFailure, run
+from nnhw.flow.tools.processes import ToolFailure, ToolRun, run
 
 Note = Callable[[str], None]
 """Takes a line that a person should see."""
@@ -60,9 +60,9 @@ class Tool:
         """Name, version and source, for messages."""
         return f"{self.name} {self.version} ({self.source})"
 
-    def command(self, arguments: Sequence[str], folder: Path, log: str) -> Command:
-        """Return a run of the tool; see `Command`. Temporary files go to its folder: they leave with it."""
-        return Command(self.title, (*self.argv, *arguments), folder, log, dict.fromkeys(_TEMPORARY, str(folder)))
+    def command(self, arguments: Sequence[str], folder: Path, log: str) -> ToolRun:
+        """Return a run of the tool; see `ToolRun`. Temporary files go to its folder: they leave with it."""
+        return ToolRun(self.title, (*self.argv, *arguments), folder, log, dict.fromkeys(_TEMPORARY, str(folder)))
 
 
 class LibraryMissingError(ToolError):

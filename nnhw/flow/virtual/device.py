@@ -5,11 +5,11 @@ from __future__ import annotations
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Flash
 from nnhw.hdl.engine import ByteEngine
-from nnhw.hdl.link.device import Device, UartDevice
+from nnhw.hdl.link.device import LinkedEngine, UartDevice
 from nnhw.protocol import DeviceIdentity, joined_id
 
 
-def make_device(accelerator: Accelerator, clock_hz: int, flash: Flash | None = None) -> Device:
+def make_device(accelerator: Accelerator, clock_hz: int, flash: Flash | None = None) -> LinkedEngine:
     """Return engine and link, with byte streams from and to the host.
 
     Parameters
@@ -19,8 +19,8 @@ def make_device(accelerator: Accelerator, clock_hz: int, flash: Flash | None = N
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
     arrays = [program.array.id for program in accelerator.programs]
     if not arrays:
-        return Device(ByteEngine(accelerator), identity)
-    return Device(ByteEngine(accelerator), identity, joined_id(arrays), None if flash is None else flash.offset)
+        return LinkedEngine(ByteEngine(accelerator), identity)
+    return LinkedEngine(ByteEngine(accelerator), identity, joined_id(arrays), None if flash is None else flash.offset)
 
 
 def make_uart_device(accelerator: Accelerator, clock_hz: int, baud: int, flash: Flash | None = None) -> UartDevice:

@@ -19,7 +19,7 @@ from nnhw.errors import ToolError
 from nnhw.export.c import CProgram
 from nnhw.export.c.text import c_type
 from nnhw.flow.tools.cache import Cache, cache_key
-from nnhw.flow.tools.processes import Command, run
+from nnhw.flow.tools.processes import ToolRun, run
 from nnhw.flow.tools.storage import reported
 from nnhw.flow.virtual.compiled import find_cc
 from nnhw.ir import Graph
@@ -64,7 +64,7 @@ def compile_c(program: CProgram, cache: Path, flags: Sequence[str] = ("-O3", "-m
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
             folder = Path(name)
             write_files(program, folder)
-            run(Command("C compiler", (*command, *_math(program)), folder, "cc.log"))
+            run(ToolRun("C compiler", (*command, *_math(program)), folder, "cc.log"))
             return kept.keep(key, folder, [_LIBRARY]) / _LIBRARY
 
 
@@ -163,9 +163,9 @@ def measure_cortex_m4(program: CProgram) -> Footprint | None:
         folder = Path(name)
         write_files(program, folder)
         command = (compiler, *STRICT_FLAGS, *CORTEX_M4, "-fcallgraph-info=su", "-c", f"{program.name}.c", "-o", "m.o")
-        run(Command(ARM_GCC, command, folder, "arm.log"))
+        run(ToolRun(ARM_GCC, command, folder, "arm.log"))
         size = shutil.which("arm-none-eabi-size") or "arm-none-eabi-size"
-        run(Command(size, (size, "-A", "m.o"), folder, "size.log"))
+        run(ToolRun(size, (size, "-A", "m.o"), folder, "size.log"))
         sections = _sections((folder / "size.log").read_text(encoding="utf-8"))
         graph = next(folder.glob("*.ci")).read_text(encoding="utf-8")
     return Footprint(

@@ -22,7 +22,7 @@ from .coding import Coding
 from .values import PlainQuantTensor
 
 
-class Codes(nn.Module):
+class QuantizeCall(nn.Module):
     """The operator `nnhw.quantize` with its arguments."""
 
     scale: Tensor
@@ -40,7 +40,7 @@ class Codes(nn.Module):
         return result
 
 
-class _CodesHandler(Codes, BaseHandler):
+class _CodesHandler(QuantizeCall, BaseHandler):
     """Makes codes. Brevitas takes scale, zero point and bit width beside the value, which nothing reads here."""
 
     results = 4

@@ -10,7 +10,7 @@ from brevitas.quant_tensor import IntQuantTensor
 from torch import Tensor, nn
 
 from .coding import truncating
-from .handlers import Codes
+from .handlers import QuantizeCall
 from .values import PlainQuantTensor, plain_result
 
 TRUNCATED = (TruncAvgPool2d, TruncAdaptiveAvgPool2d)
@@ -34,7 +34,7 @@ class TruncatedPool(nn.Module):
         self.kernel, self.stride = _windows(layer, given, made)
         self.trunc_quant = layer.trunc_quant
         scale = given.scale * 2.0 ** round(_bits(layer, given, made)[0])
-        self.sums = Codes(replace(truncating(layer.trunc_quant, made), scale=scale.detach().reshape(-1)))
+        self.sums = QuantizeCall(replace(truncating(layer.trunc_quant, made), scale=scale.detach().reshape(-1)))
         self.register_buffer("rescale", (made.scale / scale).detach())
 
     def forward(self, x: Tensor | PlainQuantTensor) -> PlainQuantTensor:

@@ -18,18 +18,18 @@ from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
 from nnhw.nn.tracing import quiet_torch
 
 from .model import OnnxFile, OnnxModel, Step, Tap
-from .node import Build, Node
-from .reading import Graph, array_of, label_of
+from .node import Build, OnnxNode
+from .reading import OnnxGraph, array_of, label_of
 from .refusals import reason_of
 from .values import EXAMPLES, Known, Traced, Value
 
-Fold = Callable[[Node], "Sequence[Value] | None"]
+Fold = Callable[[OnnxNode], "Sequence[Value] | None"]
 
 _IMAGE_ELEMENTS_MAX = 1 << 24  # of one value for one image
 _LAYERS_RESERVED = frozenset(dir(nn.Module())) | {"steps", "result", "file"}
 
 
-class Builder:
+class ModuleBuilder:
     """Builds the module of a graph.
 
     Parameters
@@ -45,7 +45,7 @@ class Builder:
     inputs: the model's integer input as codes, by the zero point.
     """
 
-    def __init__(self, graph: Graph, table: Mapping[tuple[str, str], Build], fold: Fold) -> None:
+    def __init__(self, graph: OnnxGraph, table: Mapping[tuple[str, str], Build], fold: Fold) -> None:
         self.graph, self._fold = graph, fold
         self.batch = graph.input_shape[0] if graph.input_shape else None
         self.fixed_batch = False
@@ -110,7 +110,7 @@ class Builder:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         build = self._table.get((domain, proto.op_type))
         inputs = tuple(self._values[name] if name else None for name in proto.input)
-        node = Node(proto, inputs, self.graph.opsets[domain], self, _attributes(proto))
+        node = OnnxNode(proto, inputs, self.graph.opsets[domain], self, _attributes(proto))
         results = self._results(node, build)
         if node.untaken:
             raise node.refusal(
@@ -123,7 +123,7 @@ class Builder:
         if missing:
             raise node.refusal(f"has the result '{missing[0]}', which is not supported; leave it out")
 
-    def _results(self, node: Node, build: Build | None) -> list[Value]:
+    def _results(self, node: OnnxNode, build: Build | None) -> list[Value]:
         """Return what a node makes. Raises: CaptureError, also for attributes of a wrong type."""
         try:
             results = self._fold(node)
@@ -158,16 +158,16 @@ class Builder:
         array = np.asarray(value.array)
         return float(array.reshape(-1)[0]) if array.size == 1 else None
 
-    def constant_step(self, node: Node, value: Known, place: int) -> Traced:
+    def constant_step(self, node: OnnxNode, value: Known, place: int) -> Traced:
         """Return numbers of the file as a value of the module."""
         if value.depends_on_batch:
             raise node.refusal("computes with the size of the batch; an image's result must not depend on it")
         return self.emit(node, Numbers(value.array), (), place + 1, {"constant": True})
 
     def emit(
-        self, node: Node, layer: nn.Module, operands: Sequence[Traced], result: int, facts: dict[str, Any]
+        self, node: OnnxNode, layer: nn.Module, operands: Sequence[Traced], result: int, facts: dict[str, Any]
     ) -> Traced:
-        """Add a step; see `Node.emit`."""
+        """Add a step; see `OnnxNode.emit`."""
         name = self._name(label_of(node.proto) or node.op, result)
         self._layers[name] = layer.eval()
         key = f"{name}()"
@@ -185,7 +185,7 @@ class Builder:
         return Traced(key, like, constant, **facts)
 
     def tap(self, value: Traced, tap: Tap) -> None:
-        """Note where the file has codes; see `Node.tap`."""
+        """Note where the file has codes; see `OnnxNode.tap`."""
         layer = next(step.layer for step in reversed(self._steps) if step.result == value.key)
         self._taps.append(replace(tap, layer=layer))
 
@@ -258,7 +258,7 @@ def _attributes(proto: NodeProto) -> dict[str, Any]:
     return attributes
 
 
-def _check_shape(node: Node, like: object, constant: bool) -> None:
+def _check_shape(node: OnnxNode, like: object, constant: bool) -> None:
     if not isinstance(like, Tensor):
         raise node.refusal("does not make one tensor; export the model again")
     if not constant and (like.ndim < 1 or like.shape[0] != EXAMPLES):

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .node import Build, Node
-from .values import Coding, Known, Traced, Value
+from .node import Build, OnnxNode
+from .values import Known, TensorCoding, Traced, Value
 
 _SOFTPLUS_END = 88.0  # beyond it, e**x is infinite in float32
 POWERS = (0.5, 1.0, 2.0, 3.0, -1.0)
 
 
-class Binary(nn.Module):
+class BinaryNode(nn.Module):
     """A function of two operands, of which one may be constant.
 
     Parameters
@@ -39,7 +39,7 @@ class Binary(nn.Module):
         return self.function(other, x) if self.first else self.function(x, other)
 
 
-class Function(nn.Module):
+class UnaryNode(nn.Module):
     """A function of one value, with options."""
 
     def __init__(self, function: Callable[..., Tensor], **options: Any) -> None:
@@ -54,23 +54,23 @@ class Function(nn.Module):
 def binary(function: Callable[..., Tensor]) -> Build:
     """Return the builder of a function of two values, or of a value and a constant."""
 
-    def build(node: Node) -> Value:
+    def build(node: OnnxNode) -> Value:
         left, right = node[0], node[1]
         if len(node.inputs) != 2:
             raise node.refusal(f"has {len(node.inputs)} inputs; export it with two")
         if isinstance(right, Known) and not right.depends_on_batch:
             x, constant = node.floats(0), _broadcast(node, right.array, node.floats(0))
             positive = x.positive and bool((constant >= 0).all()) and function is not operator.sub
-            return node.emit(Binary(function, constant), x, positive=positive)
+            return node.emit(BinaryNode(function, constant), x, positive=positive)
         if isinstance(left, Known) and not left.depends_on_batch:
             x, constant = node.floats(1), _broadcast(node, left.array, node.floats(1))
-            return node.emit(Binary(function, constant, first=True), x)
-        return node.emit(Binary(function), node.floats(0), node.floats(1))
+            return node.emit(BinaryNode(function, constant, first=True), x)
+        return node.emit(BinaryNode(function), node.floats(0), node.floats(1))
 
     return build
 
 
-def _broadcast(node: Node, array: np.ndarray, value: Traced) -> np.ndarray:
+def _broadcast(node: OnnxNode, array: np.ndarray, value: Traced) -> np.ndarray:
     """Return a constant without the axes in front that it does not need, such as that of the batch."""
     while array.ndim and array.shape[0] == 1 and array.ndim >= max(len(value.shape), 2):
         array = array[0]
@@ -87,17 +87,17 @@ def simple(layer: Callable[[], nn.Module], **facts: Any) -> Build:
     return lambda node: node.emit(layer(), node.floats(0), **facts)
 
 
-def relu(node: Node) -> Value:
+def relu(node: OnnxNode) -> Value:
     """Relu."""
     return node.emit(nn.ReLU(), node.floats(0), positive=True)
 
 
-def leaky_relu(node: Node) -> Value:
+def leaky_relu(node: OnnxNode) -> Value:
     """LeakyRelu."""
     return node.emit(nn.LeakyReLU(node.take("alpha", 0.01)), node.floats(0))
 
 
-def prelu(node: Node) -> Value:
+def prelu(node: OnnxNode) -> Value:
     """PRelu, with one slope or one for each channel."""
     x, slope = node.floats(0), node.known(1, "slope")
     channels = x.shape[1] if len(x.shape) > 1 else 1
@@ -114,7 +114,7 @@ def prelu(node: Node) -> Value:
     return node.emit(layer, x)
 
 
-def clip(node: Node) -> Value:
+def clip(node: OnnxNode) -> Value:
     """Clip, with constant bounds, either of which may be missing."""
     x = node.traced(0)
     if x.coding is not None:  # QuantizeLinear in front has these bounds
@@ -130,34 +130,34 @@ def clip(node: Node) -> Value:
         return node.emit(nn.ReLU(), x, positive=True)
     if low is not None and high is not None and low < high:
         return node.emit(nn.ReLU6() if (low, high) == (0, 6) else nn.Hardtanh(low, high), x, positive=low >= 0)
-    return node.emit(Function(torch.clamp, min=low, max=high), x)
+    return node.emit(UnaryNode(torch.clamp, min=low, max=high), x)
 
 
-def _check_bounds(node: Node, coding: Coding) -> None:
+def _check_bounds(node: OnnxNode, coding: TensorCoding) -> None:
     bounds = [node.optional(place, "bounds") for place in (1, 2)]
     low, high = (None if bound is None else int(bound.reshape(-1)[0]) for bound in bounds)
     if low is None or high is None or low > coding.low or high < coding.high:
         raise node.refusal("bounds integers that others read, too; put it directly behind QuantizeLinear")
 
 
-def hard_sigmoid(node: Node) -> Value:
+def hard_sigmoid(node: OnnxNode) -> Value:
     """HardSigmoid: max(0, min(1, alpha * x + beta))."""
     alpha, beta = node.take("alpha", 0.2), node.take("beta", 0.5)
     if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
         return node.emit(nn.Hardsigmoid(), node.floats(0), positive=True)
-    return node.emit(Function(_hard_sigmoid, alpha=alpha, beta=beta), node.floats(0), positive=True)
+    return node.emit(UnaryNode(_hard_sigmoid, alpha=alpha, beta=beta), node.floats(0), positive=True)
 
 
 def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
     return torch.clamp(x * alpha + beta, 0.0, 1.0)
 
 
-def elu(node: Node) -> Value:
+def elu(node: OnnxNode) -> Value:
     """Elu."""
     return node.emit(nn.ELU(node.take("alpha", 1.0)), node.floats(0))
 
 
-def selu(node: Node) -> Value:
+def selu(node: OnnxNode) -> Value:
     """Selu, with the factors of its definition."""
     own = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
     if any(abs(node.take(name, value) - value) > 1e-6 for name, value in own.items()):
@@ -165,40 +165,40 @@ def selu(node: Node) -> Value:
     return node.emit(nn.SELU(), node.floats(0))
 
 
-def celu(node: Node) -> Value:
+def celu(node: OnnxNode) -> Value:
     """Celu."""
     return node.emit(nn.CELU(node.take("alpha", 1.0)), node.floats(0))
 
 
-def gelu(node: Node) -> Value:
+def gelu(node: OnnxNode) -> Value:
     """Gelu, exact or by tanh."""
     return node.emit(nn.GELU(approximate=node.take("approximate", "none")), node.floats(0))
 
 
-def swish(node: Node) -> Value:
+def swish(node: OnnxNode) -> Value:
     """Swish: x * sigmoid(alpha * x), with alpha 1."""
     if node.take("alpha", 1.0) != 1.0:
         raise node.refusal("has a factor; use alpha=1")
     return node.emit(nn.SiLU(), node.floats(0))
 
 
-def softplus(node: Node) -> Value:
+def softplus(node: OnnxNode) -> Value:
     """Softplus; with a threshold where an exporter has written one (`patterns`)."""
     return node.emit(nn.Softplus(threshold=node.take("threshold", _SOFTPLUS_END)), node.floats(0), positive=True)
 
 
-def power(node: Node) -> Value:
+def power(node: OnnxNode) -> Value:
     """Pow with the exponent 0.5, 1, 2, 3 or -1."""
     exponent = node.known(1, "exponent")
     if exponent.size != 1 or float(exponent.reshape(-1)[0]) not in POWERS:
         raise node.refusal(f"has the exponent {exponent.reshape(-1)[:3].tolist()}; use one of {POWERS}")
-    return node.emit(Function(torch.pow, exponent=float(exponent.reshape(-1)[0])), node.floats(0))
+    return node.emit(UnaryNode(torch.pow, exponent=float(exponent.reshape(-1)[0])), node.floats(0))
 
 
 def softmax(kind: type[nn.Softmax | nn.LogSoftmax]) -> Build:
     """Return the builder of Softmax or LogSoftmax, along one axis."""
 
-    def build(node: Node) -> Value:
+    def build(node: OnnxNode) -> Value:
         x = node.floats(0)
         old = node.version < 13
         axis = node.take("axis", 1 if old else -1) % len(x.shape)
@@ -209,16 +209,16 @@ def softmax(kind: type[nn.Softmax | nn.LogSoftmax]) -> Build:
     return build
 
 
-def argmax(node: Node) -> Value:
+def argmax(node: OnnxNode) -> Value:
     """ArgMax: the first of equal ones."""
     x = node.floats(0)
     axis = node.take("axis", 0) % len(x.shape)
     if not axis or node.take("select_last_index", 0):
         raise node.refusal("is along the batch, or takes the last of equal ones; use axis=1 and select_last_index=0")
-    return node.emit(Function(torch.argmax, dim=axis, keepdim=bool(node.take("keepdims", 1))), x)
+    return node.emit(UnaryNode(torch.argmax, dim=axis, keepdim=bool(node.take("keepdims", 1))), x)
 
 
-def same(node: Node) -> Value:
+def same(node: OnnxNode) -> Value:
     """Identity and Dropout: nothing, outside of training."""
     node.take("ratio")
     node.take("is_test")
@@ -229,7 +229,7 @@ def same(node: Node) -> Value:
     return node[0]
 
 
-def cast(node: Node) -> Value:
+def cast(node: OnnxNode) -> Value:
     """Cast from a float to a float, or from integers to floats."""
     to = node.take("to")
     node.take("saturate")
@@ -239,7 +239,7 @@ def cast(node: Node) -> Value:
         raise node.refusal("computes in less precision than float32, in which every step rounds; export with float32")
     x = node.traced(0)
     if x.coding is None:
-        return x if x.like.is_floating_point() else node.emit(Function(torch.Tensor.float), x)
+        return x if x.like.is_floating_point() else node.emit(UnaryNode(torch.Tensor.float), x)
     if x.coding.real or x.coding.zero_point.any():
         raise node.refusal("takes integers with a zero point for numbers; use DequantizeLinear")
     return Traced(x.key, x.like, x.constant)
@@ -268,14 +268,14 @@ TABLE: dict[str, Build] = {
     "Swish": swish,
     "Softplus": softplus,
     "Softsign": simple(nn.Softsign),
-    "Abs": simple(lambda: Function(torch.abs), positive=True),
-    "Neg": simple(lambda: Function(torch.neg)),
-    "Exp": simple(lambda: Function(torch.exp), positive=True),
-    "Sqrt": simple(lambda: Function(torch.sqrt), positive=True),
-    "Reciprocal": simple(lambda: Function(torch.reciprocal)),
-    "Floor": simple(lambda: Function(torch.floor)),
-    "Ceil": simple(lambda: Function(torch.ceil)),
-    "Round": simple(lambda: Function(torch.round)),
+    "Abs": simple(lambda: UnaryNode(torch.abs), positive=True),
+    "Neg": simple(lambda: UnaryNode(torch.neg)),
+    "Exp": simple(lambda: UnaryNode(torch.exp), positive=True),
+    "Sqrt": simple(lambda: UnaryNode(torch.sqrt), positive=True),
+    "Reciprocal": simple(lambda: UnaryNode(torch.reciprocal)),
+    "Floor": simple(lambda: UnaryNode(torch.floor)),
+    "Ceil": simple(lambda: UnaryNode(torch.ceil)),
+    "Round": simple(lambda: UnaryNode(torch.round)),
     "Pow": power,
     "Softmax": softmax(nn.Softmax),
     "LogSoftmax": softmax(nn.LogSoftmax),

@@ -19,7 +19,7 @@ from nnhw.errors import InputError
 from nnhw.frontend.evaluation import Evaluator, QuantizerCall, call_of
 
 from .model import OnnxModel, Tap
-from .quantizing import Codes
+from .quantizing import QuantizeNode
 from .reading import QONNX, array_of, needed_nodes
 
 _IR_VERSION = 10  # which every ONNX Runtime from 1.20 on reads; operators' versions say what they mean
@@ -54,7 +54,7 @@ class OnnxEvaluator(Evaluator):
         return torch.from_numpy(result.astype(np.float32) if file.integers else np.array(result))
 
     def _call(self, tap: Tap, array: np.ndarray) -> QuantizerCall:
-        codes = next(part for part in getattr(self.model, tap.layer).modules() if isinstance(part, Codes))
+        codes = next(part for part in getattr(self.model, tap.layer).modules() if isinstance(part, QuantizeNode))
         made = torch.from_numpy(np.asarray((array.astype(np.float64) - tap.offset) * tap.factor))
         return call_of(made.float(), (made.float(), codes.scale, codes.zero_point, *codes.convention))
 

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from .node import Build, Node
+from .node import Build, OnnxNode
 from .reading import ELEMENTS_MAX
 from .values import BATCH, EXAMPLES, Known, Value
 
@@ -27,17 +27,17 @@ FOLDED = _MOVES | frozenset(
 _INT64 = 7  # of the attribute `to`
 
 
-def _can_fold(node: Node) -> bool:
+def _can_fold(node: OnnxNode) -> bool:
     known = all(value is None or isinstance(value, Known) for value in node.inputs)
     return node.proto.domain in ("", "ai.onnx") and node.op in FOLDED and known and bool(node.inputs)
 
 
-def folded(node: Node) -> list[Value] | None:
+def folded(node: OnnxNode) -> list[Value] | None:
     """Return the results of a node of constants; None for any other."""
     return _results(node) if _can_fold(node) else None
 
 
-def _results(node: Node) -> list[Value]:
+def _results(node: OnnxNode) -> list[Value]:
     values = [value for value in node.inputs if isinstance(value, Known)]
     if any(value.depends_on_batch for value in values):
         if node.op not in _MOVES or (node.op == "Cast" and node.take("to") != _INT64):
@@ -65,7 +65,7 @@ def _results(node: Node) -> list[Value]:
     return [Known(name, np.asarray(result)) for name, result in zip(node.proto.output, results, strict=False)]
 
 
-def _check_size(node: Node, values: Sequence[Known]) -> None:
+def _check_size(node: OnnxNode, values: Sequence[Known]) -> None:
     """Check that a result is of a size that a file could have, where the size is among the numbers."""
     count = 0.0
     if node.op in ("ConstantOfShape", "Expand", "Tile", "Pad"):
@@ -79,7 +79,7 @@ def _check_size(node: Node, values: Sequence[Known]) -> None:
         raise node.refusal(f"makes a constant of {count:.3g} numbers; {ELEMENTS_MAX} are accepted")
 
 
-def shape(node: Node) -> Value:
+def shape(node: OnnxNode) -> Value:
     """Shape of a value: the batch stays open."""
     value = node[0]
     sizes = list(value.array.shape if isinstance(value, Known) else value.shape)
@@ -89,7 +89,7 @@ def shape(node: Node) -> Value:
     return Known(node.proto.output[0], np.array(sizes[start:end], np.int64))
 
 
-def constant(node: Node) -> Value:
+def constant(node: OnnxNode) -> Value:
     """Constant."""
     kinds = {
         "value": None,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .node import Build, Node
+from .node import Build, OnnxNode
 from .values import Known, Traced, Value
 
 _CONVS: dict[int, type[nn.Conv1d | nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
@@ -44,7 +44,7 @@ class Computed(nn.Module):
         return self.function(x, weight, self.bias if bias is None else bias, **self.options)
 
 
-def convolution(node: Node) -> Value:
+def convolution(node: OnnxNode) -> Value:
     """Conv, of images or of sequences."""
     operands = [node.floats(0)]
     layer, more = conv_layer(node, node[1], node[2] if node.given(2) else None, tuple(operands[0].shape))
@@ -52,7 +52,7 @@ def convolution(node: Node) -> Value:
 
 
 def conv_layer(
-    node: Node, weight: Value, bias: Value | None, shape: Sequence[int], border: float = 0.0
+    node: OnnxNode, weight: Value, bias: Value | None, shape: Sequence[int], border: float = 0.0
 ) -> tuple[nn.Module, list[Traced]]:
     """Return a convolution, and its operands behind the first one.
 
@@ -86,7 +86,7 @@ def conv_layer(
     return (layer if begin == end else Padded(pads, layer, border)), more
 
 
-def transposed_convolution(node: Node) -> Value:
+def transposed_convolution(node: OnnxNode) -> Value:
     """ConvTranspose, of images or of sequences."""
     x, weight = node.floats(0), node[1]
     bias = node.known(2, "bias") if node.given(2) else None
@@ -139,7 +139,7 @@ class Padded(nn.Module):
 
 
 def padding_of(
-    node: Node, shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    node: OnnxNode, shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
     """Return the pads in front of each axis, then behind each."""
     auto, pads = node.take("auto_pad", "NOTSET"), list(node.take("pads", [0] * 2 * len(kernel)))
@@ -159,12 +159,12 @@ def padding_of(
     return less + more if auto == "SAME_UPPER" else more + less
 
 
-def ones(node: Node, name: str, rank: int) -> tuple[int, ...]:
+def ones(node: OnnxNode, name: str, rank: int) -> tuple[int, ...]:
     """Return an attribute with one number for each axis, 1 by default."""
     return tuple(int(number) for number in node.take(name, [1] * rank))
 
 
-def gemm(node: Node) -> Value:
+def gemm(node: OnnxNode) -> Value:
     """Gemm: alpha * A B + beta * C, with constants in the places of B and C."""
     x = node.floats(0)
     alpha, beta = node.take("alpha", 1.0), node.take("beta", 1.0)
@@ -191,10 +191,10 @@ def dense(weight: np.ndarray, bias: Known | None = None) -> nn.Linear:
     return layer
 
 
-def linear_of(node: Node, x: Traced, weight: Traced, bias: Value | None, transposed: bool) -> Traced:
+def linear_of(node: OnnxNode, x: Traced, weight: Traced, bias: Value | None, transposed: bool) -> Traced:
     """Return the product with computed weights."""
     if not transposed:
-        weight = node.emit(Transposed(), weight)
+        weight = node.emit(TransposeNode(), weight)
     constant = bias.array if isinstance(bias, Known) else None
     if constant is not None:
         constant = np.broadcast_to(constant, (weight.shape[0],))
@@ -202,7 +202,7 @@ def linear_of(node: Node, x: Traced, weight: Traced, bias: Value | None, transpo
     return node.emit(Computed(functional.linear, constant), x, weight, *more)
 
 
-class Transposed(nn.Module):
+class TransposeNode(nn.Module):
     """A matrix with its axes exchanged."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ class Transposed(nn.Module):
         return x.t()
 
 
-class Product(nn.Module):
+class MatMulNode(nn.Module):
     """x @ weight."""
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -218,17 +218,17 @@ class Product(nn.Module):
         return torch.matmul(x, weight)
 
 
-def matmul(node: Node) -> Value:
+def matmul(node: OnnxNode) -> Value:
     """MatMul: a value times constant weights, along the last axis."""
     weight = node[1]
     if isinstance(node[0], Known):
         raise node.refusal("has its constant on the left; export it as x @ weight, with the constant on the right")
     if isinstance(weight, Known) and weight.array.ndim == 2:
         return node.emit(dense(weight.array.T), node.floats(0))
-    return node.emit(Product(), node.floats(0), node.floats(1))
+    return node.emit(MatMulNode(), node.floats(0), node.floats(1))
 
 
-def batch_normalization(node: Node) -> Value:
+def batch_normalization(node: OnnxNode) -> Value:
     """BatchNormalization with the statistics of training."""
     epsilon, momentum = node.take("epsilon", 1e-5), node.take("momentum", 0.9)
     if node.take("training_mode", 0) or node.take("spatial", 1) != 1 or sum(map(bool, node.proto.output)) > 1:

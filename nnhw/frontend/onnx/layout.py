@@ -9,23 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .elementwise import Function
+from .elementwise import UnaryNode
 from .layers import Padded
-from .node import Build, Node
-from .values import BATCH, EXAMPLES, Coding, Traced, Value
+from .node import Build, OnnxNode
+from .values import BATCH, EXAMPLES, TensorCoding, Traced, Value
 
 _FLATTEN = "export x.flatten(1) or x.reshape(x.shape[0], ..)"
 _INT64_MAX = 2**31  # ends of slices at or above this are those of the axis
 
 
-def moved(node: Node, layer: nn.Module, x: Traced, **facts: Any) -> Traced:
+def moved(node: OnnxNode, layer: nn.Module, x: Traced, **facts: Any) -> Traced:
     """Add a step that moves elements: integers stay what they are."""
     if x.coding is not None and x.coding.axis >= 0:
         raise node.refusal("moves integers that have a scale for each channel; use one scale")
     return node.emit(layer, x, coding=x.coding, positive=x.positive, **facts)
 
 
-class Reshaped(nn.Module):
+class ReshapeNode(nn.Module):
     """The elements of each image in another shape, in the same order."""
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -37,13 +37,13 @@ class Reshaped(nn.Module):
         return x.reshape(x.shape[0], *self.shape)
 
 
-def reshape(node: Node) -> Value:
+def reshape(node: OnnxNode) -> Value:
     """Reshape, which keeps the batch as first axis."""
     x, target = node.traced(0), node.integers(1, "shape")
     assert target is not None
     node.take("allowzero")
     if x.constant:
-        return node.emit(Function(torch.reshape, shape=tuple(target)), x)
+        return node.emit(UnaryNode(torch.reshape, shape=tuple(target)), x)
     sizes = [int(x.shape[axis]) if size == 0 and axis < len(x.shape) else size for axis, size in enumerate(target)]
     images = int(np.prod(x.shape[1:]))
     if sizes[0] not in (BATCH, EXAMPLES, -1):  # a size of the batch that was written into the file
@@ -55,10 +55,10 @@ def reshape(node: Node) -> Value:
     rest = [images // -int(np.prod(sizes[1:])) if size == -1 else size for size in sizes[1:]]
     if BATCH in rest or int(np.prod(rest)) != images:
         raise node.refusal(f"makes the shape {target} of images of {images} numbers, and so mixes images; {_FLATTEN}")
-    return moved(node, nn.Flatten() if len(rest) == 1 else Reshaped(rest), x)
+    return moved(node, nn.Flatten() if len(rest) == 1 else ReshapeNode(rest), x)
 
 
-def flatten(node: Node) -> Value:
+def flatten(node: OnnxNode) -> Value:
     """Flatten, behind the batch."""
     axis = node.take("axis", 1)
     x = node.traced(0)
@@ -67,32 +67,32 @@ def flatten(node: Node) -> Value:
     return moved(node, nn.Flatten(), x)
 
 
-def transpose(node: Node) -> Value:
+def transpose(node: OnnxNode) -> Value:
     """Transpose."""
     x = node.traced(0)
     axes = node.take("perm", list(reversed(range(len(x.shape)))))
-    return moved(node, Function(torch.permute, dims=tuple(axes)), x)
+    return moved(node, UnaryNode(torch.permute, dims=tuple(axes)), x)
 
 
-def _axes(node: Node, rank: int) -> list[int] | None:
+def _axes(node: OnnxNode, rank: int) -> list[int] | None:
     axes = node.take("axes") if node.version < 13 else node.integers(1, "axes")
     return None if axes is None else [axis % rank for axis in axes]
 
 
-def squeeze(node: Node) -> Value:
+def squeeze(node: OnnxNode) -> Value:
     """Squeeze."""
     x = node.traced(0)
     axes = _axes(node, len(x.shape))
     axes = [axis for axis, size in enumerate(x.shape) if size == 1] if axes is None else axes
-    return moved(node, Function(torch.squeeze, dim=tuple(axes)), x)
+    return moved(node, UnaryNode(torch.squeeze, dim=tuple(axes)), x)
 
 
-def unsqueeze(node: Node) -> Value:
+def unsqueeze(node: OnnxNode) -> Value:
     """Unsqueeze."""
     x = node.traced(0)
     given = node.take("axes") if node.version < 13 else node.integers(1, "axes")
     axes = sorted(axis % (len(x.shape) + len(given or [])) for axis in given or [])
-    return moved(node, Function(_unsqueezed, axes=tuple(axes)), x)
+    return moved(node, UnaryNode(_unsqueezed, axes=tuple(axes)), x)
 
 
 def _unsqueezed(x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -101,7 +101,7 @@ def _unsqueezed(x: Tensor, axes: Sequence[int]) -> Tensor:
     return x
 
 
-class Joined(nn.Module):
+class ConcatNode(nn.Module):
     """Values one behind the other."""
 
     def __init__(self, axis: int) -> None:
@@ -113,7 +113,7 @@ class Joined(nn.Module):
         return torch.cat(parts, self.axis)
 
 
-def concat(node: Node) -> Value:
+def concat(node: OnnxNode) -> Value:
     """Concat, along any axis but the batch."""
     parts = [node.traced(place) for place in range(len(node.inputs))]
     axis = node.take("axis", 1) % len(parts[0].shape)
@@ -123,10 +123,10 @@ def concat(node: Node) -> Value:
         raise node.refusal("joins integers of different scales; use QLinearConcat, or quantize with one scale")
     if coding is None and any(codings):
         raise node.refusal("joins integers and floats; put DequantizeLinear in front of it")
-    return node.emit(Joined(axis), *parts, coding=coding, positive=all(part.positive for part in parts))
+    return node.emit(ConcatNode(axis), *parts, coding=coding, positive=all(part.positive for part in parts))
 
 
-def _alike(one: Coding, other: Coding) -> bool:
+def _alike(one: TensorCoding, other: TensorCoding) -> bool:
     return (
         one.scale is not None
         and other.scale is not None
@@ -135,7 +135,7 @@ def _alike(one: Coding, other: Coding) -> bool:
     )
 
 
-def split(node: Node) -> list[Value]:
+def split(node: OnnxNode) -> list[Value]:
     """Split, along any axis but the batch."""
     x = node.traced(0)
     axis = node.take("axis", 0) % len(x.shape)
@@ -146,7 +146,7 @@ def split(node: Node) -> list[Value]:
         sizes = [min(step, x.shape[axis] - step * part) for part in range(count)]
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
     return [
-        moved(node, Function(torch.narrow, dim=axis, start=start, length=size), x, result=number)
+        moved(node, UnaryNode(torch.narrow, dim=axis, start=start, length=size), x, result=number)
         for number, (start, size) in enumerate(zip(starts, sizes, strict=True))
     ]
 
@@ -163,7 +163,7 @@ class Sliced(nn.Module):
         return x[(slice(None), *self.parts)]
 
 
-def cut(node: Node) -> Value:
+def cut(node: OnnxNode) -> Value:
     """Slice with constant bounds and steps above 0, along any axis but the batch."""
     x = node.traced(0)
     if node.version < 10:
@@ -182,13 +182,13 @@ def cut(node: Node) -> Value:
     return moved(node, Sliced(parts[1:]), x)
 
 
-def gather(node: Node) -> Value:
+def gather(node: OnnxNode) -> Value:
     """Gather of one index, or of indices at equal distances, along any axis but the batch."""
     x, indices = node.traced(0), node.known(1, "indices")
     axis = node.take("axis", 0) % len(x.shape)
     numbers = [int(index) % int(x.shape[axis]) for index in indices.reshape(-1)]
     if indices.ndim == 0 and axis:
-        return moved(node, Function(torch.select, dim=axis, index=numbers[0]), x)
+        return moved(node, UnaryNode(torch.select, dim=axis, index=numbers[0]), x)
     steps = set(np.diff(numbers).tolist())
     if not axis or indices.ndim != 1 or len(steps) > 1 or min(steps, default=1) < 1:
         raise node.refusal("picks elements in no steps of one size; use Slice")
@@ -197,7 +197,7 @@ def gather(node: Node) -> Value:
     return moved(node, Sliced(parts[1:]), x)
 
 
-def pad(node: Node) -> Value:
+def pad(node: OnnxNode) -> Value:
     """Pad by one value."""
     x, mode = node.traced(0), node.take("mode", "constant")
     pads = node.take("pads") if node.version < 11 else node.integers(1, "widths")
@@ -228,7 +228,7 @@ def _spread(pads: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
     return whole
 
 
-def depth_to_space(node: Node) -> Value:
+def depth_to_space(node: OnnxNode) -> Value:
     """DepthToSpace with mode='CRD', as torch does it."""
     size = node.take("blocksize")
     if node.take("mode", "DCR") != "CRD":

@@ -17,14 +17,14 @@ from .reading import label_of
 from .values import Known, Traced, Value
 
 if TYPE_CHECKING:
-    from .building import Builder
+    from .building import ModuleBuilder
 
-Build = Callable[["Node"], "Value | Sequence[Value]"]
+Build = Callable[["OnnxNode"], "Value | Sequence[Value]"]
 """Of a node: what it makes."""
 
 
 @dataclass
-class Node:
+class OnnxNode:
     """A node of the file while it is built.
 
     Members
@@ -36,7 +36,7 @@ class Node:
     proto: NodeProto
     inputs: tuple[Value | None, ...]
     version: int
-    builder: Builder
+    builder: ModuleBuilder
     _attributes: dict[str, Any]
 
     @property
@@ -55,7 +55,7 @@ class Node:
         """Return an attribute. Those that nobody takes are refused."""
         return self._attributes.pop(name, default)
 
-    def adopt(self, other: Node) -> None:
+    def adopt(self, other: OnnxNode) -> None:
         """Take over the attributes that nobody has asked another node for."""
         self._attributes = other._attributes
 

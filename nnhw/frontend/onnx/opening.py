@@ -14,7 +14,7 @@ from nnhw.frontend.archive import random_like
 from nnhw.frontend.locations import Lines
 
 from . import elementwise, folding, layers, layout, pooling, qdq, qonnx, qoperator
-from .building import Builder
+from .building import ModuleBuilder
 from .node import Build
 from .patterns import with_functions
 from .reading import MICROSOFT, QONNX, read
@@ -48,7 +48,7 @@ def load(path: str | Path) -> tuple[nn.Module, Tensor]:
     that have no counterpart.
     """
     graph = with_functions(read(Path(path)))
-    model = Builder(graph, TABLE, folding.folded).build()
+    model = ModuleBuilder(graph, TABLE, folding.folded).build()
     shape = [size or 2 for size in graph.input_shape]
     like = torch.empty(shape, dtype=torch.from_numpy(np.empty(0, graph.input_dtype)).dtype, device="meta")
     return model, random_like(like)

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 from onnx import AttributeProto, NodeProto, helper
 
-from .reading import Graph, array_of, needed_nodes
+from .reading import OnnxGraph, array_of, needed_nodes
 
 _NEAR = 1e-6  # relative, of constants that were rounded to float32
 
 
-def with_functions(graph: Graph) -> Graph:
+def with_functions(graph: OnnxGraph) -> OnnxGraph:
     """Return a graph in which functions are one node each.
 
     x * 0.5 * (1 + Erf(x / 2 ** 0.5))    -->  Gelu(x)
@@ -31,7 +31,7 @@ def with_functions(graph: Graph) -> Graph:
 class _Finder:
     """Finds the last nodes of functions."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
         self._made = {name: node for node in graph.nodes for name in node.output}
         self._readers: dict[str, list[NodeProto]] = {}

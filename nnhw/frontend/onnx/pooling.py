@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .elementwise import Function
+from .elementwise import UnaryNode
 from .layers import Padded, ones, padding_of
 from .layout import moved
-from .node import Build, Node
+from .node import Build, OnnxNode
 from .values import Traced, Value
 
 
-def max_pool(node: Node) -> Value:
+def max_pool(node: OnnxNode) -> Value:
     """MaxPool."""
     x = node.traced(0)
     rank = len(x.shape) - 2
@@ -47,14 +47,14 @@ def _lowest(x: Traced) -> float | None:
     return 0.0 if x.positive else None
 
 
-def average_pool(node: Node) -> Value:
+def average_pool(node: OnnxNode) -> Value:
     """AveragePool."""
     x = node.floats(0)
     kernel = list(node.take("kernel_shape"))
     return node.emit(average_layer(node, x.shape, kernel), x, positive=x.positive)
 
 
-def average_layer(node: Node, shape: Sequence[int], kernel: Sequence[int]) -> nn.Module:
+def average_layer(node: OnnxNode, shape: Sequence[int], kernel: Sequence[int]) -> nn.Module:
     """Return average pooling of an input of a shape."""
     rank = len(shape) - 2
     _check_rank(node, rank)
@@ -75,7 +75,7 @@ def average_layer(node: Node, shape: Sequence[int], kernel: Sequence[int]) -> nn
 def global_pool(kinds: Sequence[Callable[[int], nn.Module]]) -> Build:
     """Return the builder of a pooling of whole images: for sequences, and for images."""
 
-    def build(node: Node) -> Value:
+    def build(node: OnnxNode) -> Value:
         x = node.traced(0) if node.op == "GlobalMaxPool" else node.floats(0)
         _check_rank(node, len(x.shape) - 2)
         return moved(node, kinds[len(x.shape) - 3](1), x)
@@ -83,7 +83,7 @@ def global_pool(kinds: Sequence[Callable[[int], nn.Module]]) -> Build:
     return build
 
 
-def _check_rank(node: Node, rank: int) -> None:
+def _check_rank(node: OnnxNode, rank: int) -> None:
     if rank not in (1, 2):
         raise node.refusal(f"has an input of {rank + 2} axes; use images or sequences")
 
@@ -95,7 +95,7 @@ def _sizes(numbers: Sequence[int]) -> Any:
 def reduction(function: Callable[..., Tensor]) -> Build:
     """Return the builder of a mean, a sum or a maximum over axes."""
 
-    def build(node: Node) -> Value:
+    def build(node: OnnxNode) -> Value:
         x = node.floats(0)
         attribute = node.take("axes")
         axes = attribute if attribute is not None else node.integers(1, "axes")
@@ -105,12 +105,12 @@ def reduction(function: Callable[..., Tensor]) -> Build:
         axes = tuple(axis % len(x.shape) for axis in axes or range(len(x.shape)))
         if 0 in axes:
             raise node.refusal("reduces the batch, too; give the axes of an image")
-        return node.emit(Function(function, dim=axes, keepdim=keep), x, positive=x.positive)
+        return node.emit(UnaryNode(function, dim=axes, keepdim=keep), x, positive=x.positive)
 
     return build
 
 
-def resize(node: Node) -> Value:
+def resize(node: OnnxNode) -> Value:
     """Resize and Upsample: nearest neighbours, by whole factors."""
     x = node.traced(0)
     mode, scales, sizes = node.take("mode", "nearest"), node.take("scales"), None

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor, nn
 
-from .elementwise import Binary
-from .node import Build, Node
-from .quantizing import PER_TENSOR, Codes, Convention, QuantizedWeight, Requantized
-from .values import Coding, Known, Traced, Value
+from .elementwise import BinaryNode
+from .node import Build, OnnxNode
+from .quantizing import PER_TENSOR, Convention, QuantizedWeight, QuantizeNode, Requantized
+from .values import Known, TensorCoding, Traced, Value
 
 LIMITS = {
     "UINT8": (0, 255),
@@ -50,7 +50,7 @@ BIAS_MAX = 1 << 24  # integers below it are numbers of float32
 class IntegerInput(nn.Module):
     """Integers as they come in, as distances from a zero point."""
 
-    def __init__(self, zero_point: float, codes: Codes) -> None:
+    def __init__(self, zero_point: float, codes: QuantizeNode) -> None:
         super().__init__()
         self.zero_point, self.codes = zero_point, codes
 
@@ -61,27 +61,27 @@ class IntegerInput(nn.Module):
         return result
 
 
-def limits_of(node: Node, kind: str) -> tuple[int, int]:
+def limits_of(node: OnnxNode, kind: str) -> tuple[int, int]:
     """Return the least and the greatest integer of a type. Raises: CaptureError."""
     if kind not in LIMITS:
         raise node.refusal(f"has integers of the type {kind}; use {', '.join(LIMITS)}")
     return LIMITS[kind]
 
 
-def quantize_linear(node: Node) -> Value:
+def quantize_linear(node: OnnxNode) -> Value:
     """QuantizeLinear: integers by a fixed scale."""
     scale, zero_point, kind = _parameters(node)
     tensor, (low, high) = _clipped(node, node.proto.output[0], limits_of(node, kind))
     axis = _axis(node, scale, zero_point)
     x = node[0]
     real = _only_dequantized(node, tensor)
-    coding = Coding(scale, zero_point, low, high, axis, real)
+    coding = TensorCoding(scale, zero_point, low, high, axis, real)
     if isinstance(x, Known):
         return replace(_weight(node, x.array, coding, tensor, 0), coding=coding)
     return _codes_of(node, node.floats(0), coding, tensor)
 
 
-def _clipped(node: Node, tensor: str, limits: tuple[int, int]) -> tuple[str, tuple[int, int]]:
+def _clipped(node: OnnxNode, tensor: str, limits: tuple[int, int]) -> tuple[str, tuple[int, int]]:
     """Return the tensor behind a Clip of integers, if there is one, and the limits with its bounds."""
     consumers = node.builder.consumers.get(tensor, [])
     if len(consumers) != 1 or consumers[0].op_type != "Clip" or len(consumers[0].input) != 3:
@@ -93,23 +93,25 @@ def _clipped(node: Node, tensor: str, limits: tuple[int, int]) -> tuple[str, tup
     return consumers[0].output[0], (max(low, limits[0]), min(high, limits[1]))
 
 
-def _codes_of(node: Node, x: Traced, coding: Coding, tensor: str) -> Traced:
+def _codes_of(node: OnnxNode, x: Traced, coding: TensorCoding, tensor: str) -> Traced:
     """Add the quantizer of a value."""
     convention: Convention = (coding.low, coding.high, coding.axis, False, "half_even", False, False)
     zero_point = _checked_zero_point(node, coding)
     if coding.real:
         assert coding.scale is not None
-        made = node.emit(Codes(coding.scale, zero_point, convention), x, coding=coding)
+        made = node.emit(QuantizeNode(coding.scale, zero_point, convention), x, coding=coding)
     elif coding.axis != PER_TENSOR:
         raise node.refusal("makes integers with a scale for each channel, which integer operators read; use one scale")
     else:
         assert coding.scale is not None
-        codes = Codes(np.ones(1), zero_point, convention)
+        codes = QuantizeNode(np.ones(1), zero_point, convention)
         made = node.emit(Requantized(None, (), float(coding.scale.reshape(-1)[0]), codes), x, coding=coding)
     return tapped(node, made, coding, tensor)
 
 
-def tapped(node: Node, made: Traced, coding: Coding, tensor: str, part: tuple[int, int, int] | None = None) -> Traced:
+def tapped(
+    node: OnnxNode, made: Traced, coding: TensorCoding, tensor: str, part: tuple[int, int, int] | None = None
+) -> Traced:
     """Note where the file has the integers of a quantizer; see `Tap`."""
     shape = [1] * len(made.shape)
     if coding.axis != PER_TENSOR:
@@ -120,13 +122,13 @@ def tapped(node: Node, made: Traced, coding: Coding, tensor: str, part: tuple[in
     return node.tap(made, tensor, offset, factor, part, reads)
 
 
-def _checked_zero_point(node: Node, coding: Coding) -> np.ndarray:
+def _checked_zero_point(node: OnnxNode, coding: TensorCoding) -> np.ndarray:
     if coding.high - coding.low > 255 and coding.zero_point.any():
         raise node.refusal("has 16 bits and a zero point; use a zero point of 0, or 8 bits")
     return coding.zero_point
 
 
-def dequantize_linear(node: Node) -> Value:
+def dequantize_linear(node: OnnxNode) -> Value:
     """DequantizeLinear: the numbers that integers stand for."""
     scale, zero_point, _ = _parameters(node)
     x = node[0]
@@ -141,10 +143,10 @@ def dequantize_linear(node: Node) -> Value:
     if scale.size != 1:
         raise node.refusal("reads integers of integer operators with a scale for each channel; use one scale")
     integers = integer_operand(node, 0, zero_point)
-    return node.emit(Binary(operator.mul, scale.reshape(())), integers)
+    return node.emit(BinaryNode(operator.mul, scale.reshape(())), integers)
 
 
-def _dequantized(node: Node, x: Known, scale: np.ndarray, zero_point: np.ndarray) -> Value:
+def _dequantized(node: OnnxNode, x: Known, scale: np.ndarray, zero_point: np.ndarray) -> Value:
     """Return weights as a quantizer makes them; integers of 32 bits, such as a bias, as numbers."""
     axis = _axis(node, scale, zero_point, x.array.ndim)
     shape = [1] * x.array.ndim
@@ -156,13 +158,13 @@ def _dequantized(node: Node, x: Known, scale: np.ndarray, zero_point: np.ndarray
         if x.type != "INT32":
             raise node.refusal(f"has integers of the type {x.type}; use {', '.join((*LIMITS, 'INT32'))}")
         return Known(node.proto.output[0], numbers.astype(np.float32))
-    coding = Coding(scale, zero_point, *LIMITS[x.type], axis, True)
+    coding = TensorCoding(scale, zero_point, *LIMITS[x.type], axis, True)
     convention: Convention = (coding.low, coding.high, axis, False, "half_even", False, False)
-    layer = QuantizedWeight(numbers, Codes(scale, zero_point, convention))
+    layer = QuantizedWeight(numbers, QuantizeNode(scale, zero_point, convention))
     return node.tap(node.emit(layer, constant=True), node.proto.output[0])
 
 
-def _weight(node: Node, numbers: np.ndarray, coding: Coding, tensor: str, place: int) -> Traced:
+def _weight(node: OnnxNode, numbers: np.ndarray, coding: TensorCoding, tensor: str, place: int) -> Traced:
     """Add the quantizer of numbers of the file, whose integers the file has in a tensor."""
     scale = coding.unit
     if not coding.real and coding.scale is not None:
@@ -171,11 +173,11 @@ def _weight(node: Node, numbers: np.ndarray, coding: Coding, tensor: str, place:
             shape[coding.axis] = -1
         numbers = numbers / coding.scale.reshape(shape if coding.scale.size > 1 else ())
     convention: Convention = (coding.low, coding.high, coding.axis, False, "half_even", False, False)
-    layer = QuantizedWeight(numbers, Codes(scale, coding.zero_point, convention))
+    layer = QuantizedWeight(numbers, QuantizeNode(scale, coding.zero_point, convention))
     return tapped(node, node.emit(layer, result=place, constant=True), coding, tensor)
 
 
-def integer_weight(node: Node, place: int, zero_point: np.ndarray, axis: int) -> Traced:
+def integer_weight(node: OnnxNode, place: int, zero_point: np.ndarray, axis: int) -> Traced:
     """Return integer weights as distances from their zero point.
 
     Parameters
@@ -194,10 +196,10 @@ def integer_weight(node: Node, place: int, zero_point: np.ndarray, axis: int) ->
     numbers = value.array.astype(np.float32) - zero_point.astype(np.float32).reshape(
         shape if axis != PER_TENSOR else ()
     )
-    return _weight(node, numbers, Coding(None, zero_point, low, high, axis), value.name, place)
+    return _weight(node, numbers, TensorCoding(None, zero_point, low, high, axis), value.name, place)
 
 
-def integer_operand(node: Node, place: int, zero_point: np.ndarray) -> Traced:
+def integer_operand(node: OnnxNode, place: int, zero_point: np.ndarray) -> Traced:
     """Return integers that are computed, or come in, as distances from a zero point. Raises: CaptureError."""
     if np.unique(zero_point).size > 1:
         raise node.refusal(f"has one zero point per channel for its input {place}; use one for all channels")
@@ -217,21 +219,21 @@ def integer_operand(node: Node, place: int, zero_point: np.ndarray) -> Traced:
     return x
 
 
-def _input(node: Node, x: Traced, zero_point: np.ndarray) -> Traced:
+def _input(node: OnnxNode, x: Traced, zero_point: np.ndarray) -> Traced:
     """Return the model's integer input as codes: once for each zero point."""
     offset = zero_point.reshape(-1)[:1]
     key = f"{x.key} - {offset[0]}"
     if key not in node.builder.inputs:
         low, high = limits_of(node, str(x.like.dtype).removeprefix("torch.").upper())
         convention: Convention = (low, high, PER_TENSOR, False, "half_even", False, False)
-        coding = Coding(None, offset, low, high)
-        layer = IntegerInput(float(offset[0]), Codes(np.ones(1), _checked_zero_point(node, coding), convention))
+        coding = TensorCoding(None, offset, low, high)
+        layer = IntegerInput(float(offset[0]), QuantizeNode(np.ones(1), _checked_zero_point(node, coding), convention))
         made = node.emit(layer, x, result=len(node.inputs) + 1, coding=coding)
         node.builder.inputs[key] = tapped(node, made, coding, x.key)
     return node.builder.inputs[key]
 
 
-def _parameters(node: Node) -> tuple[np.ndarray, np.ndarray, str]:
+def _parameters(node: OnnxNode) -> tuple[np.ndarray, np.ndarray, str]:
     """Return scale, zero point, and the type of the integers."""
     node.take("precision")
     node.take("saturate")
@@ -248,7 +250,7 @@ def _parameters(node: Node) -> tuple[np.ndarray, np.ndarray, str]:
     return scale, given.array.astype(np.int32), given.type
 
 
-def _axis(node: Node, scale: np.ndarray, zero_point: np.ndarray, rank: int = 0) -> int:
+def _axis(node: OnnxNode, scale: np.ndarray, zero_point: np.ndarray, rank: int = 0) -> int:
     """Return the axis along which scales differ; -1 for one scale."""
     axis = node.take("axis", 1)
     if scale.size == 1 and zero_point.size == 1:
@@ -260,7 +262,7 @@ def _axis(node: Node, scale: np.ndarray, zero_point: np.ndarray, rank: int = 0) 
     return int(axis % rank)
 
 
-def _only_dequantized(node: Node, tensor: str) -> bool:
+def _only_dequantized(node: OnnxNode, tensor: str) -> bool:
     """Return whether DequantizeLinear alone reads integers, perhaps behind what moves them."""
     if tensor == node.builder.graph.output:
         return False

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from .layers import batch_normalization, conv_layer
 from .layout import moved
-from .node import Build, Node
+from .node import Build, OnnxNode
 from .pooling import max_pool
-from .quantizing import PER_TENSOR, Codes, Convention, QuantizedWeight
+from .quantizing import PER_TENSOR, Convention, QuantizedWeight, QuantizeNode
 from .values import Known, Traced, Value
 
 BITS_MAX = 16  # of a code
@@ -30,7 +30,7 @@ _TO_ZERO = ("DOWN", "ROUND_TO_ZERO")
 THRESHOLDS_MAX = 255
 
 
-def quant(node: Node) -> Value:
+def quant(node: OnnxNode) -> Value:
     """Quant, also named IntQuant: codes of any width, as the numbers that they stand for."""
     signed, narrow = bool(node.take("signed", 1)), bool(node.take("narrow", 1))
     mode = node.take("rounding_mode", "ROUND").upper()
@@ -49,12 +49,12 @@ def quant(node: Node) -> Value:
     return _quantized(node, scale, zero_point, (low, high), False, rounding)
 
 
-def bipolar_quant(node: Node) -> Value:
+def bipolar_quant(node: OnnxNode) -> Value:
     """BipolarQuant: the sign, +1 for 0."""
     return _bipolar(node, node.known(1, "scale"))
 
 
-def _bipolar(node: Node, scale: np.ndarray) -> Value:
+def _bipolar(node: OnnxNode, scale: np.ndarray) -> Value:
     return _quantized(node, scale, np.zeros(1, np.float32), (-1, 1), True, "half_even")
 
 
@@ -65,7 +65,7 @@ def limits(signed: bool, narrow: bool, bits: int) -> tuple[int, int]:
     return 0, (1 << bits) - 1 - int(narrow)
 
 
-def rounding_of(node: Node, mode: str, low: int) -> str:
+def rounding_of(node: OnnxNode, mode: str, low: int) -> str:
     """Return the rounding of `nnhw.quantize`; towards 0 is downwards where no code is below 0."""
     if mode in _TO_ZERO and low >= 0:
         return "floor"
@@ -74,13 +74,13 @@ def rounding_of(node: Node, mode: str, low: int) -> str:
     return _ROUNDINGS[mode]
 
 
-def _parameters(node: Node) -> tuple[np.ndarray, np.ndarray, int]:
+def _parameters(node: OnnxNode) -> tuple[np.ndarray, np.ndarray, int]:
     """Return scale, zero point and width."""
     scale, zero_point = node.known(1, "scale"), node.known(2, "zero point")
     return scale, zero_point, width_of(node, 3)
 
 
-def width_of(node: Node, place: int) -> int:
+def width_of(node: OnnxNode, place: int) -> int:
     """Return a number of bits. Raises: CaptureError."""
     bits = node.known(place, "bit width").reshape(-1)
     if bits.size != 1 or bits[0] != int(bits[0]) or bits[0] < 1:
@@ -89,14 +89,14 @@ def width_of(node: Node, place: int) -> int:
 
 
 def _quantized(
-    node: Node, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], bipolar: bool, rounding: str
+    node: OnnxNode, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], bipolar: bool, rounding: str
 ) -> Value:
     """Add the quantizer of a value, or of weights."""
     x = node[0]
     shape = x.array.shape if isinstance(x, Known) else x.shape
     axis, (scale, zero_point) = aligned(node, (scale, zero_point), shape)
     convention: Convention = (*limits, axis, bipolar, rounding, False, bool(zero_point.any()))
-    codes = Codes(scale, zero_point, convention)
+    codes = QuantizeNode(scale, zero_point, convention)
     positive = limits[0] >= 0 and not zero_point.any() and not bipolar
     if isinstance(x, Known):
         made = node.emit(QuantizedWeight(x.array, codes), positive=positive, constant=True)
@@ -106,7 +106,7 @@ def _quantized(
 
 
 def aligned(
-    node: Node, parameters: tuple[np.ndarray, np.ndarray], shape: tuple[int, ...]
+    node: OnnxNode, parameters: tuple[np.ndarray, np.ndarray], shape: tuple[int, ...]
 ) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
     """Return the axis along which scales or zero points differ, and both with as many numbers."""
     whole = np.broadcast_shapes(*(array.shape for array in parameters))
@@ -123,7 +123,7 @@ def aligned(
 
 
 def _plain(
-    node: Node, x: Known, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], mode: str
+    node: OnnxNode, x: Known, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], mode: str
 ) -> Known:
     """Return what a quantizer of many bits makes of constants, such as a bias: numbers."""
     functions: dict[str, Callable[..., np.ndarray]] = {"half_even": np.round, "ceil": np.ceil, "floor": np.floor}
@@ -144,7 +144,9 @@ class Truncated(nn.Module):
     factor: what a step of `codes` is worth.
     """
 
-    def __init__(self, scale: float, zero_point: float, out_zero_point: float, codes: Codes, factor: float) -> None:
+    def __init__(
+        self, scale: float, zero_point: float, out_zero_point: float, codes: QuantizeNode, factor: float
+    ) -> None:
         super().__init__()
         self.scale, self.zero_point, self.out_zero_point = scale, zero_point, out_zero_point
         self.codes, self.factor = codes, factor
@@ -157,7 +159,7 @@ class Truncated(nn.Module):
         return (cut - self.out_zero_point if self.out_zero_point else cut) * self.factor
 
 
-def trunc(node: Node) -> Value:
+def trunc(node: OnnxNode) -> Value:
     """Trunc, of version 1 (by widths, the scale stays) and 2 (by the scales of input and result)."""
     x = node.floats(0)
     mode = node.take("rounding_mode", "FLOOR").upper()
@@ -176,14 +178,14 @@ def trunc(node: Node) -> Value:
     low, high = limits(signed, narrow, out_bits)
     step = np.array([2.0**cut], np.float32)
     rounding = rounding_of(node, mode, low)
-    codes = Codes(step, np.zeros(1, np.float32), (low, high, PER_TENSOR, False, rounding, False, False))
+    codes = QuantizeNode(step, np.zeros(1, np.float32), (low, high, PER_TENSOR, False, rounding, False, False))
     layer = Truncated(scale, zero_point, out_zero_point, codes, out_scale)
     made = node.emit(layer, x, positive=x.positive and not zero_point)
     # result = (code - zero point) * scale  -->  code * step
     return node.tap(made, node.proto.output[0], -out_zero_point * out_scale, 2.0**cut / out_scale)
 
 
-def _number(node: Node, place: int, what: str) -> float:
+def _number(node: OnnxNode, place: int, what: str) -> float:
     array = node.known(place, what).reshape(-1)
     if not array.size or (array != array[0]).any():
         raise node.refusal(f"has a {what} for each channel; use one")
@@ -202,7 +204,7 @@ class Staircase(nn.Module):
 
     thresholds: Tensor
 
-    def __init__(self, thresholds: np.ndarray, codes: Codes, scale: float, bias: float) -> None:
+    def __init__(self, thresholds: np.ndarray, codes: QuantizeNode, scale: float, bias: float) -> None:
         super().__init__()
         self.register_buffer("thresholds", torch.from_numpy(np.array(thresholds, np.float32)))
         self.codes, self.scale, self.bias = codes, scale, bias
@@ -217,7 +219,7 @@ class Staircase(nn.Module):
         return count + self.bias if self.bias else count
 
 
-def multi_threshold(node: Node) -> Value:
+def multi_threshold(node: OnnxNode) -> Value:
     """MultiThreshold: out_scale * (how many thresholds are at or below x) + out_bias."""
     x, thresholds = node.floats(0), node.known(1, "thresholds")
     scale, bias = node.take("out_scale", 1.0), node.take("out_bias", 0.0)
@@ -236,7 +238,7 @@ def multi_threshold(node: Node) -> Value:
             f"has thresholds for {thresholds.shape[0]} channels of {x.shape[axis]}; use one row for each"
         )
     layers = np.sort(thresholds, axis=1).T.reshape(count, -1, *(1,) * (rank - 1 - axis))
-    codes = Codes(np.ones(1), np.zeros(1), (0, count, PER_TENSOR, False, "half_even", False, False))
+    codes = QuantizeNode(np.ones(1), np.zeros(1), (0, count, PER_TENSOR, False, "half_even", False, False))
     made = node.emit(Staircase(layers, codes, scale, bias), x)
     return node.tap(made, node.proto.output[0], bias, 1 / scale)
 
@@ -244,11 +246,11 @@ def multi_threshold(node: Node) -> Value:
 def channels_last(build: Build) -> Build:
     """Return the builder of an operator that has the channels as last axis."""
 
-    def built(node: Node) -> Value:
+    def built(node: OnnxNode) -> Value:
         x = node.traced(0)
         back, forth = _orders(len(x.shape))
         first = moved(node, Permuted(back), x)
-        inner = Node(node.proto, (first, *node.inputs[1:]), node.builder.graph.opsets.get("", 13), node.builder, {})
+        inner = OnnxNode(node.proto, (first, *node.inputs[1:]), node.builder.graph.opsets.get("", 13), node.builder, {})
         inner.adopt(node)
         made = build(inner)
         assert isinstance(made, Traced)
@@ -273,7 +275,7 @@ class Permuted(nn.Module):
         return x.permute(self.axes)
 
 
-def _last_convolution(node: Node) -> Value:
+def _last_convolution(node: OnnxNode) -> Value:
     """Conv whose weights have the channels last, too."""
     x, weight = node.floats(0), node[1]
     rank = len(x.shape)

@@ -16,27 +16,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .layers import Computed, Product, chain, conv_layer
-from .layout import Joined
-from .node import Build, Node
+from .layers import Computed, MatMulNode, chain, conv_layer
+from .layout import ConcatNode
+from .node import Build, OnnxNode
 from .pooling import average_layer
 from .qdq import BIAS_MAX, integer_operand, integer_weight, limits_of, tapped
-from .quantizing import PER_TENSOR, Codes, Convention, Requantized
-from .values import Coding, Known, Traced, Value
+from .quantizing import PER_TENSOR, Convention, QuantizeNode, Requantized
+from .values import Known, TensorCoding, Traced, Value
 
 _SUMS = (-(1 << 31), (1 << 31) - 1)
 
 
-def _scale(node: Node, place: int) -> np.ndarray:
+def _scale(node: OnnxNode, place: int) -> np.ndarray:
     return node.known(place, "scale").astype(np.float32)
 
 
-def _zero_point(node: Node, place: int) -> np.ndarray:
+def _zero_point(node: OnnxNode, place: int) -> np.ndarray:
     array = node.optional(place, "zero point")
     return np.zeros(1, np.int32) if array is None else array.astype(np.int32).reshape(-1)
 
 
-def _result(node: Node, scale: int, zero_point: int, like: int) -> Coding:
+def _result(node: OnnxNode, scale: int, zero_point: int, like: int) -> TensorCoding:
     """Return how the result is coded, by the places of its scale, its zero point, and an input of the same type."""
     given = node[zero_point] if node.given(zero_point) else None
     if isinstance(given, Known):
@@ -44,15 +44,15 @@ def _result(node: Node, scale: int, zero_point: int, like: int) -> Coding:
     else:
         coding = node.traced(like).coding
         low, high = (coding.low, coding.high) if coding is not None else (0, 255)
-    return Coding(_scale(node, scale).reshape(-1), _zero_point(node, zero_point), low, high)
+    return TensorCoding(_scale(node, scale).reshape(-1), _zero_point(node, zero_point), low, high)
 
 
 def _requantized(
-    node: Node,
+    node: OnnxNode,
     layer: nn.Module | None,
     operands: list[Traced],
     factors: tuple[np.ndarray, ...],
-    coding: Coding,
+    coding: TensorCoding,
     *,
     divisor: float = 1.0,
     first: bool = False,
@@ -67,7 +67,7 @@ def _requantized(
     """
     first = first and bool(coding.zero_point.any())
     convention: Convention = (coding.low, coding.high, PER_TENSOR, False, "half_even", False, first)
-    codes = Codes(np.ones(1), coding.zero_point, convention)
+    codes = QuantizeNode(np.ones(1), coding.zero_point, convention)
     result = part[1] + 1 if part else 0
     made = node.emit(Requantized(layer, factors, divisor, codes), *operands, result=result, coding=coding)
     return tapped(node, made, coding, node.proto.output[0], part)
@@ -79,7 +79,7 @@ def _multiplier(one: np.ndarray, other: np.ndarray, result: np.ndarray, alpha: f
     return (product / result).astype(np.float32)
 
 
-def _bias(node: Node, place: int) -> Known | None:
+def _bias(node: OnnxNode, place: int) -> Known | None:
     """Return an integer bias as floats. Raises: CaptureError where float32 does not hold it."""
     array = node.optional(place, "bias")
     if array is None:
@@ -94,7 +94,7 @@ def _per_channel(scale: np.ndarray, rank: int) -> np.ndarray:
     return scale.reshape(()) if scale.size == 1 else scale.reshape(-1, *(1,) * (rank - 2))
 
 
-def qlinear_conv(node: Node) -> Value:
+def qlinear_conv(node: OnnxNode) -> Value:
     """QLinearConv."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 3, _zero_point(node, 5), 0)
@@ -104,31 +104,31 @@ def qlinear_conv(node: Node) -> Value:
     return _requantized(node, layer, [x, *more], (_per_channel(multiplier, len(x.shape)),), coding)
 
 
-def conv_integer(node: Node) -> Value:
+def conv_integer(node: OnnxNode) -> Value:
     """ConvInteger: sums, which are the result."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 1, _zero_point(node, 3), 0)
     layer, more = conv_layer(node, weight, None, x.shape)
-    return node.emit(layer, x, *more, coding=Coding(None, np.zeros(1, np.int32), *_SUMS))
+    return node.emit(layer, x, *more, coding=TensorCoding(None, np.zeros(1, np.int32), *_SUMS))
 
 
-def qlinear_matmul(node: Node) -> Value:
+def qlinear_matmul(node: OnnxNode) -> Value:
     """QLinearMatMul, with constant weights."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 3, _zero_point(node, 5), -1)
     multiplier = _multiplier(_scale(node, 1), _scale(node, 4), _scale(node, 6))
     factor = multiplier.reshape(-1) if multiplier.size > 1 else multiplier.reshape(())
-    return _requantized(node, Product(), [x, weight], (factor,), _result(node, 6, 7, 0))
+    return _requantized(node, MatMulNode(), [x, weight], (factor,), _result(node, 6, 7, 0))
 
 
-def matmul_integer(node: Node) -> Value:
+def matmul_integer(node: OnnxNode) -> Value:
     """MatMulInteger: sums, which are the result."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 1, _zero_point(node, 3), -1)
-    return node.emit(Product(), x, weight, coding=Coding(None, np.zeros(1, np.int32), *_SUMS))
+    return node.emit(MatMulNode(), x, weight, coding=TensorCoding(None, np.zeros(1, np.int32), *_SUMS))
 
 
-def qgemm(node: Node) -> Value:
+def qgemm(node: OnnxNode) -> Value:
     """QGemm of com.microsoft; without a scale of the result it gives floats."""
     alpha = node.take("alpha", 1.0)
     if node.take("transA", 0):
@@ -169,7 +169,7 @@ class Scaled(nn.Module):
         return result
 
 
-class WeightedSum(nn.Module):
+class QLinearAddNode(nn.Module):
     """x * one + y * other."""
 
     def __init__(self, one: float, other: float) -> None:
@@ -181,23 +181,23 @@ class WeightedSum(nn.Module):
         return x * self.one + y * self.other
 
 
-def qlinear_add(node: Node) -> Value:
+def qlinear_add(node: OnnxNode) -> Value:
     """QLinearAdd of com.microsoft: both are multiplied by ratios of scales, and the zero point is added first."""
     coding = _result(node, 6, 7, 0)
     ratios = [(_scale(node, place) / _scale(node, 6)).astype(np.float32) for place in (1, 4)]
     operands = [_addend(node, place) for place in (0, 3)]
-    layer = WeightedSum(*(float(ratio.reshape(-1)[0]) for ratio in ratios))
+    layer = QLinearAddNode(*(float(ratio.reshape(-1)[0]) for ratio in ratios))
     return _requantized(node, layer, operands, (), coding, first=True)
 
 
-def _addend(node: Node, place: int) -> Traced:
+def _addend(node: OnnxNode, place: int) -> Traced:
     zero_point = _zero_point(node, place + 2)
     if isinstance(node[place], Known):
         return integer_weight(node, place, zero_point, 0)
     return integer_operand(node, place, zero_point)
 
 
-def qlinear_mul(node: Node) -> Value:
+def qlinear_mul(node: OnnxNode) -> Value:
     """QLinearMul of com.microsoft, with a constant as one operand."""
     known = [place for place in (0, 3) if isinstance(node[place], Known)]
     if len(known) != 1:
@@ -211,7 +211,7 @@ def qlinear_mul(node: Node) -> Value:
     return _requantized(node, None, [x], (constant, ratio), _result(node, 6, 7, 3 - place), first=True)
 
 
-def qlinear_average_pool(node: Node) -> Value:
+def qlinear_average_pool(node: OnnxNode) -> Value:
     """QLinearAveragePool of com.microsoft."""
     _no_channels_last(node)
     x = integer_operand(node, 0, _zero_point(node, 2))
@@ -227,7 +227,7 @@ class SummedUp(nn.Module):
         return x.sum(dim=tuple(range(2, x.dim())), keepdim=True)
 
 
-def qlinear_global_average_pool(node: Node) -> Value:
+def qlinear_global_average_pool(node: OnnxNode) -> Value:
     """QLinearGlobalAveragePool of com.microsoft: the sum times one number."""
     _no_channels_last(node)
     x = integer_operand(node, 0, _zero_point(node, 2))
@@ -236,19 +236,19 @@ def qlinear_global_average_pool(node: Node) -> Value:
     return _requantized(node, SummedUp(), [x], (multiplier.reshape(()),), _result(node, 3, 4, 0))
 
 
-def _no_channels_last(node: Node) -> None:
+def _no_channels_last(node: OnnxNode) -> None:
     if node.take("channels_last", 0):
         raise node.refusal("has the channels last; use channels_last=0")
 
 
-def _one(node: Node, place: int) -> float:
+def _one(node: OnnxNode, place: int) -> float:
     return float(_scale(node, place).reshape(-1)[0])
 
 
-def activation(layer: Callable[[Node], nn.Module]) -> Build:
+def activation(layer: Callable[[OnnxNode], nn.Module]) -> Build:
     """Return the builder of a function of numbers between two codings."""
 
-    def build(node: Node) -> Value:
+    def build(node: OnnxNode) -> Value:
         x = integer_operand(node, 0, _zero_point(node, 2))
         numbers = chain(numbers=Scaled(nn.Identity(), _scale(node, 1).reshape(())), function=layer(node))
         return _requantized(node, numbers, [x], (), _result(node, 3, 4, 0), divisor=_one(node, 3))
@@ -256,7 +256,7 @@ def activation(layer: Callable[[Node], nn.Module]) -> Build:
     return build
 
 
-def qlinear_concat(node: Node) -> Value:
+def qlinear_concat(node: OnnxNode) -> Value:
     """QLinearConcat of com.microsoft: parts of other scales are rounded to that of the result."""
     coding, axis, start, parts = _result(node, 0, 1, 2), node.take("axis"), 0, []
     for place in range(2, len(node.inputs), 3):
@@ -268,7 +268,7 @@ def qlinear_concat(node: Node) -> Value:
             part = _requantized(node, None, [part], (factor,), coding, divisor=_one(node, 0), part=where)
         parts.append(part)
         start = stop
-    return node.emit(Joined(axis), *parts, coding=coding)
+    return node.emit(ConcatNode(axis), *parts, coding=coding)
 
 
 STANDARD: dict[str, Build] = {

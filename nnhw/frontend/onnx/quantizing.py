@@ -13,7 +13,7 @@ Convention = tuple[int, int, int, bool, str, bool, bool]
 """qmin, qmax, axis, bipolar, rounding, reciprocal, zero_point_first: see `nnhw.nn.functional.quantize`."""
 
 
-class Codes(nn.Module):
+class QuantizeNode(nn.Module):
     """The operator with its arguments.
 
     Parameters
@@ -39,7 +39,7 @@ class Codes(nn.Module):
 class QuantizedWeight(nn.Module):
     """Numbers of the file behind a quantizer."""
 
-    def __init__(self, weight: np.ndarray, codes: Codes) -> None:
+    def __init__(self, weight: np.ndarray, codes: QuantizeNode) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.from_numpy(np.array(weight, np.float32)), requires_grad=False)
         self.codes = codes
@@ -60,7 +60,9 @@ class Requantized(nn.Module):
     divisor: in which steps of it the codes count.
     """
 
-    def __init__(self, layer: nn.Module | None, factors: tuple[np.ndarray, ...], divisor: float, codes: Codes) -> None:
+    def __init__(
+        self, layer: nn.Module | None, factors: tuple[np.ndarray, ...], divisor: float, codes: QuantizeNode
+    ) -> None:
         super().__init__()
         self.layer, self.divisor, self.codes = layer, divisor, codes
         for number, factor in enumerate(factors):

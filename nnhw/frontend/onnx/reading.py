@@ -30,7 +30,7 @@ _EXPORT_AGAIN = "export the model again"
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """A file's graph after its checks.
 
     Parameters
@@ -65,7 +65,7 @@ class Graph:
         return next(value for value in self.model.graph.input if value.name == self.input)
 
 
-def read(path: Path) -> Graph:
+def read(path: Path) -> OnnxGraph:
     """Read and check a file.
 
     Raises
@@ -84,7 +84,7 @@ def read(path: Path) -> Graph:
     name = _sole_input(graph, constants, needed, path)
     kinds = {item.name: TensorProto.DataType.Name(item.data_type) for item in graph.initializer}
     kinds = {name: kind for name, kind in kinds.items() if kind in _FEW_BITS}
-    return Graph(model, constants, kinds, needed, name, graph.output[0].name, opsets)
+    return OnnxGraph(model, constants, kinds, needed, name, graph.output[0].name, opsets)
 
 
 def _parsed(path: Path) -> ModelProto:

@@ -37,7 +37,7 @@ class Known:
 
 
 @dataclass(frozen=True, eq=False)
-class Coding:
+class TensorCoding:
     """What the integers of a file's tensor stand for: (integer - zero_point) * scale.
 
     Parameters
@@ -84,7 +84,7 @@ class Traced:
     key: str
     like: Tensor
     constant: bool = False
-    coding: Coding | None = None
+    coding: TensorCoding | None = None
     positive: bool = False
 
     @property

@@ -17,7 +17,7 @@ from .layers import from_image, to_image
 from .model_file import FileTensor
 from .moving import Channelwise
 from .operators import fixed_softmax, lookup
-from .scaling import WIDE, Rescaled, Site, Whole, bounded
+from .scaling import WIDE, RescaleCall, Site, Whole, bounded
 
 _LEFT = 20
 """Fraction bits of what is added."""
@@ -26,7 +26,7 @@ _LEFT = 20
 class Sum(nn.Module):
     """ADD and SUB of two values: both rescaled to one fixed point, then added, then rescaled."""
 
-    def __init__(self, first: Rescaled, second: Rescaled, result: Rescaled, difference: bool) -> None:
+    def __init__(self, first: RescaleCall, second: RescaleCall, result: RescaleCall, difference: bool) -> None:
         super().__init__()
         self.first, self.second, self.result, self.difference = first, second, result, difference
 
@@ -39,7 +39,7 @@ class Sum(nn.Module):
 class SumWithConstant(nn.Module):
     """ADD and SUB of a value and a constant, which the last rescaling adds."""
 
-    def __init__(self, first: Rescaled, result: Rescaled) -> None:
+    def __init__(self, first: RescaleCall, result: RescaleCall) -> None:
         super().__init__()
         self.first, self.result = first, result
 
@@ -48,10 +48,10 @@ class SumWithConstant(nn.Module):
         return from_image(self.result(self.first(to_image(x))))
 
 
-class Product(nn.Module):
+class Multiplication(nn.Module):
     """MUL with constants, one or one for each channel: a depthwise 1x1 convolution."""
 
-    def __init__(self, factors: np.ndarray, rescaled: Rescaled) -> None:
+    def __init__(self, factors: np.ndarray, rescaled: RescaleCall) -> None:
         super().__init__()
         self.factors, self.rescaled = Whole(factors.reshape(-1, 1, 1, 1)), rescaled
 
@@ -62,7 +62,7 @@ class Product(nn.Module):
         return from_image(made) if x.dim() == 4 else made.reshape(x.shape)
 
 
-class Table(nn.Module):
+class CodeFunction(nn.Module):
     """A function of one code."""
 
     values: Tensor
@@ -97,7 +97,7 @@ def added(site: Site) -> nn.Module:
     site.check_codes(a, b, made)
     difference = site.operator.kind == "SUB"
     twice = 2 * max(a.scale, b.scale)
-    first, second = (Rescaled([x.scale / twice], 0, -WIDE, WIDE, site.rounding, _LEFT) for x in (a, b))
+    first, second = (RescaleCall([x.scale / twice], 0, -WIDE, WIDE, site.rounding, _LEFT) for x in (a, b))
     factor = twice / ((1 << _LEFT) * made.scale)
     if factor >= 1:
         raise site.refusal("has scales too far apart; convert the model again")
@@ -106,18 +106,18 @@ def added(site: Site) -> nn.Module:
             raise site.refusal(f"adds values of the shapes {list(a.shape)} and {list(b.shape)}; both need one shape")
         if a is b:
             raise site.refusal("adds a value to itself; multiply it by a constant instead")
-        return Sum(first, second, Rescaled([factor], 0, *site.bounds(), site.rounding), difference)
+        return Sum(first, second, RescaleCall([factor], 0, *site.bounds(), site.rounding), difference)
     value, constant = (a, b) if b.data is not None else (b, a)
     if difference and constant is a:
         raise site.refusal("subtracts a value from a constant; add its negative instead")
     scaled = _scaled(constant, second if constant is b else first)
     row = _per_channel(site, value, constant, scaled)
     sign = -1 if difference else 1
-    result = Rescaled([factor], sign * row, *site.bounds(), site.rounding)
+    result = RescaleCall([factor], sign * row, *site.bounds(), site.rounding)
     return SumWithConstant(first if value is a else second, result)
 
 
-def _scaled(constant: FileTensor, rescaled: Rescaled) -> np.ndarray:
+def _scaled(constant: FileTensor, rescaled: RescaleCall) -> np.ndarray:
     assert constant.data is not None
     codes = torch.from_numpy(constant.data.astype(np.float64).reshape(1, 1, -1) - constant.zero_point)
     return rescaled(codes).numpy().astype(np.int64).reshape(constant.shape)
@@ -150,8 +150,8 @@ def multiplied(site: Site) -> nn.Module:
     assert constant.data is not None
     factors = _per_channel(site, value, constant, constant.data.astype(np.int64) - constant.zero_point)
     channels = value.shape[3] if len(value.shape) == 4 else value.shape[1]
-    rescaled = Rescaled([a.scale * b.scale / made.scale], 0, *site.bounds(), site.rounding)
-    return Product(np.broadcast_to(factors, channels), rescaled)
+    rescaled = RescaleCall([a.scale * b.scale / made.scale], 0, *site.bounds(), site.rounding)
+    return Multiplication(np.broadcast_to(factors, channels), rescaled)
 
 
 def rectified(site: Site) -> nn.Module:
@@ -159,7 +159,7 @@ def rectified(site: Site) -> nn.Module:
     x, made = site.given(0), site.made
     site.check_codes(x, made)
     own = replace(site, operator=replace(site.operator, options={"FusedActivationFunction": site.operator.kind}))
-    return Channelwise(Rescaled([x.scale / made.scale], 0, *own.bounds(), site.rounding))
+    return Channelwise(RescaleCall([x.scale / made.scale], 0, *own.bounds(), site.rounding))
 
 
 def limited(site: Site) -> nn.Module:
@@ -193,7 +193,7 @@ def logistic(site: Site) -> nn.Module:
             return max(-128, min(fixed_point.halved(fixed_point.tanh(whole), 24), 127))
         return max(0, min(fixed_point.halved(fixed_point.logistic(whole), 23), 255))
 
-    return Channelwise(Table(fixed_point.table(x, value), x.distances.low))
+    return Channelwise(CodeFunction(fixed_point.table(x, value), x.distances.low))
 
 
 def leaky(site: Site) -> nn.Module:
@@ -210,7 +210,7 @@ def leaky(site: Site) -> nn.Module:
         whole = fixed_point.multiplied(distance, plain if distance >= 0 else below, site.rounding)
         return max(low, min(whole, high))
 
-    return Channelwise(Table(fixed_point.table(x, value), x.distances.low))
+    return Channelwise(CodeFunction(fixed_point.table(x, value), x.distances.low))
 
 
 def hard_swish(site: Site) -> nn.Module:
@@ -241,7 +241,7 @@ def hard_swish(site: Site) -> nn.Module:
         cut = product >> 15 if product >= 0 else -(-product >> 15)
         return max(low, min(fixed_point.halved(cut, -out_exponent), high))
 
-    return Channelwise(Table(fixed_point.table(x, value), x.distances.low))
+    return Channelwise(CodeFunction(fixed_point.table(x, value), x.distances.low))
 
 
 def _short(factor: tuple[int, int]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .model_file import FileTensor
-from .scaling import Rescaled, Site, Whole
+from .scaling import RescaleCall, Site, Whole
 
 _INT32 = 1 << 31
 
@@ -36,7 +36,7 @@ class Convolution(nn.Module):
     def __init__(
         self,
         weight: np.ndarray,
-        rescaled: Rescaled,
+        rescaled: RescaleCall,
         border: tuple[int, int, int, int],
         stride: tuple[int, int],
         dilation: tuple[int, int],
@@ -71,7 +71,7 @@ class TransposedConvolution(nn.Module):
     def __init__(
         self,
         weight: np.ndarray,
-        rescaled: Rescaled,
+        rescaled: RescaleCall,
         stride: tuple[int, int],
         start: tuple[int, int],
         size: tuple[int, int],
@@ -95,7 +95,7 @@ class FullyConnected(nn.Module):
     weight: [outputs, inputs].
     """
 
-    def __init__(self, weight: np.ndarray, rescaled: Rescaled, rows: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, weight: np.ndarray, rescaled: RescaleCall, rows: int, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.weight, self.rescaled, self.rows, self.shape = Whole(weight), rescaled, rows, shape
 
@@ -220,7 +220,7 @@ def _operands(site: Site, x: int = 0, weights: int = 1, bias: int = 2) -> tuple[
 
 def _rescaled(
     site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarray, axis: int, bias_place: int = 2
-) -> Rescaled:
+) -> RescaleCall:
     """Return what stands behind the sums: a factor, or one for each output, and the bias."""
     assert weights.quantization is not None
     scales, outputs = weights.quantization.scale, len(taps)
@@ -236,12 +236,12 @@ def _rescaled(
     bias = np.zeros(1, np.int64) if given is None else given.data.reshape(-1).astype(np.int64)  # type: ignore[union-attr]
     if len(bias) not in (1, outputs):
         raise site.refusal(f"has {len(bias)} numbers as bias for {outputs} outputs; convert the model again")
-    rescaled = Rescaled(factors, bias, *site.bounds(), site.rounding)
+    rescaled = RescaleCall(factors, bias, *site.bounds(), site.rounding)
     _check_range(site, x, taps, bias, rescaled)
     return rescaled
 
 
-def _check_range(site: Site, x: FileTensor, taps: np.ndarray, bias: np.ndarray, rescaled: Rescaled) -> None:
+def _check_range(site: Site, x: FileTensor, taps: np.ndarray, bias: np.ndarray, rescaled: RescaleCall) -> None:
     """Check that no sum leaves TFLite's 32 bits, where its kernels wrap around. Raises: CaptureError."""
     most = max(-x.distances.low, x.distances.high)
     sums = np.abs(taps.reshape(len(taps), -1)).sum(axis=1) * most + np.abs(bias)

@@ -11,10 +11,10 @@ from torch.nn import functional
 from nnhw.nn.functional import quantize
 
 from .layers import border, check_shape, from_image, to_image
-from .scaling import FromReal, Rescaled, Site, ToReal, bounded
+from .scaling import FromReal, RescaleCall, Site, ToReal, bounded
 
 
-class Reshaped(nn.Module):
+class Reshaping(nn.Module):
     """RESHAPE, SQUEEZE and EXPAND_DIMS: another shape behind the batch."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -26,7 +26,7 @@ class Reshaped(nn.Module):
         return x.reshape(x.shape[0], *self.shape)
 
 
-class Transposed(nn.Module):
+class Transposition(nn.Module):
     """TRANSPOSE."""
 
     def __init__(self, axes: tuple[int, ...]) -> None:
@@ -55,7 +55,7 @@ class Bordered(nn.Module):
         return from_image(functional.pad(to_image(x), self.widths, value=self.value))
 
 
-class MaxPool(nn.Module):
+class MaxPooling(nn.Module):
     """MAX_POOL_2D: what lies beyond the border is never the greatest."""
 
     def __init__(
@@ -64,7 +64,7 @@ class MaxPool(nn.Module):
         stride: tuple[int, int],
         widths: tuple[int, ...],
         least: int,
-        bounds: Rescaled | None,
+        bounds: RescaleCall | None,
     ) -> None:
         super().__init__()
         self.kernel, self.stride, self.widths, self.least, self.bounds = kernel, stride, widths, float(least), bounds
@@ -101,7 +101,7 @@ class AveragePool(nn.Module):
 class Mean(nn.Module):
     """MEAN over height and width, or over rows: a sum, rescaled."""
 
-    def __init__(self, axes: tuple[int, ...], rescaled: Rescaled, shape: tuple[int, ...]) -> None:
+    def __init__(self, axes: tuple[int, ...], rescaled: RescaleCall, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.axes, self.rescaled, self.shape = axes, rescaled, shape
 
@@ -116,10 +116,10 @@ class Mean(nn.Module):
         return result.reshape(result.shape[0], *self.shape)
 
 
-class Joined(nn.Module):
+class JoinedParts(nn.Module):
     """CONCATENATION."""
 
-    def __init__(self, axis: int, bounds: Rescaled | None) -> None:
+    def __init__(self, axis: int, bounds: RescaleCall | None) -> None:
         super().__init__()
         self.axis, self.bounds = axis, bounds
 
@@ -145,7 +145,7 @@ class Repeated(nn.Module):
         return from_image(functional.interpolate(to_image(x), self.size, mode="nearest"))
 
 
-class Part(nn.Module):
+class StridedSlice(nn.Module):
     """STRIDED_SLICE: a range of each axis behind the batch, in another shape."""
 
     def __init__(self, starts: tuple[int, ...], stops: tuple[int, ...], shape: tuple[int, ...]) -> None:
@@ -160,7 +160,7 @@ class Part(nn.Module):
         return x.reshape(x.shape[0], *self.shape)
 
 
-class Parts(nn.Module):
+class SplitParts(nn.Module):
     """SPLIT into equal parts."""
 
     def __init__(self, axis: int, size: int) -> None:
@@ -179,7 +179,7 @@ def reshaped(site: Site) -> nn.Module:
         site.check_same(x, made)
     if x.shape[0] != made.shape[0] or math.prod(x.shape) != math.prod(made.shape):
         raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}, and the batch must stay the first axis")
-    return Reshaped(made.shape[1:])
+    return Reshaping(made.shape[1:])
 
 
 def permuted(site: Site) -> nn.Module:
@@ -189,7 +189,7 @@ def permuted(site: Site) -> nn.Module:
     if sorted(axes) != list(range(len(shape))) or axes[0] != 0:
         raise site.refusal(f"has the axes {axes}; each axis is needed once, and the batch must stay the first")
     check_shape(site, tuple(shape[axis] for axis in axes[1:]))
-    return Transposed(tuple(axes))
+    return Transposition(tuple(axes))
 
 
 def bordered(site: Site) -> nn.Module:
@@ -213,7 +213,7 @@ def max_pool(site: Site) -> nn.Module:
     (top, bottom), (left, right) = ends
     low, high = site.bounds()
     free = (low, high) == (site.made.distances.low, site.made.distances.high)
-    return MaxPool(
+    return MaxPooling(
         kernel, stride, (left, right, top, bottom), site.made.distances.low, None if free else bounded(low, high)
     )
 
@@ -253,7 +253,7 @@ def mean(site: Site) -> nn.Module:
     count = math.prod(x.shape[axis] for axis in axes)
     if math.prod(made.shape) * count != math.prod(x.shape):
         raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}; convert the model again")
-    rescaled = Rescaled([x.scale / made.scale], 0, *site.bounds(), site.rounding)
+    rescaled = RescaleCall([x.scale / made.scale], 0, *site.bounds(), site.rounding)
     multiplier, exponent = int(rescaled.multiplier), int(rescaled.exponent)
     shift = min(count.bit_length() - 1, 32, 31 + exponent)
     rescaled.multiplier = torch.tensor([(multiplier << shift) // count])
@@ -273,7 +273,7 @@ def joined(site: Site) -> nn.Module:
         raise site.refusal(f"joins {[list(part.shape) for part in parts]} to {list(site.made.shape)}; convert it again")
     low, high = site.bounds()
     free = (low, high) == (site.made.distances.low, site.made.distances.high)
-    return Joined(axis, None if free else bounded(low, high))
+    return JoinedParts(axis, None if free else bounded(low, high))
 
 
 def repeated(site: Site) -> nn.Module:
@@ -312,7 +312,7 @@ def sliced(site: Site) -> nn.Module:
         raise site.refusal(f"takes {starts} to {stops} of {list(x.shape)}; the batch must stay whole")
     if math.prod(b - a for a, b in zip(starts, stops, strict=True)) != math.prod(made.shape):
         raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}; convert the model again")
-    return Part(tuple(starts[1:]), tuple(stops[1:]), made.shape[1:])
+    return StridedSlice(tuple(starts[1:]), tuple(stops[1:]), made.shape[1:])
 
 
 def split(site: Site) -> nn.Module:
@@ -323,7 +323,7 @@ def split(site: Site) -> nn.Module:
         site.check_same(x, site.model.tensors[index])
     if axis == 0 or x.shape[axis] != count * made.shape[axis]:
         raise site.refusal(f"cuts {list(x.shape)} along axis {axis} into {count} parts; the batch must stay whole")
-    return Parts(axis, made.shape[axis])
+    return SplitParts(axis, made.shape[axis])
 
 
 def codes_of(site: Site) -> nn.Module:
@@ -336,7 +336,7 @@ def codes_of(site: Site) -> nn.Module:
     bounds = made.distances.low, made.distances.high
     if (x.scale, x.distances) == (made.scale, made.distances):
         return nn.Identity()  # another name of the same codes, such as uint8 for int8
-    return Channelwise(Rescaled([x.scale / made.scale], 0, *bounds, site.rounding))
+    return Channelwise(RescaleCall([x.scale / made.scale], 0, *bounds, site.rounding))
 
 
 def numbers_of(site: Site) -> nn.Module:

@@ -117,7 +117,7 @@ def _remedy(type: str) -> str:
     return "convert the model with 8 bits: TFLITE_BUILTINS_INT8"
 
 
-class Rescaled(nn.Module):
+class RescaleCall(nn.Module):
     """The operator `nnhw.rescale` with its constants.
 
     Parameters
@@ -146,9 +146,9 @@ class Rescaled(nn.Module):
         return result
 
 
-def bounded(low: int, high: int) -> Rescaled:
+def bounded(low: int, high: int) -> RescaleCall:
     """Return what keeps integers, within bounds."""
-    return Rescaled([1.0], 0, low, high, "double")
+    return RescaleCall([1.0], 0, low, high, "double")
 
 
 class Whole(nn.Module):

@@ -23,7 +23,7 @@ def flash_pins(flash_offset: int | None) -> dict[str, Any]:
     return {} if flash_offset is None else {"cs": Out(1), "clk": Out(1), "copi": Out(1), "cipo": In(1)}
 
 
-class Device(wiring.Component):
+class LinkedEngine(wiring.Component):
     """Link and engine in one clock domain.
 
     Parameters
@@ -118,7 +118,7 @@ class UartDevice(wiring.Component):
     InputError: no whole number of clock cycles comes near enough to one bit.
     """
 
-    def __init__(self, device: Device, baud: int) -> None:
+    def __init__(self, device: LinkedEngine, baud: int) -> None:
         self.device = device
         self._divisor = clocks_per_bit(device.identity.clock_hz, baud)
         super().__init__(

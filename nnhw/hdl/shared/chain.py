@@ -16,7 +16,7 @@ VERDICT_CYCLES = 4
 """From a byte to the state of the engine that it went to."""
 
 
-class ProgramChain(wiring.Component):
+class ChainLoader(wiring.Component):
     """Give each engine its image, and tell the state of all as that of one program.
 
     When the first engine gets its first byte, the others have no program any more: either all programs are of one

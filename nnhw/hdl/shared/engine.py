@@ -18,8 +18,8 @@ from nnhw.hdl.shared.lanes import Lanes
 from nnhw.hdl.shared.loader import Loader
 from nnhw.hdl.shared.memory import WordMemory, WordRam
 from nnhw.hdl.shared.multiply_add import DspRequantizer
-from nnhw.hdl.shared.nest import Schedule
-from nnhw.hdl.shared.requantizer import Requantizer
+from nnhw.hdl.shared.nest import NestSchedule
+from nnhw.hdl.shared.requantizer import SharedRequantizer
 from nnhw.hdl.shared.sequencer import Sequencer, delayed
 from nnhw.hdl.shared.steps import StepRequantizer
 from nnhw.hdl.shared.store import Collector, WriteRegister
@@ -28,8 +28,8 @@ from nnhw.protocol import ProgramState, Refusal
 
 READ_LATENCY = 2
 """Cycles from a step to the read of its word of activations."""
-REQUANTIZERS: dict[Requantizing, type[Requantizer | StepRequantizer]] = {
-    Requantizing.LOGIC: Requantizer,
+REQUANTIZERS: dict[Requantizing, type[SharedRequantizer | StepRequantizer]] = {
+    Requantizing.LOGIC: SharedRequantizer,
     Requantizing.DSP: DspRequantizer,
     Requantizing.STEPS: StepRequantizer,
 }
@@ -102,7 +102,7 @@ class SharedEngine(wiring.Component):
         m.submodules.sequencer = self.sequencer = Sequencer(array)
         m.submodules.descriptor = self.descriptor = Descriptor(array)
         m.submodules.walker = self.walker = AddressWalker(array)
-        m.submodules.schedule = self.schedule = Schedule(array)
+        m.submodules.schedule = self.schedule = NestSchedule(array)
         m.submodules.weights = self.weights = WordRam(array.rows, array.products * array.weight_bits, array.word_bits)
         m.submodules.lanes = self.lanes = Lanes(array)
         self.drain, self.transfers = Drain(array), Transfers(array)

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import DSP_FACTOR_BITS, DSP_NUMBER_BITS, ArrayConfig
 from nnhw.hdl.cells import cells_of
-from nnhw.hdl.shared.requantizer import Requantizer, tie_piece
+from nnhw.hdl.shared.requantizer import SharedRequantizer, tie_piece
 
 DELAY = 4
 """Moves from the factors to the number."""
@@ -40,7 +40,7 @@ class MultiplyAdd(wiring.Component):
         return m
 
 
-class DspRequantizer(Requantizer):
+class DspRequantizer(SharedRequantizer):
     """One code a cycle; sum times factor plus addend come from a DSP block.
 
     A factor of one bit more than the block takes comes as sign and magnitude: a negative one negates the sum but for
@@ -49,7 +49,7 @@ class DspRequantizer(Requantizer):
     Members
     -------
     sum, factor: in. addend: in, two cycles later.
-    others: as of `Requantizer`.
+    others: as of `SharedRequantizer`.
     """
 
     @staticmethod

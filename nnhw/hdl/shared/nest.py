@@ -14,7 +14,7 @@ from nnhw.hdl.shared.descriptor import field_shapes
 _TAPS, _WINDOW = LOOPS[:3], LOOPS[3:5]
 
 
-class Schedule(wiring.Component):
+class NestSchedule(wiring.Component):
     """The loops of a `Compute` with the gap in front of each position.
 
     Members

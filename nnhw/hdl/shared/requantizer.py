@@ -31,7 +31,7 @@ def number_bits(array: ArrayConfig) -> int:
     return max(array.sum_bits + array.factor_bits, array.addend_bits) + 1
 
 
-class Requantizer(wiring.Component):
+class SharedRequantizer(wiring.Component):
     """One code a cycle.
 
     Members

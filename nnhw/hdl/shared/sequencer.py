@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import tail_cycles
-from nnhw.engines.shared.records import Kind, descriptor_words, step_words
+from nnhw.engines.shared.records import RecordKind, descriptor_words, step_words
 from nnhw.hdl.shared.address import ENTRIES, NEXT, ONE, START
 from nnhw.hdl.shared.descriptor import field_shapes
 
@@ -78,7 +78,7 @@ class Sequencer(wiring.Component):
             self.advance.eq(fetch | second),
             self.entry.eq(Mux((point | seek) & ~second, Mux(point, START, NEXT), ONE)),
         ]
-        is_compute = self.kind == Kind.COMPUTE
+        is_compute = self.kind == RecordKind.COMPUTE
         with m.If(boot):
             m.d.sync += [fetch.eq(1), boot.eq(0), self.record.eq(0)]
         with m.If(fetch & fetched):
@@ -87,7 +87,7 @@ class Sequencer(wiring.Component):
             m.d.sync += second.eq(~second)
         with m.If(point & second):
             m.d.sync += [point.eq(0), work.eq(1), self.run.eq(is_compute)]
-            m.d.sync += [self.fill.eq(self.kind == Kind.FILL), self.emit.eq(self.kind == Kind.EMIT)]
+            m.d.sync += [self.fill.eq(self.kind == RecordKind.FILL), self.emit.eq(self.kind == RecordKind.EMIT)]
         with m.If(self.ending):
             m.d.sync += [self.fill.eq(0), self.emit.eq(0)]
         with m.If(work & self.done):
@@ -138,7 +138,7 @@ class Sequencer(wiring.Component):
                 m.d.sync += self.major.eq(self.major + 1)
             with m.If(descriptor_end):
                 m.d.sync += [word.eq(0), self.major.eq(0), phase.eq(1 << Phase.NOTHING)]
-                with m.If(self.kind == Kind.COMPUTE):
+                with m.If(self.kind == RecordKind.COMPUTE):
                     m.d.sync += phase.eq(Mux(self.raw == 0, 1 << Phase.CONSTANTS, weights))
             with m.Elif(constants_end):
                 m.d.sync += phase.eq(weights)

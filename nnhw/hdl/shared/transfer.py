@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
-from nnhw.engines.shared.records import SIZE_BITS, Kind
+from nnhw.engines.shared.records import SIZE_BITS, RecordKind
 from nnhw.hdl.shared.nest import iterations
 
 
@@ -71,7 +71,7 @@ class Transfers(wiring.Component):
         skipped, anew = (self.array.i_lanes - 1).bit_length(), self.anew
         limit: Value = self.elements
         if skipped:
-            limit = Mux(self.kind == Kind.FILL, self.elements[skipped:], self.elements)
+            limit = Mux(self.kind == RecordKind.FILL, self.elements[skipped:], self.elements)
         m.d.comb += self.flush.eq(iterations(m, "element", limit, step, anew, self.elements_single))
         last = iterations(m, "pixel", self.pixels, step & self.flush, anew, self.pixels_single, wraps=False)
         m.d.comb += self.ending.eq(step & self.flush & last)

@@ -16,7 +16,7 @@ from .rounding import HALF_EVEN, ROUNDINGS
 
 
 @dataclass(frozen=True)
-class Source(Op):
+class InputlessOp(Op):
     """An op without inputs, whose type is stated by its node."""
 
     arity: ClassVar[int] = 0
@@ -31,14 +31,14 @@ class Source(Op):
 
 
 @dataclass(frozen=True)
-class Input(Source):
+class Input(InputlessOp):
     """A value that the caller gives, one row per image."""
 
     name: ClassVar[str] = "input"
 
 
 @dataclass(frozen=True)
-class Constant(Source):
+class Constant(InputlessOp):
     """A value that is part of the graph. It has no batch axis."""
 
     name: ClassVar[str] = "constant"

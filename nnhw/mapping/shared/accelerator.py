@@ -14,9 +14,9 @@ from nnhw.errors import MappingError
 from nnhw.families import Family
 from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.schedule import Network
+from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.shared.compile import Compiled, network_of
-from nnhw.mapping.shared.program.network import Network as Tasks
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
 from nnhw.mapping.shared.search.arrays import choose_array, least_estimate
 from nnhw.mapping.shared.search.behind import Behind, map_behind
@@ -68,7 +68,7 @@ class _Way:
     """
 
     partition: Partition
-    network: Tasks
+    network: TaskNetwork
     cycles: int
 
 
@@ -122,7 +122,7 @@ class _Ways:
                 self._least[front] = cycles
                 yield _Way(partition, network, cycles)
 
-    def _estimate(self, partition: Partition, network: Tasks) -> int:
+    def _estimate(self, partition: Partition, network: TaskNetwork) -> int:
         """Return about the cycles of the largest arrays; 0 where only smaller ones run the network."""
         try:
             beat = self._beat(partition, network)
@@ -130,7 +130,7 @@ class _Ways:
         except MappingError:
             return 0
 
-    def _beat(self, partition: Partition, network: Tasks) -> int:
+    def _beat(self, partition: Partition, network: TaskNetwork) -> int:
         """Return the elements that come in a beat from layers in front."""
         if partition.front is None:
             return 1
@@ -259,7 +259,7 @@ def assemble(
         o_format = _output_format(last, body.node(last.network.output).type.shape, output.type.shape)
     else:
         o_format = behind.accelerator.output_format
-    schedule = Network(tuple(every), i_format.frame_beats, o_format.frame_beats).schedule()
+    schedule = StreamNetwork(tuple(every), i_format.frame_beats, o_format.frame_beats).schedule()
     return Accelerator(body.name, graph_hash(body), board, tuple(every), i_format, o_format, schedule)
 
 

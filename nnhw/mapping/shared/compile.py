@@ -16,8 +16,8 @@ from nnhw.mapping.layers import as_map
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.program.bands import Bands, banded, most_tasks
 from nnhw.mapping.shared.program.fusion import Fusion, fused, fused_cycles, lay_out_fused
-from nnhw.mapping.shared.program.memory import Plan, memory_map, plan_memory, too_large
-from nnhw.mapping.shared.program.network import Network, read_network
+from nnhw.mapping.shared.program.memory import MemoryPlan, memory_map, plan_memory, too_large
+from nnhw.mapping.shared.program.network import TaskNetwork, read_network
 from nnhw.mapping.shared.program.tasks import STREAMING
 from nnhw.mapping.shared.program.tensors import Tensor
 from nnhw.mapping.shared.program.tiles import Tiler
@@ -39,10 +39,10 @@ class Compiled:
     fusions: tasks that take turns.
     """
 
-    network: Network
+    network: TaskNetwork
     config: SharedConfig
     tensors: dict[str, Tensor] = field(repr=False)
-    plan: Plan
+    plan: MemoryPlan
     offsets: np.ndarray = field(repr=False)
     fusions: tuple[Fusion, ...] = ()
 
@@ -73,7 +73,7 @@ class Compiled:
         return "\n".join([table, *(fusion.title(self.network) for fusion in self.fusions)])
 
 
-def network_of(body: Graph) -> Network:
+def network_of(body: Graph) -> TaskNetwork:
     """Return the tasks of an integer graph, which do not depend on the array.
 
     Raises
@@ -91,7 +91,7 @@ def network_of(body: Graph) -> Network:
 
 
 def compile_network(
-    network: Network, array: ArrayConfig, bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
+    network: TaskNetwork, array: ArrayConfig, bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
 ) -> Compiled:
     """Return a network as a program.
 
@@ -118,7 +118,7 @@ def compile_network(
     return Compiled(network, config, tensors, plan, _offsets(network, tensors, tilers[-1]), tuple(fusions))
 
 
-def _offsets(network: Network, tensors: Mapping[str, Tensor], last: Tiler) -> np.ndarray:
+def _offsets(network: TaskNetwork, tensors: Mapping[str, Tensor], last: Tiler) -> np.ndarray:
     """Return what the sums of the last task, or the codes that leave, lack."""
     if last.target is None:
         return np.broadcast_to(last.offset, last.task.channels)
@@ -132,7 +132,7 @@ def _is_unsigned(tensor: Tensor, array: ArrayConfig) -> bool:
 
 
 def _records(
-    network: Network,
+    network: TaskNetwork,
     tensors: Mapping[str, Tensor],
     tilers: Sequence[Tiler],
     bands: Bands,
@@ -153,7 +153,7 @@ def _records(
     return tuple(records)
 
 
-def tilers_of(network: Network, tensors: Mapping[str, Tensor], array: ArrayConfig) -> tuple[Tiler, ...]:
+def tilers_of(network: TaskNetwork, tensors: Mapping[str, Tensor], array: ArrayConfig) -> tuple[Tiler, ...]:
     """Return what makes the records of each task. Raises: MappingError, all at once."""
     problems: list[MappingError] = []
     found: list[Tiler] = []
@@ -167,7 +167,7 @@ def tilers_of(network: Network, tensors: Mapping[str, Tensor], array: ArrayConfi
 
 
 def program_words(
-    network: Network, tilers: Sequence[Tiler], bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
+    network: TaskNetwork, tilers: Sequence[Tiler], bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
 ) -> int:
     """Return the words of a program: descriptors, constants, weights."""
     words, head = [sum(map(tiler.record_words, tiler.tiles)) for tiler in tilers], descriptor_words(tilers[0].array)
@@ -182,11 +182,11 @@ def program_words(
     return sum(record_words(record, tilers[0].array) for record in start) + sum(words[bands.tasks :]) + end
 
 
-def _fill(tensor: Tensor, network: Network, places: Mapping[str, int], array: ArrayConfig) -> Fill:
+def _fill(tensor: Tensor, network: TaskNetwork, places: Mapping[str, int], array: ArrayConfig) -> Fill:
     channels, unsigned = tensor.value.shape[0], _is_unsigned(tensor, array)
     return Fill(places[network.source], tensor.pixels, channels, unsigned, network.source)
 
 
-def _emit(tensor: Tensor, network: Network, places: Mapping[str, int], array: ArrayConfig) -> Emit:
+def _emit(tensor: Tensor, network: TaskNetwork, places: Mapping[str, int], array: ArrayConfig) -> Emit:
     channels, unsigned = tensor.value.shape[0], _is_unsigned(tensor, array)
     return Emit(places[network.output], tensor.pixels, channels, unsigned, network.output)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, SharedConfig
-from nnhw.engines.shared.records import LOOPS, OVERLAID, Kind, descriptor_words, encode_record, layout, recode
+from nnhw.engines.shared.records import LOOPS, OVERLAID, RecordKind, descriptor_words, encode_record, layout, recode
 from nnhw.errors import MappingError
 from nnhw.protocol import PROGRAM_HEADER
 from tests.engines.shared.programs import ARRAY, convolution
@@ -30,7 +30,7 @@ def test_a_record_lies_in_memory_as_descriptor_constants_and_weights() -> None:
     words = PROGRAM.words[start : start + length]
     head = descriptor_words(ARRAY)
     assert length == head + 8 * ARRAY.constant_words + 9 * ARRAY.row_words
-    assert field(words, "kind") == Kind.COMPUTE
+    assert field(words, "kind") == RecordKind.COMPUTE
     assert field(words, "start") == 200 - 7
     assert field(words, "row") == 2**11 - 1
     assert [field(words, f"{name}_count") + 1 for name in LOOPS] == [1, 3, 3, 1, 1, 6, 6]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nnhw.errors import LinkError
-from nnhw.hdl.link.device import Device
+from nnhw.hdl.link.device import LinkedEngine
 from nnhw.protocol import Command, Counters, DeviceIdentity, Frame, Reason
 from tests.hdl.link.bench import talk
 from tests.hdl.link.engines import SumEngine
@@ -31,7 +31,7 @@ RESET_DONE = Frame(Command.RESET_DONE, 9)
 def exchange(engine: Any, sent: bytes, pattern: tuple[str, str] = ("none", "none")) -> tuple[list[Frame], int]:
     """Send bytes to a device with an engine; return its frames but TAKEN, and the cycle in which the last byte came."""
     identity = DeviceIdentity(IDENTITY.model_hash, *_sizes(engine), IDENTITY.clock_hz)
-    result = talk(Device(engine, identity), sent, pattern)
+    result = talk(LinkedEngine(engine, identity), sent, pattern)
     frames = decode(result.data)
     _check_taken(frames)
     return [frame for frame in frames if frame.command != Command.TAKEN], result.last_cycle
@@ -127,7 +127,7 @@ def test_device_sends_frames_of_the_session_that_the_last_reset_began() -> None:
         reset,
         encode(Command.IDENTIFY, 5),
     ]
-    data = bytes(talk(Device(SumEngine(12, 5), IDENTITY), PAUSE.join(sent)).data)
+    data = bytes(talk(LinkedEngine(SumEngine(12, 5), IDENTITY), PAUSE.join(sent)).data)
     parts = [cobs.decode(part) for part in data.split(b"\0")[:-1]]
     sessions = [[session for session in range(256) if _is_frame(part, session)] for part in parts]
     assert sessions == [[0], [9], [9], [9], [200], [200]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
-from nnhw.driver import Device as HostDevice
+from nnhw.driver import LinkedEngine as HostDevice
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.driver.links.model import ModelBoard
@@ -18,7 +18,7 @@ from nnhw.driver.links.model_program import ProgramMemory
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.timing import Schedule
 from nnhw.flow.virtual.virtual_board import SimulatedHardware
-from nnhw.hdl.link.device import Device
+from nnhw.hdl.link.device import LinkedEngine
 from nnhw.ir import IntType
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus
 from tests.hdl.link.bench import talk
@@ -63,7 +63,7 @@ class Harmful(HardwareLink):
 def test_driver_runs_the_gateware(kind: type[HardwareLink], inputs: int, outputs: int) -> None:
     accelerator, engine = make_accelerator(inputs, outputs), SumEngine(inputs, outputs)
     identity = DeviceIdentity(accelerator.model_hash, inputs, outputs, CLOCK_HZ)
-    link = kind(SimulatedHardware(Device(engine, identity)), CLOCK_HZ)
+    link = kind(SimulatedHardware(LinkedEngine(engine, identity)), CLOCK_HZ)
     codes = np.random.default_rng(1).integers(0, 256, (6, inputs))
     with HostDevice(link, accelerator) as device:
         assert device.identity == identity
@@ -100,7 +100,7 @@ def test_model_board_answers_as_the_gateware_does(seed: int) -> None:
 
     board = ModelBoard(IDENTITY, compute)
     model = decode(b"".join(map(board.exchange, sent)))
-    gateware = decode(talk(Device(engine, IDENTITY), (400 * b"\0").join(sent), quiet=600).data)
+    gateware = decode(talk(LinkedEngine(engine, IDENTITY), (400 * b"\0").join(sent), quiet=600).data)
     assert [_essence(frame) for frame in gateware] == [_essence(frame) for frame in model]
 
 
@@ -113,9 +113,9 @@ def make_shared(inputs: int, outputs: int) -> Accelerator:
     return dataclasses.replace(make_accelerator(inputs, outputs), stages=(stage,))
 
 
-def make_program_device(accelerator: Accelerator) -> Device:
+def make_program_device(accelerator: Accelerator) -> LinkedEngine:
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, CLOCK_HZ)
-    return Device(ProgramEngine(ARRAY.id), identity, ARRAY.id)
+    return LinkedEngine(ProgramEngine(ARRAY.id), identity, ARRAY.id)
 
 
 @pytest.mark.parametrize("kind", [HardwareLink, Harmful])

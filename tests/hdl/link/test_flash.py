@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from amaranth.sim import Simulator
 
-from nnhw.hdl.link.device import Device, UartDevice
+from nnhw.hdl.link.device import LinkedEngine, UartDevice
 from nnhw.hdl.link.flash import MOST_HZ, PAUSE_S, FlashReader, half_cycles
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus, Refusal
 from sim.stalls import stalls
@@ -94,7 +94,7 @@ def exchange(
 ) -> list[Frame]:
     """Send bytes to a new device with a flash; return its frames but TAKEN."""
     identity = DeviceIdentity(IDENTITY.model_hash, 12, 5, CLOCK_HZ)
-    device = Device(ProgramEngine(), identity, ProgramEngine.ARRAY_ID, OFFSET)
+    device = LinkedEngine(ProgramEngine(), identity, ProgramEngine.ARRAY_ID, OFFSET)
     frames = decode(talk(device, sent, pattern, quiet, chip.at(device)).data)
     return [frame for frame in frames if frame.command != Command.TAKEN]
 
@@ -172,7 +172,7 @@ def test_uart_device_has_the_pins_of_its_flash() -> None:
     chip = FlashChip(in_flash(SMALL.data))
     engine = ProgramEngine()
     identity = DeviceIdentity(IDENTITY.model_hash, 12, 5, CLOCK_HZ)
-    device = UartDevice(Device(engine, identity, ProgramEngine.ARRAY_ID, OFFSET), 100_000)
+    device = UartDevice(LinkedEngine(engine, identity, ProgramEngine.ARRAY_ID, OFFSET), 100_000)
 
     async def bench(ctx: Any) -> None:
         await ctx.tick().repeat(len(reading(len(SMALL.data))))
@@ -189,7 +189,7 @@ def test_uart_device_has_the_pins_of_its_flash() -> None:
 def test_device_without_flash_chip_is_refused() -> None:
     """Nothing answers: the pin stays low."""
     identity = DeviceIdentity(IDENTITY.model_hash, 12, 5, CLOCK_HZ)
-    device = Device(ProgramEngine(), identity, ProgramEngine.ARRAY_ID, OFFSET)
+    device = LinkedEngine(ProgramEngine(), identity, ProgramEngine.ARRAY_ID, OFFSET)
     (frame,) = decode(talk(device, reading(16) + ASK).data)
     assert state_of(frame) == (ProgramState.REFUSED, Refusal.NO_IMAGE)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from nnhw.driver.image import ProgramImage
-from nnhw.hdl.link.device import Device
+from nnhw.hdl.link.device import LinkedEngine
 from nnhw.protocol import (
     PAYLOAD_LIMIT_BYTES,
     Command,
@@ -43,7 +43,7 @@ def exchange(
     sent: bytes, pattern: tuple[str, str] = ("none", "none"), identity: DeviceIdentity = IDENTITY
 ) -> list[Frame]:
     """Send bytes to a new device; return its frames but TAKEN."""
-    frames = decode(talk(Device(ProgramEngine(), identity, ARRAY_ID), sent, pattern, quiet=300).data)
+    frames = decode(talk(LinkedEngine(ProgramEngine(), identity, ARRAY_ID), sent, pattern, quiet=300).data)
     return [frame for frame in frames if frame.command != Command.TAKEN]
 
 

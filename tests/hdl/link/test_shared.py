@@ -11,14 +11,14 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
-from nnhw.driver import Device as HostDevice
+from nnhw.driver import LinkedEngine as HostDevice
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.engines.shared import Emit, Fill, SharedConfig
 from nnhw.engines.shared.golden import run_program
 from nnhw.engines.timing import Schedule
 from nnhw.flow.virtual.virtual_board import SimulatedHardware
-from nnhw.hdl.link.device import Device
+from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.shared import SharedEngine
 from nnhw.ir import IntType
@@ -76,9 +76,9 @@ def make_accelerator(program: SharedConfig) -> Accelerator:
     )
 
 
-def make_device(accelerator: Accelerator) -> Device:
+def make_device(accelerator: Accelerator) -> LinkedEngine:
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, CLOCK_HZ)
-    return Device(ByteShared(), identity, ARRAY.id)
+    return LinkedEngine(ByteShared(), identity, ARRAY.id)
 
 
 def test_shared_engine_runs_one_network_after_the_other() -> None:

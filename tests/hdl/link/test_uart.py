@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from nnhw.errors import InputError
-from nnhw.hdl.link.device import Device, UartDevice
+from nnhw.hdl.link.device import LinkedEngine, UartDevice
 from nnhw.hdl.link.uart import UartReceiver, UartTransmitter, clocks_per_bit
 from nnhw.protocol import Command, Frame, Reason
 from tests.hdl.link.bench import talk
@@ -145,7 +145,7 @@ def test_transmitter_and_receiver_agree(divisor: int) -> None:
 
 def through_pins(engine: SumEngine, sent: bytes, baud: int, tail_cycles: int) -> list[Frame]:
     """Return the frames that a device with serial pins sends back."""
-    device = UartDevice(Device(engine, IDENTITY), baud)
+    device = UartDevice(LinkedEngine(engine, IDENTITY), baud)
     clocks = IDENTITY.clock_hz // baud
     levels: list[int] = []
 
@@ -177,7 +177,7 @@ def test_uart_device_answers_through_its_pins(baud: int) -> None:
 
 def test_uart_device_reports_overrun_and_can_be_reset() -> None:
     """The engine hangs: one frame stays before it, one behind that, and the third finds no room."""
-    device = UartDevice(Device(HangingEngine(), IDENTITY), 6_000_000)
+    device = UartDevice(LinkedEngine(HangingEngine(), IDENTITY), 6_000_000)
     sent = b"".join(data_frames(random_bytes(60), 20)) + 30 * b"\0" + encode(Command.RESET, 2)
     levels: list[int] = []
 

@@ -14,9 +14,9 @@ from nnhw.ir import Graph, extract
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import choose_array, compile_network, network_of
-from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.search.arrays import cost_fits
-from nnhw.mapping.shared.search.chain import Chain, choose_chain
+from nnhw.mapping.shared.search.chain import EngineChain, choose_chain
 from nnhw.mapping.shared.search.partition import is_cut
 from nnhw.mapping.shared.search.segments import frontier, segment_of
 from tests.mapping.shared.networks import I2, I4, NETWORKS, U2, U4, Lined
@@ -36,7 +36,7 @@ def deep(codes: str = "4", size: int = 6) -> Graph:
     return net.body(net.linear(x, 5))
 
 
-def program_of(network: Network, array: ArrayConfig) -> tuple[int, ...] | str:
+def program_of(network: TaskNetwork, array: ArrayConfig) -> tuple[int, ...] | str:
     """Return the words of a network's program, or why there is none."""
     try:
         return tuple(compile_network(network, array).config.words)
@@ -44,7 +44,7 @@ def program_of(network: Network, array: ArrayConfig) -> tuple[int, ...] | str:
         return str(error)
 
 
-def check_chain(body: Graph, chain: Chain, budget: Budget, family: Family) -> None:
+def check_chain(body: Graph, chain: EngineChain, budget: Budget, family: Family) -> None:
     """Require that parts fit together, run all layers, and are the programs of their graphs."""
     assert cost_fits(chain.cost, budget)
     assert chain.cycles == max(part.choice.compiled.cycles for part in chain.parts)

@@ -13,7 +13,7 @@ from nnhw.ir import BIPOLAR, IntType
 from nnhw.ir.ops import Rescale
 from nnhw.mapping.layers import StepFunction
 from nnhw.mapping.reader import rescaled_steps
-from nnhw.mapping.requantize import Function
+from nnhw.mapping.requantize import NormalSteps
 from nnhw.mapping.shared.program.lines import Line, at_shift, fit_lines, identity
 
 RAW = IntType(-700, 900)
@@ -44,7 +44,7 @@ def of_codes(codes: np.ndarray, code: IntType) -> StepFunction:
 
 
 def golden(function: StepFunction) -> np.ndarray:
-    normal = Function.of(function.thresholds, function.codes, function.code, RAW)
+    normal = NormalSteps.of(function.thresholds, function.codes, function.code, RAW)
     return normal(SUMS[:, None].repeat(normal.outputs, axis=1))
 
 

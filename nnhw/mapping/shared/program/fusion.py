@@ -17,7 +17,7 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig, Compute
 from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.mapping.shared.program.bands import rows_of
-from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
@@ -44,11 +44,11 @@ class Fusion:
         """Return whether a task is among them."""
         return self.first <= task < self.end
 
-    def tasks(self, network: Network) -> tuple[Task, ...]:
+    def tasks(self, network: TaskNetwork) -> tuple[Task, ...]:
         """Return the tasks."""
         return network.tasks[self.first : self.end]
 
-    def title(self, network: Network) -> str:
+    def title(self, network: TaskNetwork) -> str:
         """Return it for people."""
         names = [task.name for task in self.tasks(network)]
         if len(names) == 1:
@@ -67,7 +67,7 @@ class Fusion:
         return found
 
 
-def kept_rows(network: Network, fusions: Iterable[Fusion]) -> dict[str, int]:
+def kept_rows(network: TaskNetwork, fusions: Iterable[Fusion]) -> dict[str, int]:
     """Return the rows of the values between tasks that take turns which memory holds at once."""
     found = {}
     for fusion in fusions:
@@ -77,13 +77,13 @@ def kept_rows(network: Network, fusions: Iterable[Fusion]) -> dict[str, int]:
     return found
 
 
-def lay_out_fused(network: Network, array: ArrayConfig, fusions: Sequence[Fusion]) -> dict[str, Tensor]:
+def lay_out_fused(network: TaskNetwork, array: ArrayConfig, fusions: Sequence[Fusion]) -> dict[str, Tensor]:
     """Return how each value lies in memory."""
     last = [fusion.tasks(network)[-1].node for fusion in fusions if leaves_by_pixel(network, fusion)]
     return lay_out(network, array, kept_rows(network, fusions), last)
 
 
-def leaves_by_pixel(network: Network, fusion: Fusion) -> bool:
+def leaves_by_pixel(network: TaskNetwork, fusion: Fusion) -> bool:
     """Return whether the result of a fusion lies pixel by pixel, so that its bands may lie over those of the source.
 
     Results of the channelwise tasks behind it lie over it where it lies plane by plane.
@@ -121,7 +121,7 @@ def fused_cycles(fusion: Fusion, tilers: Sequence[Tiler]) -> tuple[int, int]:
     return cycles, words
 
 
-def fusable(network: Network, tilers: Sequence[Tiler]) -> Iterator[Span]:
+def fusable(network: TaskNetwork, tilers: Sequence[Tiler]) -> Iterator[Span]:
     """Yield runs of tasks that may take turns, the first and the end of each: chains whose values nothing else reads.
 
     A run ends in a task of several rows, all rows of a task are stored in one record each tile, and no window lies in

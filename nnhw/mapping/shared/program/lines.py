@@ -13,7 +13,7 @@ from nnhw.errors import MappingError
 from nnhw.ir import IntType
 from nnhw.mapping.fit import MOST_SLOPE, Channel, occurring_steps
 from nnhw.mapping.layers import DoubleScaling, StepFunction
-from nnhw.mapping.requantize import Function
+from nnhw.mapping.requantize import NormalSteps
 from nnhw.mapping.shared.settings import LINES
 
 
@@ -117,7 +117,7 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
 
     Each is proved: compared on both sides of each step of the function, with the least and with the largest addends.
     """
-    normal = Function.of(np.clip(function.thresholds, raw.low, raw.high + 1), function.codes, function.code, raw)
+    normal = NormalSteps.of(np.clip(function.thresholds, raw.low, raw.high + 1), function.codes, function.code, raw)
     steps = normal.thresholds()
     if steps is None:
         return ()
@@ -235,7 +235,7 @@ def _steep(steps: Thresholds) -> Line:
     return Line(2 * turn, addend, 0, -1, 1, slack=np.zeros_like(addend))
 
 
-def _prove(line: Line, function: Function) -> None:
+def _prove(line: Line, function: NormalSteps) -> None:
     """Compare a line with its function where that decides; both are constant or go one way between these places.
 
     Raises

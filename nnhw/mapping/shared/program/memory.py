@@ -11,7 +11,7 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.mapping.shared.program.fusion import Fusion, band_reads, band_writes
-from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
 from nnhw.mapping.shared.program.tensors import Tensor
 from nnhw.mapping.shared.program.tiles import Tiler
@@ -37,7 +37,7 @@ class Life:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """Where each storage lies.
 
     Parameters
@@ -57,12 +57,12 @@ class Plan:
 
 
 def plan_memory(
-    network: Network,
+    network: TaskNetwork,
     tensors: Mapping[str, Tensor],
     tilers: Sequence[Tiler],
     turns: int = 0,
     fusions: Sequence[Fusion] = (),
-) -> Plan:
+) -> MemoryPlan:
     """Return places for all values, with a peak as small as a beam search finds.
 
     Parameters
@@ -75,11 +75,11 @@ def plan_memory(
     places = search.run()
     first = min(places.values())
     words = max(places[life.name] + life.words for life in lives) - first
-    return Plan(lives, {name: place - first for name, place in places.items()}, words)
+    return MemoryPlan(lives, {name: place - first for name, place in places.items()}, words)
 
 
 def find_lives(
-    network: Network,
+    network: TaskNetwork,
     tensors: Mapping[str, Tensor],
     tilers: Sequence[Tiler],
     turns: int = 0,
@@ -209,7 +209,7 @@ class ProgramTooLarge(MappingError):
         self.bits = bits
 
 
-def too_large(plan: Plan, program: int, array: ArrayConfig) -> ProgramTooLarge:
+def too_large(plan: MemoryPlan, program: int, array: ArrayConfig) -> ProgramTooLarge:
     """Return why a plan does not fit into the memory of an array, and what would help."""
     need, bits = program + plan.words, array.word_bits
     peak = max(range(-1, max(life.dies for life in plan.lives) + 1), key=plan.live_words)
@@ -227,7 +227,9 @@ def _kept(tensor: Tensor) -> str:
     return f", {tensor.rows} rows at once" if tensor.rows < tensor.value.shape[1] else ""
 
 
-def memory_map(network: Network, tensors: Mapping[str, Tensor], plan: Plan, program: int, array: ArrayConfig) -> str:
+def memory_map(
+    network: TaskNetwork, tensors: Mapping[str, Tensor], plan: MemoryPlan, program: int, array: ArrayConfig
+) -> str:
     """Return for people what lies where, and from which layer to which."""
     names = ["input", *(task.name for task in network.tasks), "output"]
     rows = [("words", "from", "to", "what", "layers")]

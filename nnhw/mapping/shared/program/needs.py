@@ -14,7 +14,7 @@ from nnhw.errors import MappingError
 from nnhw.families import Family
 from nnhw.ir import IntType
 from nnhw.mapping.shared.program.lines import Line, at_shift, signed_bits, tie_range
-from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
 from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
@@ -24,7 +24,7 @@ WIDTHS = (2, 4, 8)
 """Bits that weights and activations may have."""
 
 
-def activation_bits(network: Network) -> int:
+def activation_bits(network: TaskNetwork) -> int:
     """Return the bits of the widest codes. Raises: MappingError for codes of more than 8 bits."""
     widths = {name: _width(*value.range) for name, value in network.values.items()}
     name = max(widths, key=lambda name: widths[name])
@@ -37,7 +37,7 @@ def activation_bits(network: Network) -> int:
     return widths[name]
 
 
-def weight_bits(network: Network) -> int:
+def weight_bits(network: TaskNetwork) -> int:
     """Return the bits of the widest weights. Raises: MappingError for weights of more than 8 bits."""
     widths = {
         task: IntType(int(min(task.weights.min(), 0)), int(max(task.weights.max(), 0))).bits + (task.weights.min() >= 0)
@@ -54,7 +54,7 @@ def weight_bits(network: Network) -> int:
     return bits
 
 
-def with_widths(network: Network, array: ArrayConfig, requantizing: Requantizing) -> ArrayConfig:
+def with_widths(network: TaskNetwork, array: ArrayConfig, requantizing: Requantizing) -> ArrayConfig:
     """Return an array with the widths and shifts that a network needs; lanes and memory do not matter to them.
 
     Parameters

@@ -16,7 +16,7 @@ from nnhw.mapping.shared.program.tasks import STREAMING, Task, read_task
 
 
 @dataclass(frozen=True)
-class Value:
+class StoredValue:
     """An IR value that lies in memory.
 
     Parameters
@@ -37,7 +37,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Network:
+class TaskNetwork:
     """Tasks in the order in which they run.
 
     Parameters
@@ -55,7 +55,7 @@ class Network:
     output: str
     tasks: tuple[Task, ...]
     concats: tuple[ConcatLayer, ...]
-    values: dict[str, Value]
+    values: dict[str, StoredValue]
     loaded: bool = True
     sent: bool = True
 
@@ -65,7 +65,7 @@ class Network:
         return sum(task.products for task in self.tasks)
 
 
-def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], output: str) -> Network:
+def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], output: str) -> TaskNetwork:
     """Return the tasks of layers, with their lines.
 
     Parameters
@@ -93,14 +93,14 @@ def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], ou
     for task in _fuse(tasks, concats, output):
         _try(problems, lined, lambda task=task: _with_lines(task, output))
     raise_all(problems)
-    values = {name: Value(shape, element)}
-    values |= {task.node: Value(task.shape, task.element) for task in lined if task.lines}
-    values |= {layer.node: Value(layer.extent, layer.element) for layer in concats}
+    values = {name: StoredValue(shape, element)}
+    values |= {task.node: StoredValue(task.shape, task.element) for task in lined if task.lines}
+    values |= {layer.node: StoredValue(layer.extent, layer.element) for layer in concats}
     for task in lined:
         if task.window.has_border:
             value = values[task.sources[0]]
             values[task.sources[0]] = replace(value, borders=(*value.borders, task.window.border))
-    return Network(name, output, tuple(lined), concats, values)
+    return TaskNetwork(name, output, tuple(lined), concats, values)
 
 
 def _source(layer: Layer) -> Shape | None:

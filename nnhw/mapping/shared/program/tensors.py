@@ -10,7 +10,7 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.mapping.layers import ConcatLayer
-from nnhw.mapping.shared.program.network import Network, Value
+from nnhw.mapping.shared.program.network import StoredValue, TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
 
 
@@ -29,7 +29,7 @@ class Tensor:
     rows: of the feature map, that memory holds at once.
     """
 
-    value: Value
+    value: StoredValue
     zero: int
     storage: str
     first: int
@@ -72,7 +72,7 @@ class Tensor:
 
 
 def lay_out(
-    network: Network, array: ArrayConfig, kept: Mapping[str, int] | None = None, pixelwise: Iterable[str] = ()
+    network: TaskNetwork, array: ArrayConfig, kept: Mapping[str, int] | None = None, pixelwise: Iterable[str] = ()
 ) -> dict[str, Tensor]:
     """Return how each value of a network lies in memory.
 
@@ -101,7 +101,7 @@ def lay_out(
     return tensors
 
 
-def _planar(network: Network, array: ArrayConfig, others: set[str]) -> set[str]:
+def _planar(network: TaskNetwork, array: ArrayConfig, others: set[str]) -> set[str]:
     """Return the values that lie plane by plane: a tile writes whole planes, so its result may lie over what it reads.
 
     Parameters
@@ -124,7 +124,7 @@ def _planar(network: Network, array: ArrayConfig, others: set[str]) -> set[str]:
     return found
 
 
-def _zero(name: str, value: Value, array: ArrayConfig, fixed: set[str]) -> int:
+def _zero(name: str, value: StoredValue, array: ArrayConfig, fixed: set[str]) -> int:
     """Return the code that is stored as zero.
 
     Parameters
@@ -149,7 +149,7 @@ def _zero(name: str, value: Value, array: ArrayConfig, fixed: set[str]) -> int:
     )
 
 
-def _homes(network: Network, array: ArrayConfig) -> dict[str, tuple[str, int]]:
+def _homes(network: TaskNetwork, array: ArrayConfig) -> dict[str, tuple[str, int]]:
     """Return the storage and first channel of each value that is a part of a concatenation."""
     homes: dict[str, tuple[str, int]] = {}
     made = {task.node: task for task in network.tasks}

@@ -19,7 +19,7 @@ from nnhw.mapping.cost.arithmetic import dsp_blocks
 from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.program.memory import ProgramTooLarge
 from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows, with_widths
-from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
 from nnhw.mapping.shared.search.cost import array_cost
@@ -48,7 +48,9 @@ class Choice:
     cost: Cost
 
 
-def choose_array(network: Network, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False) -> Choice:
+def choose_array(
+    network: TaskNetwork, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False
+) -> Choice:
     """Return the smallest array of a board on which a network takes few more cycles than on any other.
 
     Parameters
@@ -102,7 +104,7 @@ def least_cost(array: ArrayConfig, budget: Budget, family: Family) -> Cost:
     return array_cost(least, family, budget.spram > 0)
 
 
-def compiled_choice(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> Choice | None:
+def compiled_choice(network: TaskNetwork, array: ArrayConfig, budget: Budget, family: Family) -> Choice | None:
     """Return an array with its program, and a memory in block RAM as small as may be; None without room for any.
 
     Raises
@@ -137,7 +139,7 @@ def _in_block_ram(compiled: Compiled, unit: int, family: Family) -> Choice:
 
 
 def by_speed(
-    network: Network, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False
+    network: TaskNetwork, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False
 ) -> Iterator[tuple[int, ArrayConfig]]:
     """Yield about the cycles of arrays with just what a network needs, and the arrays, those with the fewest first.
 
@@ -175,7 +177,7 @@ def by_speed(
     yield from sorted(found, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes))
 
 
-def least_estimate(network: Network, budget: Budget, family: Family, i_lanes: int, fitting: bool = False) -> int:
+def least_estimate(network: TaskNetwork, budget: Budget, family: Family, i_lanes: int, fitting: bool = False) -> int:
     """Return about the cycles of the largest and widest arrays; quick. Raises: MappingError.
 
     Parameters
@@ -203,7 +205,7 @@ def with_own(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int = 1) -> Array
     return replace(shape, i_lanes=i_lanes, **{name: getattr(widths, name) for name in WIDTHS})
 
 
-def all_widths(network: Network, array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
+def all_widths(network: TaskNetwork, array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
     """Return arrays with the widths that a network needs, for each way to requantize that may be the smallest."""
     logic = with_widths(network, array, Requantizing.LOGIC)
     if array.activation_bits <= MOST_STEP_BITS and logic.sum_bits <= ARRAYS.most_step_sum_bits:
@@ -232,7 +234,7 @@ def with_spare(arrays: Iterable[ArrayConfig]) -> list[ArrayConfig]:
     return found
 
 
-def arrays_of(network: Network, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
+def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
     """Yield arrays of all sizes that a board's logic or DSP blocks may hold, with room in all other limits."""
     activations, weights = activation_bits(network), weight_bits(network)
     bits = {"activation_bits": activations, "weight_bits": weights}
@@ -254,7 +256,7 @@ def arrays_of(network: Network, budget: Budget, family: Family) -> Iterator[Arra
                         continue
 
 
-def _estimate(network: Network, array: ArrayConfig) -> tuple[int, int]:
+def _estimate(network: TaskNetwork, array: ArrayConfig) -> tuple[int, int]:
     """Return about the cycles of a frame, without output, and the rows of weights that are cached.
 
     Raises: MappingError for what does not fit.

@@ -20,7 +20,7 @@ from nnhw.mapping.shared.settings import CHAINS
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainPart:
     """Layers with the shared engine that runs them.
 
     Parameters
@@ -34,10 +34,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Chain:
+class EngineChain:
     """A network on several shared engines in a row."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ChainPart, ...]
 
     @property
     def cycles(self) -> int:
@@ -72,7 +72,7 @@ class _Way:
 
 def choose_chain(
     body: Graph, budget: Budget, family: Family, most: int | None = None, engines: int = CHAINS.most_engines
-) -> Chain | None:
+) -> EngineChain | None:
     """Return the fastest chain of two shared engines or more that fits a budget, or None.
 
     Parameters
@@ -101,10 +101,10 @@ class _Search:
         self._segments: dict[tuple[int, int], Segment] = {}
         self._shapes = self.arrays.shapes(self.network)
 
-    def best(self, most: int | None) -> Chain | None:
+    def best(self, most: int | None) -> EngineChain | None:
         """Return the chain with the shortest interval, or None."""
         low, limit = self._least(), most - 1 if most is not None else CHAINS.most_cycles * self.network.products
-        best: Chain | None = None
+        best: EngineChain | None = None
         for growth in CHAINS.growths:
             while low < limit:
                 high = min(limit, int(low * growth) + 1)
@@ -122,7 +122,7 @@ class _Search:
         rates = [shape.products / self.arrays.least_cost(shape).lc for shape in self._shapes]
         return int(self.network.products / (max(rates, default=1) * self.budget.lc))
 
-    def _at(self, interval: int) -> Chain | None:
+    def _at(self, interval: int) -> EngineChain | None:
         """Return a chain that takes no more than so many cycles, or None."""
         for _ in range(CHAINS.rounds):
             found = next(self._fitting(interval), None)
@@ -132,7 +132,7 @@ class _Search:
             guessed = [(segment, option) for segment, option in way.picks if not option.exact]
             if not guessed:
                 segments = (segment for segment, _ in way.picks)
-                return Chain(tuple(map(self._part, segments, arrays)))
+                return EngineChain(tuple(map(self._part, segments, arrays)))
             for segment, option in guessed:
                 segment.settle(option)
         return None
@@ -210,10 +210,10 @@ class _Search:
             self._segments[first, end] = Segment(first, end, network, self.arrays)
         return self._segments[first, end]
 
-    def _part(self, segment: Segment, array: ArrayConfig) -> Part:
+    def _part(self, segment: Segment, array: ArrayConfig) -> ChainPart:
         """Return an engine with its program."""
         before = (self.layers[segment.first - 1].node,) if segment.first else (self.body.inputs[0].name,)
         last = segment.end == len(self.layers)
         outputs = self.body.outputs if last else (self.layers[segment.end - 1].node,)
         graph = extract(self.body, f"{self.body.name}_{segment.first}", before, outputs)
-        return Part(graph, Choice(compile_network(segment.network, array), self.arrays.cost(array)))
+        return ChainPart(graph, Choice(compile_network(segment.network, array), self.arrays.cost(array)))

@@ -11,8 +11,8 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.ir import Graph
 from nnhw.mapping.shared.compile import Compiled, compile_network, network_of, program_words, tilers_of
 from nnhw.mapping.shared.program.fusion import Fusion, fusable, fused_cycles, kept_rows, lay_out_fused, leaves_by_pixel
-from nnhw.mapping.shared.program.memory import Plan, ProgramTooLarge, find_lives, plan_memory
-from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.memory import MemoryPlan, ProgramTooLarge, find_lives, plan_memory
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.settings import MEMORY
 
@@ -24,7 +24,7 @@ def compile_body(body: Graph, array: ArrayConfig) -> Compiled:
     return compile_fitting(network_of(body), array)
 
 
-def compile_fitting(network: Network, array: ArrayConfig) -> Compiled:
+def compile_fitting(network: TaskNetwork, array: ArrayConfig) -> Compiled:
     """Return a network as a program, with tasks that take turns where it does not fit the memory otherwise.
 
     Raises
@@ -44,13 +44,13 @@ def compile_fitting(network: Network, array: ArrayConfig) -> Compiled:
 class _Search:
     """Seeks tasks that take turns; see `compile_fitting`."""
 
-    def __init__(self, network: Network, array: ArrayConfig) -> None:
+    def __init__(self, network: TaskNetwork, array: ArrayConfig) -> None:
         self.network, self.array = network, array
         self.tensors = lay_out(network, array)
         self.tilers = tilers_of(network, self.tensors, array)
         self.spans = [span for span in fusable(network, self.tilers) if span[1] - span[0] <= MEMORY.longest]
         self._turns: dict[Fusion, tuple[int, int]] = {}
-        self._planned: tuple[Fusions, Plan] | None = None
+        self._planned: tuple[Fusions, MemoryPlan] | None = None
 
     def best(self) -> Fusions | None:
         """Return groups of tasks with which the program fits, or None.
@@ -147,7 +147,7 @@ class _Search:
     def _program(self, fusions: Fusions) -> int:
         return program_words(self.network, self.tilers) + sum(self._added(fusion)[1] for fusion in fusions)
 
-    def _plan(self, fusions: Fusions) -> Plan:
+    def _plan(self, fusions: Fusions) -> MemoryPlan:
         """Return the memory plan; the last one is kept."""
         if self._planned is None or self._planned[0] != fusions:
             tensors = lay_out_fused(self.network, self.array, fusions)

@@ -22,7 +22,7 @@ from nnhw.mapping.cost import cost
 from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.program.bands import Bands
 from nnhw.mapping.shared.program.memory import ProgramTooLarge
-from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.search.arrays import (
     Choice,
     by_speed,
@@ -82,7 +82,7 @@ class Pairing:
     """
 
     fronts: Fronts
-    network: Network
+    network: TaskNetwork
     i_lanes: int
 
     @property
@@ -194,7 +194,7 @@ class Pairing:
         return self.i_lanes * array.activation_bits
 
 
-def _banded(pair: Pair, network: Network) -> Pair:
+def _banded(pair: Pair, network: TaskNetwork) -> Pair:
     """Return a shared engine with the best of some ways in which its program may begin."""
     least = max(pair.front.schedule.interval_cycles, pair.compiled.cycles)
     for bands in starmap(Bands, NEIGHBOURS.bands):

@@ -17,7 +17,7 @@ from nnhw.mapping.layers import Layer
 from nnhw.mapping.shared.compile import compile_network
 from nnhw.mapping.shared.program.memory import find_lives
 from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows
-from nnhw.mapping.shared.program.network import Network
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
@@ -80,7 +80,7 @@ class Arrays:
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
         self._works: dict[ArrayConfig, dict[tuple[str, bool], _Work]] = {}
 
-    def shapes(self, network: Network) -> list[ArrayConfig]:
+    def shapes(self, network: TaskNetwork) -> list[ArrayConfig]:
         """Return arrays of all sizes, with room in all other limits."""
         bits = activation_bits(network), weight_bits(network)
         if bits not in self._shapes:
@@ -91,7 +91,7 @@ class Arrays:
             self._shapes[bits] = [shape for shape in found if cost_fits(self.least_cost(shape), self.budget)]
         return self._shapes[bits]
 
-    def widths(self, network: Network, shapes: Iterable[ArrayConfig]) -> list[ArrayConfig]:
+    def widths(self, network: TaskNetwork, shapes: Iterable[ArrayConfig]) -> list[ArrayConfig]:
         """Return arrays with the widths that a network needs, for each way to requantize; none if no shape runs it."""
         for shape in shapes:
             try:
@@ -114,7 +114,7 @@ class Arrays:
         unit = self.family.block_ram.modes[0][0]
         return array if self.budget.spram else replace(array, words=-(-words // unit) * unit)
 
-    def works(self, network: Network, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work]:
+    def works(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work]:
         """Return what each task takes, those of one position with another array. Raises: MappingError."""
         tensors: dict[str, Tensor] = {}
         tables = {array: self._works.setdefault(array, {}) for array in (shape, streaming)}
@@ -154,7 +154,7 @@ class Segment:
     network: of these alone.
     """
 
-    def __init__(self, first: int, end: int, network: Network, arrays: Arrays) -> None:
+    def __init__(self, first: int, end: int, network: TaskNetwork, arrays: Arrays) -> None:
         self.first, self.end, self.network, self._arrays = first, end, network, arrays
         self._timed: list[_Timed] = []
         self._costed: dict[ArrayConfig, Option | None] = {}
@@ -275,7 +275,7 @@ def frontier(costs: Sequence[Cost]) -> list[int]:
     return kept
 
 
-def segment_of(network: Network, layers: Sequence[Layer], first: int, end: int) -> Network:
+def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: int) -> TaskNetwork:
     """Return some layers of a network as one of their own, which reads what the one in front of them makes.
 
     It is the network of `extract`, without reading the layers' functions again.
@@ -285,7 +285,7 @@ def segment_of(network: Network, layers: Sequence[Layer], first: int, end: int) 
     values = {name: value for name, value in network.values.items() if name in nodes or name == source}
     if end < len(layers):
         values[output] = replace(values[output], borders=())
-    return Network(
+    return TaskNetwork(
         source,
         output,
         tuple(task for task in network.tasks if task.node in nodes),
