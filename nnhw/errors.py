@@ -44,6 +44,10 @@ class MappingError(NnhwError):
     """An integer graph that the board or the engines cannot hold."""
 
 
+class DoesNotFitError(MappingError):
+    """A network that takes more than a board has, or more time than was asked for."""
+
+
 class StuckError(NnhwError):
     """Engines that wait for each other for ever.
 
@@ -118,12 +122,13 @@ def raise_all(problems: Sequence[NnhwError]) -> None:
 
 _HEADINGS: tuple[tuple[tuple[type[NnhwError], ...], str], ...] = (
     ((InputError, BoardError), "Input"),
+    ((DoesNotFitError,), "Does not fit"),
     ((CaptureError, LoweringError, MappingError, ExportError), "Not supported"),
 )
 
 
 def heading(error: NnhwError) -> str:
-    """Return the word under which a person is told an error: 'Input', 'Not supported' or 'Error'."""
+    """Return the word under which a person is told an error: 'Input', 'Does not fit', 'Not supported' or 'Error'."""
     if isinstance(error, ProblemList):
         words = {heading(problem) for problem in error.problems}
         return words.pop() if len(words) == 1 else "Error"

@@ -11,6 +11,7 @@ from nnhw.errors import (
     BoardError,
     BuildError,
     CaptureError,
+    DoesNotFitError,
     InputError,
     LinkError,
     LoweringError,
@@ -31,6 +32,8 @@ from nnhw.errors import (
     [
         *((kind("x"), "Input") for kind in (InputError, BoardError, ModelFileError)),
         *((kind("x"), "Not supported") for kind in (CaptureError, LoweringError, MappingError)),
+        (DoesNotFitError("x"), "Does not fit"),
+        (MappingProblems([DoesNotFitError("a"), MappingError("b")]), "Error"),
         *((kind("x"), "Error") for kind in (BuildError, LinkError, StuckError, TimingError, ToolError, NnhwError)),
         (ProblemList([CaptureError("a"), CaptureError("b")]), "Not supported"),
         (ProblemList([InputError("a"), InputError("b")]), "Input"),
@@ -50,4 +53,4 @@ def test_heading_is_no_class_name() -> None:
 
     plain = [kind for kind in kinds(NnhwError) if kind.__module__ == errors.__name__]
     words = {heading(kind([NnhwError("x")]) if issubclass(kind, ProblemList) else kind("x")) for kind in plain}
-    assert words == {"Input", "Not supported", "Error"}
+    assert words == {"Input", "Does not fit", "Not supported", "Error"}

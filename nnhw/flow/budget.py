@@ -9,7 +9,7 @@ from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import Board
-from nnhw.errors import MappingError
+from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import FAMILIES, Cost, Family
 from nnhw.flow.options import Options
 from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
@@ -66,7 +66,7 @@ def _map_at_rate(body: Graph, board: Board, budget: Budget, family: Family, opti
                 return mapped
     fastest = map_in_style(body, board, budget, family, options, None)
     if interval is not None and fastest.interval > interval:
-        raise MappingError(_too_slow(fastest.accelerator, board, options))
+        raise DoesNotFitError(_too_slow(fastest.accelerator, board, options))
     return fastest
 
 

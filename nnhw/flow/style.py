@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
-from nnhw.errors import MappingError, MappingProblems, ProblemList, first_of
+from nnhw.errors import DoesNotFitError, MappingError, MappingProblems, ProblemList, first_of
 from nnhw.families import Family
 from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
@@ -112,7 +112,8 @@ def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: 
         if isinstance(reason, ProblemList):
             shared = MappingError(f"on a shared engine (--style shared): {first_of(error)}")
             raise MappingProblems([*reason.problems, shared]) from None
-        raise MappingError(f"{reason}. On a shared engine (--style shared): {first_of(error)}") from None
+        kind = DoesNotFitError if isinstance(reason, DoesNotFitError) else MappingError
+        raise kind(f"{reason}. On a shared engine (--style shared): {first_of(error)}") from None
 
 
 def _faster(

@@ -61,11 +61,11 @@ class DesignSpace:
         return self._made[key]
 
     def costs(self, placed: Sequence[Folding]) -> list[Cost]:
-        """Return what each layer takes, folded as it is said."""
+        """Return what each layer takes, with the folding given for it."""
         return [self.candidate(layer, folding).cost for layer, folding in zip(self.layers, placed, strict=True)]
 
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
-        """Return the accelerator of all layers, folded as it is said. Raises: MappingError."""
+        """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""
         plans = [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
         return assemble(self.layers, plans, self.body, board_name, self.family)
 

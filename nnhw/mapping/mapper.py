@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from nnhw.accelerator import Accelerator
-from nnhw.errors import MappingError
+from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import ICE40, Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import least_interval
@@ -165,7 +165,7 @@ class Mapper:
                 )
             )
         assert accelerator is not None
-        raise MappingError(fifos_do_not_fit(accelerator, stretched.excess(total)))
+        raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)))
 
     def fastest(
         self, budget: Budget, intervals: Sequence[int], busy: float | None = None
@@ -188,7 +188,7 @@ class Mapper:
             roomy = (self.within(budget, interval, share, thrifty) for share in BUSY if busy is None)
             least = self.within(budget, interval, busy, thrifty) if thrifty else results[interval]
             return next((found for found in roomy if not budget.excess(found[1])), least)
-        raise MappingError(does_not_fit(self.space.layers, intervals[-1], results[intervals[-1]][1], budget))
+        raise DoesNotFitError(does_not_fit(self.space.layers, intervals[-1], results[intervals[-1]][1], budget))
 
     def within(
         self, budget: Budget, interval: int, busy: float | None = None, thrifty: bool = False

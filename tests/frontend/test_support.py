@@ -11,13 +11,13 @@ from nnhw.errors import NnhwError
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
 from nnhw.frontend.capture import HANDLERS
-from nnhw.frontend.support import support_matrix
 from nnhw.ir import OPS
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.frontend import tested
 from tests.frontend.examples import ENDS, EXACT, SEQUENCES, Net
 from tests.frontend.models import settled
+from tests.frontend.operators_page import support_matrix
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 INTERVAL = 500

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from nnhw.frontend import capture, translator
 from nnhw.frontend.capture import HANDLERS
-from nnhw.frontend.support import support_matrix
 from nnhw.ir import Graph
 from nnhw.nn import Int, QuantLinear
 from tests.frontend.examples import BETWEEN_VALUES, CURVES, ENDS, EXACT, SEQUENCES, Forward, Net
 from tests.frontend.models import images, settled
+from tests.frontend.operators_page import support_matrix
 
 MATRIX = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 REFUSED = {

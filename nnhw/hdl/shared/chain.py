@@ -24,7 +24,8 @@ class ChainLoader(wiring.Component):
 
     Parameters
     ----------
-    engines: in stream order, all but the first `forgetful`. They are not parts of this component.
+    engines: in stream order; all but the first have the input `forget`, see `Loader`. They are not parts of this
+        component.
 
     Members
     -------

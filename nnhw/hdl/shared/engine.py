@@ -42,7 +42,7 @@ class SharedEngine(wiring.Component):
     ----------
     array: the hardware.
     preloaded: program that simulation finds in the memory.
-    forgetful: has `forget`.
+    forgetful: it has the input `forget`, by which the engine in front of it makes it drop its program.
 
     Members
     -------

@@ -31,7 +31,7 @@ class Loader(wiring.Component):
     Parameters
     ----------
     preloaded: CRC and bytes of output of a program that simulation finds in the memory; None: there is none.
-    forgetful: has `forget`.
+    forgetful: it has the input `forget`, by which the engine in front of it makes it drop its program.
 
     Members
     -------

@@ -199,7 +199,7 @@ def map_shared(
 
     Parameters
     ----------
-    most: cycles a frame from which on nobody wants it; None: there is no such limit.
+    most: intervals at or above this are not worth keeping, in cycles per frame; None: there is no such limit.
     reusable: for other networks, too: no engines in front or behind, and an array with limits to spare.
 
     Returns

@@ -12,7 +12,7 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import MOST_SHIFTS, MOST_STEP_BITS, MOST_TIE_BITS, Requantizing
 from nnhw.engines.shared.cycles import fixed_cycles
-from nnhw.errors import MappingError
+from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost.arithmetic import dsp_blocks
@@ -86,7 +86,7 @@ def choose_array(
         return min(fast, key=lambda choice: (choice.cost.lc, choice.compiled.cycles))
     if refused:
         raise min(refused, key=lambda error: error.bits)
-    raise MappingError(_too_small(reasons, budget))
+    raise DoesNotFitError(_too_small(reasons, budget))
 
 
 def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:

@@ -77,7 +77,7 @@ def choose_chain(
 
     Parameters
     ----------
-    most: cycles a frame from which on nobody wants it; None: there is no such limit.
+    most: intervals at or above this are not worth keeping, in cycles per frame; None: there is no such limit.
     engines: how many there are at most.
 
     Raises

@@ -100,7 +100,7 @@ class Pairing:
 
         Parameters
         ----------
-        most: cycles a frame from which on nobody wants it; None: there is no such limit.
+        most: intervals at or above this are not worth keeping, in cycles per frame; None: there is no such limit.
         """
         found = list[Pair]()
         for pair in self._pairs(most):

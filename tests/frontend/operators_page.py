@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 
-from nnhw.ir import OPS, Op
-from nnhw.ir.ops.base import ANY, SOME
-
-from . import (
+from nnhw.frontend import (
     activations,
     attention,
     conditions,
@@ -23,7 +20,9 @@ from . import (
     slices,
     transposed,
 )
-from .translator import Handler
+from nnhw.frontend.translator import Handler
+from nnhw.ir import OPS, Op
+from nnhw.ir.ops.base import ANY, SOME
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Quantizers", quantizers),
