@@ -30,7 +30,7 @@ from nnhw.reading import load_npy
 if TYPE_CHECKING:
     from nnhw.flow.running.measuring import ProgramCount
     from nnhw.flow.verification.simulate import SimulationResult
-    from nnhw.flow.virtual.virtual_board import Hardware
+    from nnhw.flow.virtual.virtual_board import VirtualHardware
 
 
 def open(
@@ -288,7 +288,7 @@ def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
     return make_model_link(Accelerator.load(folder.path), body, clock_hz, network)
 
 
-def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None], trust: bool) -> Hardware:
+def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None], trust: bool) -> VirtualHardware:
     """Return the compiled device of a build, or Amaranth's simulator where no compiler is."""
     from nnhw.flow.virtual.compiled import Compiler, compile_library, library_cache
     from nnhw.flow.virtual.virtual_board import CompiledHardware, SimulatedHardware

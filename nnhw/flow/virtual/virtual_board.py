@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from nnhw.driver.links.hardware import Hardware
 from nnhw.errors import ToolError
 from nnhw.flow.tools.storage import reported
 from nnhw.flow.virtual.compiled import Compiler, compile_library
@@ -20,8 +21,8 @@ PATTERNS = ("none", "alternating", "random", "bursts", "rare")
 """Stall patterns by their number in the harness; see `sim/stalls.py`."""
 
 
-class Hardware(Protocol):
-    """Running hardware with a byte stream in and a byte stream out.
+class VirtualHardware(Hardware, Protocol):
+    """Running hardware that is no board.
 
     Members
     -------
@@ -29,21 +30,6 @@ class Hardware(Protocol):
     """
 
     kind: str
-
-    @property
-    def cycles(self) -> int:
-        """Clock cycles so far."""
-
-    def transfer(self, data: bytes, budget_cycles: int) -> bytes:
-        """Send bytes and return those that came, once it has been quiet for a while or the cycles are spent.
-
-        Raises
-        ------
-        ToolError: bytes of `data` were not taken within the budget.
-        """
-
-    def close(self) -> None:
-        """Free what it holds."""
 
 
 class CompiledHardware:
