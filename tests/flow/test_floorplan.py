@@ -164,15 +164,8 @@ def test_places_of_the_85f_are_those_of_the_device(tmp_path: Path) -> None:
     (tmp_path / "design.json").write_text(json.dumps({"creator": "", "modules": {"top": module}}))
     tool = find_tool(ECP5.tools.place.name)
     prepare(tool, lambda _: None)
-    options = [
-        device = ECP5.tools.device_options(board.device, board.package, board.speed)
-        options = [*device, "--json", "design.json", "--no-route", "--write", "placed.json"]
-        "--json",
-        "design.json",
-        "--no-route",
-        "--write",
-        "placed.json",
-    ]
+    device = ECP5.tools.device_options(board.device, board.package, board.speed)
+    options = [*device, "--json", "design.json", "--no-route", "--write", "placed.json"]
     run(tool.command(options, tmp_path, "place.log"))
     placed = json.loads((tmp_path / "placed.json").read_text())["modules"]["top"]["cells"]
     assert {cell["attributes"]["NEXTPNR_BEL"] for cell in placed.values()} == set(sites)
