@@ -18,7 +18,8 @@ from nnhw.boards import load_board
 from nnhw.errors import BuildError
 from nnhw.flow.implementation.carries import shorten_chains
 from nnhw.flow.implementation.cells import Bit, Cell
-from nnhw.flow.implementation.rewriting import rewrite
+from nnhw.flow.implementation.output_registers import absorb_registers
+from nnhw.flow.implementation.rewriting import REWRITES, rewrite
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.toolchain import run_yosys
 
@@ -235,7 +236,7 @@ def test_net_that_loses_what_drives_it_is_an_error(tmp_path: Path, monkeypatch: 
     path.write_text(json.dumps({"modules": {"top": module}}), encoding="utf-8")
     rewrite(path, load_board("ulx3s_25f"))
     before = path.read_text(encoding="utf-8")
-    monkeypatch.setattr("nnhw.flow.implementation.rewriting.shorten_chains", lose)
+    monkeypatch.setitem(REWRITES, "ecp5", (lose, absorb_registers))
     with pytest.raises(BuildError, match=r"^the netlist has lost what drives [34] nets, one at '.*' of cell '.*'; "):
         rewrite(path, load_board("ulx3s_25f"))
     assert path.read_text(encoding="utf-8") == before

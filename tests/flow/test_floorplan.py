@@ -14,6 +14,7 @@ from amaranth.lib import wiring
 
 from nnhw.boards import load_board
 from nnhw.families import ECP5
+from nnhw.flow.implementation.carries import shorten_chains
 from nnhw.flow.implementation.floorplan import SITE, Floorplan, arrange_block_rams
 from nnhw.flow.implementation.rewriting import REWRITES, rewrite
 from nnhw.flow.implementation.unneeded import declared_memories
@@ -109,7 +110,7 @@ def test_rewrite_says_that_nothing_is_arranged_in_a_large_netlist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nnhw.flow.implementation.rewriting.LARGE_LC", -1)
-    monkeypatch.setitem(REWRITES, "ecp5", ())
+    monkeypatch.setitem(REWRITES, "ecp5", (shorten_chains,))
     netlist = tmp_path / "design.json"
 
     def notes(*names: str, board: str = "ulx3s_85f") -> list[str]:
@@ -163,14 +164,8 @@ def test_places_of_the_85f_are_those_of_the_device(tmp_path: Path) -> None:
     (tmp_path / "design.json").write_text(json.dumps({"creator": "", "modules": {"top": module}}))
     tool = find_tool(ECP5.tools.place.name)
     prepare(tool, lambda _: None)
-    options = [
-        *ECP5.tools.device_options(board.device, board.package, board.speed),
-        "--json",
-        "design.json",
-        "--no-route",
-        "--write",
-        "placed.json",
-    ]
+    device = ECP5.tools.device_options(board.device, board.package, board.speed)
+    options = [*device, "--json", "design.json", "--no-route", "--write", "placed.json"]
     run(tool.command(options, tmp_path, "place.log"))
     placed = json.loads((tmp_path / "placed.json").read_text())["modules"]["top"]["cells"]
     assert {cell["attributes"]["NEXTPNR_BEL"] for cell in placed.values()} == set(sites)

@@ -11,13 +11,14 @@ import pytest
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BuildError, LinkError
+from nnhw.families import FAMILIES
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.implementation.timing import usable_clocks
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification import netlist
-from nnhw.flow.verification.netlist import FAMILIES, Pins, find_pins, netlist_verilog, run_netlist, with_divisor
+from nnhw.flow.verification.netlist import Pins, find_pins, netlist_verilog, run_netlist, with_divisor
 from nnhw.flow.virtual.device import make_uart_device
 from nnhw.hdl.top import make_top
 
@@ -95,7 +96,7 @@ def test_netlist_that_is_silent_is_a_link_error(synthesized: tuple[Path, str, in
     document = json.loads((folder / "design.json").read_text(encoding="utf-8"))
     top = document["modules"]["top"]
     (tx,) = (port["bits"][0] for name, port in top["ports"].items() if name.endswith("__tx__io"))
-    kind, pad, _, outside = FAMILIES[load_board(board).family].pins
+    kind, pad, _, outside = FAMILIES[load_board(board).family].models.pins
     (pin,) = (c for c in top["cells"].values() if c["type"] == kind and c["connections"][pad] == [tx])
     pin["connections"][outside] = ["1"]
     (tmp_path / "design.json").write_text(json.dumps(document), encoding="utf-8")
@@ -121,7 +122,7 @@ def test_netlist_verilog_of_a_table_between_two_pins() -> None:
         "connections": {"O": [6], "I0": [5], "I1": ["1"], "I2": ["x"], "I3": ["0"]},
     }
     netlist = netlist_of(rx=pin(3, D_IN_0=5), table=table, tx=pin(4, D_OUT_0=6))
-    lines = netlist_verilog(netlist, FAMILIES["ice40"], PINS).splitlines()
+    lines = netlist_verilog(netlist, FAMILIES["ice40"].models, PINS).splitlines()
     assert lines[:2] == ["`timescale 1ps / 1ps", "module netlist(input clk, input rx, output tx);"]
     assert lines[2:7] == [f"wire n{net};" for net in (2, 3, 4, 5, 6)]
     assert lines[7:] == [
@@ -146,7 +147,7 @@ def test_netlist_verilog_of_cells_with_parameters() -> None:
         "parameters": {},
         "connections": {"PACKAGEPIN": [2], "PLLOUTGLOBAL": [9], "LOCK": [8]},
     }
-    lines = netlist_verilog(netlist_of(ram=cell, pll=pll), FAMILIES["ice40"], PINS).splitlines()
+    lines = netlist_verilog(netlist_of(ram=cell, pll=pll), FAMILIES["ice40"].models, PINS).splitlines()
     ram = "SB_RAM40_4K #(.READ_MODE(2'b00), .TITLE(\"01\"), .INIT(2'bx1)) c0 (.RADDR({n5, 1'b0, n7}), .RE(1'b1));"
     assert ram in lines
     assert {"assign n9 = n2;", "assign n8 = 1;"} <= set(lines)
@@ -154,7 +155,7 @@ def test_netlist_verilog_of_cells_with_parameters() -> None:
 
 def test_netlist_verilog_refuses_a_pin_of_both_directions() -> None:
     with pytest.raises(BuildError, match="neither an input nor an output"):
-        netlist_verilog(netlist_of(rx=pin(3, D_IN_0=5, D_OUT_0=6)), FAMILIES["ice40"], PINS)
+        netlist_verilog(netlist_of(rx=pin(3, D_IN_0=5, D_OUT_0=6)), FAMILIES["ice40"].models, PINS)
 
 
 def test_netlist_pins_are_those_of_the_platform() -> None:

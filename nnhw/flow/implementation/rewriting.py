@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from nnhw.boards import Board
@@ -15,7 +15,7 @@ from nnhw.flow.implementation.cells import Module, undriven
 from nnhw.flow.implementation.floorplan import arrange_block_rams
 from nnhw.flow.implementation.output_registers import absorb_registers
 
-REWRITES: Mapping[str, tuple[Callable[[Module], int], ...]] = {
+REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {
     "ice40": (),
     "ecp5": (shorten_chains, absorb_registers),
 }
