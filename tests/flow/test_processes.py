@@ -107,8 +107,8 @@ def test_run_ends_the_tool_on_ctrl_c(tmp_path: Path) -> None:
     code = (
         # A suite that runs in the background of a shell is started with interrupts ignored.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "import sys, pathlib; from nnhw.flow.tools.processes import Command, run; "
-        f"run(Command('t', (sys.executable, '-c', {SLEEP!r}), pathlib.Path({str(tmp_path)!r}), 'tool.log'))"
+        "import sys, pathlib; from nnhw.flow.tools.processes import ToolRun, run; "
+        f"run(ToolRun('t', (sys.executable, '-c', {SLEEP!r}), pathlib.Path({str(tmp_path)!r}), 'tool.log'))"
     )
     root = Path(__file__).parents[2]
     outer = subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.PIPE, text=True)

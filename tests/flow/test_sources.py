@@ -59,7 +59,7 @@ def test_sources_hash_changes_with_each_module_that_takes_part(copy: Path, modul
         return sources_hash(module, copy)
 
     seen, found = {hash_now()}, sources_of(module, copy)
-    paths = [found[f"nnhw.flow.{name}"] for name in parts] or list(found.values())
+    paths = [found[f"nnhw.flow.implementation.{name}"] for name in parts] or list(found.values())
     for path in paths:
         path.write_bytes(path.read_bytes() + b"\n# changed\n")
         seen.add(hash_now())

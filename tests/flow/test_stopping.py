@@ -20,7 +20,7 @@ COMMAND = """
 import pathlib, signal, sys
 from nnhw import cli
 from nnhw.flow.folder.build_folder import BuildFolder
-from nnhw.flow.tools.processes import Command, run
+from nnhw.flow.tools.processes import ToolRun, run
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN if "nohup" in sys.argv else signal.SIG_DFL)
 
@@ -28,7 +28,7 @@ signal.signal(signal.SIGHUP, signal.SIG_IGN if "nohup" in sys.argv else signal.S
 def wait() -> None:
     with BuildFolder.lend(pathlib.Path("b"), "net", "board", print) as folder, folder.staging("build") as staged:
         (staged / "half").touch()
-        run(Command("t", (sys.executable, "-c", {sleep!r}), pathlib.Path(), "tool.log"))
+        run(ToolRun("t", (sys.executable, "-c", {sleep!r}), pathlib.Path(), "tool.log"))
 
 sys.argv[1:] = ["wait"]
 cli.main()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.encoding import encode
-from nnhw.hdl import carry
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
+from nnhw.hdl.cells import CELLS, PLAIN, ecp5
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 from sim.cases import INT2, INT4, INT8, TERNARY, UINT2, UINT4, random_values
 
@@ -56,7 +56,10 @@ def sums(arithmetic: LaneArithmetic, a: np.ndarray, w: np.ndarray, how: str | No
     if how == "dsp":
         total, levels = dsp_dot_product(m, arithmetic, inputs[0], inputs[1], ce), arithmetic.dsp_levels(lanes)
     else:
-        total, levels = dot_product(m, arithmetic, inputs[0], inputs[1], ce, how), arithmetic.tree_levels(lanes)
+        total, levels = (
+            dot_product(m, arithmetic, inputs[0], inputs[1], ce, CELLS.get(how or "", PLAIN)),
+            arithmetic.tree_levels(lanes),
+        )
     seen: list[int] = []
 
     async def bench(ctx: Any) -> None:
@@ -146,7 +149,7 @@ def plain_columns(
 def test_dot_product_of_ecp5_cells_equals_raw_sums(
     formats: tuple[IntType, IntType], lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carry, "_ecp5_columns", plain_columns)
+    monkeypatch.setattr(ecp5, "_columns", plain_columns)
     arithmetic = LaneArithmetic(*formats)
     a, w = factors(arithmetic, lanes, seed=lanes)
     assert sums(arithmetic, a, w, "ecp5") == golden(arithmetic, a, w)
@@ -166,7 +169,7 @@ def test_sums_made_of_gates_are_sums(shapes: tuple[Shape, Shape], minus: bool) -
     m = Module()
     x, y = (Signal(shape) for shape in shapes)
     plain = x - y if minus else x + y
-    total = carry.add_in_gates(x, y, minus)
+    total = CELLS["ice40"].add_few(x, y, minus)
     made = Signal(total.shape())
     m.d.comb += made.eq(total)
 

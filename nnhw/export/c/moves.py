@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnhw.errors import ExportError
+import numpy as np
+
 from nnhw.ir import Node
 from nnhw.ir.ops import ArgMax, Concat, MaxPool2d, Permute, Slice, SumPool2d, Upsample
 
 from .storage import Storage, c_strides
 from .sums import Sums
-from .text import BYTES, Scratch, accumulator, integer, loop, loops
+from .text import BYTES, Scratch, accumulator, integer, loop, loops, table
 
 
 def max_pool(node: Node, x: Storage, y: Storage) -> list[str]:
@@ -57,26 +58,29 @@ def weighted_sums(node: Node, sources: list[Storage], factors: tuple[int, ...]) 
     return Sums(ctype, body, [], [], [Scratch("sums", ctype, sources[0].channels)])
 
 
-def pair_sums(node: Node, sources: list[Storage]) -> Sums:
-    """Return the products, or the greater or lesser elements, of two values, per pixel; axes of size 1 are repeated."""
-    if len(node.type.shape) not in (1, 3) and any(x.type.shape != node.type.shape for x in sources):
-        raise ExportError(
-            f"{node} repeats a value of {len(node.type.shape)} axes, which has no C; use values [channels, height, "
-            f"width], or vectors"
-        )
+def pair_sums(node: Node, sources: list[Storage], name: str) -> Sums:
+    """Return the products, or the greater or lesser elements, of two values, per pixel; axes of size 1 are repeated.
+
+    Values of other shapes than maps and vectors lie in C order: a table says which element of a smaller one is read.
+    """
     bound = max(abs(node.type.int_dtype.low), abs(node.type.int_dtype.high))
     ctype = accumulator(max(bound, *(max(abs(x.dtype.low), abs(x.dtype.high)) for x in sources)))
     full = Storage.of(node.type)
-    body, elements = [], []
+    body, elements, tables = [], [], list[str]()
+    shape = node.type.shape
     for k, x in enumerate(sources):
-        places = [name if size > 1 else "0" for name, size in (("row", x.height), ("column", x.width))]
+        places = [place if size > 1 else "0" for place, size in (("row", x.height), ("column", x.width))]
+        if len(shape) not in (1, 3) and x.type.shape != shape:
+            order = np.broadcast_to(np.arange(x.count).reshape(x.type.shape), shape)
+            tables += table("uint32_t", f"{name}_order_{k}", order)
+            places = ["0", f"{name}_order_{k}[column]"]
         body.append(f"const {x.ctype} *from_{k} = x_{k} + {x.pixel(*places)};")
         elements.append(f"({ctype})from_{k}[{'channel' if x.channels > 1 else '0'}]")
     left, right = elements
     compared = {"maximum": ">", "minimum": "<"}.get(node.op.name)
     result = f"{left} {compared} {right} ? {left} : {right}" if compared else f"{left} * {right}"
     body += loop("channel", full.channels, [f"sums[channel] = {result};"])
-    return Sums(ctype, body, [], [], [Scratch("sums", ctype, full.channels)])
+    return Sums(ctype, body, tables, [], [Scratch("sums", ctype, full.channels)])
 
 
 def _factor(factor: int, ctype: str) -> str:

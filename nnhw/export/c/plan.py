@@ -303,7 +303,7 @@ class _Planner:
         if isinstance(op, WeightedSum):
             return moves.weighted_sums(node, sources, op.factors), y
         if isinstance(op, PAIR_OPS):
-            return moves.pair_sums(node, sources), y
+            return moves.pair_sums(node, sources, name), y
         if isinstance(op, SumPool2d):
             return moves.pooled_sums(node, sources[0]), y
         weight = self.graph.constants[node.inputs[1]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
-from nnhw.driver import LinkedEngine as HostDevice
+from nnhw.driver import Device as HostDevice
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.driver.links.model import ModelBoard
