@@ -224,6 +224,20 @@ def test_c_equals_the_interpreter(
     assert compared > 1000
 
 
+def test_c_of_sums_of_two_axes_has_steps_of_each_channel(tmp_path: Path) -> None:
+    builder = ir.Builder("rows")
+    x = builder.input("x", (6, 4), low=-8, high=7)
+    steps = np.arange(6)[:, None] * 3 - 8 + np.arange(3) * 2
+    body = builder.build(x.weighted_sum(x, factors=(2, 1)).threshold(steps, name="codes"))
+    ends = float_ends(body)
+    parts = Parts(ends.head, body, ends.tail)
+    program = make_c(parts.body, parts.head, parts.tail, name="rows")
+    images = operator_images(body)
+    made = compiled([program], tmp_path, "-O1").run(program, parts, images)
+    assert (made[1] == expected(parts, images)[1]).all()
+    assert len(np.unique(made[1])) > 2
+
+
 def test_c_of_softmax_is_exp_of_the_c_library(tmp_path: Path) -> None:
     builder, tail = ir.GraphBuilder("body"), ir.GraphBuilder("tail")
     x = builder.input("x", TensorType((3, 2, 1), IntType(-8, 7)))

@@ -100,7 +100,9 @@ class _Planner:
         self.names: set[str] = set()
         self.fused: dict[str, Node] = {}
         for node in graph.nodes:
-            if isinstance(node.op, SUM_OPS) and (reader := self._only_reader(node, STEP_OPS)):
+            # Values of other shapes lie in C order, where the loops over sums do not know the channel of an element.
+            in_channels = len(node.type.shape) in (1, 3)
+            if in_channels and isinstance(node.op, SUM_OPS) and (reader := self._only_reader(node, STEP_OPS)):
                 self.fused[node.name] = reader
 
     def plan(self) -> FilePlan:
