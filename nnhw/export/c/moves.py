@@ -70,7 +70,7 @@ def pair_sums(node: Node, sources: list[Storage], name: str) -> Sums:
     shape = node.type.shape
     for k, x in enumerate(sources):
         places = [place if size > 1 else "0" for place, size in (("row", x.height), ("column", x.width))]
-        if len(shape) not in (1, 3) and x.type.shape != shape:
+        if len(shape) not in (1, 3) and x.type.shape != shape and x.count > 1:
             order = np.broadcast_to(np.arange(x.count).reshape(x.type.shape), shape)
             tables += table("uint32_t", f"{name}_order_{k}", order)
             places = ["0", f"{name}_order_{k}[column]"]
