@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from nnhw.ir import Builder, Value, run
+from nnhw.ir import Builder, Graph, Value, run
 from nnhw.ir.ops import Threshold
 from nnhw.ir.ops.threshold import StepTable
 from nnhw.passes import lower
@@ -23,6 +23,7 @@ FUNCTIONS: dict[str, Callable[[Value], Value]] = {
     "sign_as_condition": lambda y: y.sub(1.5).sign().where(y, 0.0),
     "value_as_condition": lambda y: y.where(y.mul(-1), 6.0),
     "falling_condition": lambda y: y.neg().where(y, -6.0),
+    "constant_condition": lambda y: y.mul(0).add([1.0, 0.0]).where(y, y.neg()),
 }
 NOT_MONOTONE: dict[str, Callable[[Value], Value]] = {
     "window": lambda y: y.greater(-2).minimum(y.neg().greater(-3)).where(y, 0.0),
@@ -30,19 +31,12 @@ NOT_MONOTONE: dict[str, Callable[[Value], Value]] = {
 }
 
 
-def network(function: Callable[[Value], Value], scale: float = 0.5):  # type: ignore[no-untyped-def]
+def network(function: Callable[[Value], Value], scale: float = 0.5) -> Graph:
     """Return a layer of two channels, with a function of its sums in front of a quantizer."""
     builder = Builder("g")
     x = builder.input("x", (3,), low=-8, high=7)
     sums = x.linear([[5, -3, 7], [-2, 9, 4]], name="sums").dequantize(scale)
     return builder.build(function(sums).quantize(0.5, low=-128, high=127))
-
-
-def constant_condition(y: Value) -> Value:
-    return y.mul(0).add([1.0, 0.0]).where(y, y.neg())
-
-
-FUNCTIONS["constant_condition"] = constant_condition
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

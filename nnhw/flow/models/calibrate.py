@@ -53,7 +53,14 @@ def make_calibration(
 
 @dataclass(frozen=True)
 class GivenData:
-    """What a caller of `nnhw.build` says about quantization after training; see there."""
+    """Data for quantization after training, read already.
+
+    Parameters
+    ----------
+    calibrate: as `nnhw.quantize` takes it.
+    evaluate: images and labels [N] that the accuracy before and after is of; None: no accuracy.
+    weight_bits, act_bits: 1 to 8.
+    """
 
     calibrate: Any
     evaluate: tuple[Any, Any] | None
@@ -98,7 +105,6 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
     InputError: files that cannot be read; what `nnhw.quantize` raises.
     """
     from nnhw.frontend.graphs import GraphModel
-    from nnhw.nn.post_training import quantize
 
     if isinstance(source.model, GraphModel):
         raise InputError(f"'{source.name}' is a graph, whose quantizers are in it; leave --calibrate out")
@@ -107,16 +113,8 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
     if calibration.labels is not None:
         own = None if calibration.evaluate is None else _load(calibration.evaluate, "evaluation data")
         evaluate = (images if own is None else own, _load(calibration.labels, "labels"))
-    model = quantize(
-        source.model,
-        images,
-        calibration.weight_bits,
-        calibration.act_bits,
-        evaluate=evaluate,
-        example_input=source.example_input,
-    )
-    if model.accuracy is not None:
-        progress.note(str(model.accuracy))
+    data = GivenData(images, evaluate, calibration.weight_bits, calibration.act_bits)
+    model = data.quantize(source.model, source.example_input, progress)
     return dataclasses.replace(source, model=model)
 
 
