@@ -2,8 +2,9 @@
 
 `build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a
 quantized model of a float one, `swap` puts other modules in its place, a `Rewrite` changes its graph, `search` finds
-the best of many networks, and `export_c` writes portable C. They are imported when they are used: `import nnhw` alone
-needs neither torch nor amaranth. What they refuse, they refuse by an error that is a `NnhwError`.
+the best of many networks, `fit` says on which boards a network fits, and `export_c` writes portable C. They are
+imported when they are used: `import nnhw` alone needs neither torch nor amaranth. What they refuse, they refuse by an
+error that is a `NnhwError`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nnhw.errors import NnhwError
 
 if TYPE_CHECKING:
+    from nnhw.fitting import fit
     from nnhw.flow.commands.exporting_c import export_c
     from nnhw.flow.pipeline import build
     from nnhw.flow.running.finished import open
@@ -29,6 +31,7 @@ __all__ = [
     "__version__",
     "build",
     "export_c",
+    "fit",
     "open",
     "quantize",
     "reference",
@@ -42,6 +45,7 @@ _HOMES = {
     "Rewrite": "nnhw.rewrites",
     "build": "nnhw.flow.pipeline",
     "export_c": "nnhw.flow.commands.exporting_c",
+    "fit": "nnhw.fitting",
     "open": "nnhw.flow.running.finished",
     "quantize": "nnhw.nn.post_training",
     "reference": "nnhw.frontend.reference",

@@ -11,11 +11,15 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 import nnhw
-from nnhw.errors import NnhwError, heading
+from nnhw.errors import DoesNotFitError, NnhwError, heading
 from nnhw.flow.tools.stopping import Stopped, stop_on_signals
 from nnhw.flow.tools.storage import system_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nnhw.flow.models.calibrate import Calibration
+    from nnhw.flow.options import Options
     from nnhw.flow.tools.progress import Progress
 
 OUT = Console()
@@ -33,12 +37,16 @@ class _Commands(TyperGroup):
         except NnhwError as error:
             if ctx.params.get("debug"):
                 raise
-            ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            _show_error(error)
             ctx.exit(EXIT_ERROR)
         except KeyboardInterrupt as stop:
             with contextlib.suppress(OSError):  # the terminal may be gone
                 ERR.print("interrupted; what was finished before is kept, nothing is half-written")
             ctx.exit(128 + stop.number if isinstance(stop, Stopped) else EXIT_INTERRUPTED)
+
+
+def _show_error(error: NnhwError) -> None:
+    ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 app = typer.Typer(
@@ -78,6 +86,29 @@ def _progress() -> Progress:
     from nnhw.flow.tools.progress import make_progress
 
     return make_progress(ERR)
+
+
+@contextlib.contextmanager
+def _advising(
+    ctx: typer.Context, file: str, board: str, options: Options, calibration: Calibration | None
+) -> Iterator[None]:
+    """Say what each layer takes and what would fit, where a model does not fit a board."""
+    try:
+        yield
+    except DoesNotFitError as error:
+        if ctx.find_root().params.get("debug"):
+            raise
+        from nnhw.fitting.advice import advise
+        from nnhw.fitting.rendering import render_advice, render_needs
+        from nnhw.flow.commands.inspection import captured
+
+        _show_error(error)
+        if error.layers:
+            ERR.print(render_needs(error.layers))
+        ERR.print("looking for what would fit; Ctrl-C ends it", highlight=False)
+        progress = _progress()
+        ERR.print(render_advice(advise(captured(file, calibration, progress), board, options, progress)))
+        raise typer.Exit(EXIT_ERROR) from None
 
 
 @app.callback()
@@ -122,6 +153,7 @@ def boards() -> None:
 
 @app.command()
 def build(
+    ctx: typer.Context,
     file: ModelFile,
     board: BoardName = "icebreaker",
     out: Annotated[Path | None, typer.Option(help="Build folder instead of build/<model>-<board>.")] = None,
@@ -170,22 +202,24 @@ def build(
         clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board, base
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
-    made = build_file(
-        file,
-        board,
-        chosen,
-        out=out,
-        start_from=start_from,
-        stop_at=stop_at,
-        calibration=calibration,
-        progress=_progress(),
-    )
+    with _advising(ctx, file, board, chosen, calibration):
+        made = build_file(
+            file,
+            board,
+            chosen,
+            out=out,
+            start_from=start_from,
+            stop_at=stop_at,
+            calibration=calibration,
+            progress=_progress(),
+        )
     OUT.print(render_report(made.report))
     OUT.print(f"in {made.path}", highlight=False, soft_wrap=True)
 
 
 @app.command()
 def check(
+    ctx: typer.Context,
     file: ModelFile,
     board: BoardName = "icebreaker",
     calibrate: Calibrate = None,
@@ -195,8 +229,11 @@ def check(
     """List everything in a model that stands in the way of a build; if nothing does, what will run where."""
     from nnhw.flow.commands.inspection import check_file
     from nnhw.flow.models.calibrate import make_calibration
+    from nnhw.flow.options import Options
 
-    division = check_file(file, board, make_calibration(calibrate, None, None, weight_bits, act_bits), _progress())
+    calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
+    with _advising(ctx, file, board, Options(), calibration):
+        division = check_file(file, board, calibration, _progress())
     OUT.print(f"{file}: no problems", highlight=False, soft_wrap=True)
     for place, operators in (
         ("on the host, in front", division.before),
@@ -204,6 +241,43 @@ def check(
         ("on the host, behind", division.behind),
     ):
         OUT.print(f"{place}: {', '.join(operators) or 'nothing'}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def fit(
+    file: ModelFile,
+    board: Annotated[
+        list[str] | None,
+        typer.Option("--board", "-b", help="Name, alias or file of a board; repeatable. One of each device otherwise."),
+    ] = None,
+    widths: Annotated[
+        list[str] | None,
+        typer.Option(metavar="W/A", help="Bits of weights and activations, as 4/8; repeatable. Usual ones otherwise."),
+    ] = None,
+    style: Annotated[str, typer.Option(help="streaming, shared or auto, as of build.")] = "auto",
+    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock for which rates are said.")] = None,
+    calibrate: Calibrate = None,
+    weight_bits: Bits = 8,
+    act_bits: Bits = 8,
+) -> None:
+    """Say on which boards a model fits, with how many bits, and how fast it is there."""
+    from nnhw.fitting import fit_file
+    from nnhw.fitting.rendering import render_fits
+    from nnhw.flow.models.calibrate import make_calibration
+
+    calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
+    found = fit_file(
+        file,
+        boards=board or (),
+        widths=widths or (),
+        style=style,
+        clock_mhz=clock,
+        calibration=calibration,
+        progress=_progress(),
+    )
+    OUT.print(render_fits(found))
+    if not found.fitting:
+        raise typer.Exit(EXIT_ERROR)
 
 
 @app.command()

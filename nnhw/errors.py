@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class NnhwError(Exception):
@@ -44,8 +45,43 @@ class MappingError(NnhwError):
     """An integer graph that the board or the engines cannot hold."""
 
 
+@dataclass(frozen=True)
+class LayerNeed:
+    """What the engines of one layer take at the least, where a network does not fit.
+
+    Parameters
+    ----------
+    name: of the layer.
+    lc, ff, dsp: logic cells, flip-flops that are counted apart from them, DSP blocks.
+    weight_rams, step_rams, buffer_rams: block RAMs for weights, for the constants of requantization, and for maps that
+        wait: line buffers and FIFOs.
+    """
+
+    name: str
+    lc: float
+    ff: float
+    dsp: int
+    weight_rams: int
+    step_rams: int
+    buffer_rams: int
+
+    @property
+    def ebr(self) -> int:
+        """Block RAMs in all."""
+        return self.weight_rams + self.step_rams + self.buffer_rams
+
+
 class DoesNotFitError(MappingError):
-    """A network that takes more than a board has, or more time than was asked for."""
+    """A network that takes more than a board has, or more time than was asked for.
+
+    Parameters
+    ----------
+    layers: what each takes at the least, in the model's order; none where that is not known.
+    """
+
+    def __init__(self, message: str, layers: Sequence[LayerNeed] = ()) -> None:
+        self.layers = tuple(layers)
+        super().__init__(message)
 
 
 class StuckError(NnhwError):

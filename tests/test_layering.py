@@ -36,11 +36,12 @@ KNOWS: dict[str, set[str]] = {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
         *("driver", "export", "families", "rewrites"),
     },
+    "fitting": {"boards", "flow", "frontend", "ir", "nn", "passes"},
     "searching": {"boards", "flow", "frontend", "ir", "nn", "passes"},
     "dynamo": {"accelerator", "boards", "driver", "flow", "frontend", "nn"},
-    "cli": {"flow", "boards", "searching"},
+    "cli": {"fitting", "flow", "boards", "searching"},
     "__main__": {"cli"},
-    "__init__": {"flow", "frontend", "nn", "rewrites", "searching"},
+    "__init__": {"fitting", "flow", "frontend", "nn", "rewrites", "searching"},
 }
 
 # Room of flow --> the other rooms that it may import; "": the files on top, the path of a build.
@@ -60,7 +61,7 @@ FLOW_ROOMS: dict[str, set[str]] = {
 HOMES: dict[str, tuple[str, ...]] = {
     "torch": (
         *("nn/", "dynamo/", "frontend/", "flow/models/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
-        *("flow/commands/exporting_c.py", "searching/"),
+        *("flow/commands/exporting_c.py", "fitting/", "searching/"),
     ),
     "amaranth": ("hdl/", "flow/"),
     "amaranth_boards": ("hdl/", "flow/"),

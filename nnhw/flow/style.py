@@ -112,8 +112,10 @@ def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: 
         if isinstance(reason, ProblemList):
             shared = MappingError(f"on a shared engine (--style shared): {first_of(error)}")
             raise MappingProblems([*reason.problems, shared]) from None
-        kind = DoesNotFitError if isinstance(reason, DoesNotFitError) else MappingError
-        raise kind(f"{reason}. On a shared engine (--style shared): {first_of(error)}") from None
+        said = f"{reason}. On a shared engine (--style shared): {first_of(error)}"
+        if isinstance(reason, DoesNotFitError):
+            raise DoesNotFitError(said, reason.layers) from None
+        raise MappingError(said) from None
 
 
 def _faster(

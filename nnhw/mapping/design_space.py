@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from nnhw.accelerator import Accelerator
+from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.families import Cost, Family
 from nnhw.ir import Graph
@@ -63,6 +63,10 @@ class DesignSpace:
     def costs(self, placed: Sequence[Folding]) -> list[Cost]:
         """Return what each layer takes, with the folding given for it."""
         return [self.candidate(layer, folding).cost for layer, folding in zip(self.layers, placed, strict=True)]
+
+    def engines(self, layer: Layer, folding: Folding) -> list[EngineConfig]:
+        """Return the engines of a folded layer, in stream order. Raises: MappingError."""
+        return [config for _, config, _ in self._planner.plan(layer, folding).engines]
 
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
         """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""

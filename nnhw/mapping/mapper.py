@@ -16,6 +16,7 @@ from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
+from nnhw.mapping.needs import needs_of
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, with_schedule
@@ -165,7 +166,8 @@ class Mapper:
                 )
             )
         assert accelerator is not None
-        raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)))
+        needs = needs_of(self.space, placed, accelerator)
+        raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
 
     def fastest(
         self, budget: Budget, intervals: Sequence[int], busy: float | None = None
@@ -188,7 +190,9 @@ class Mapper:
             roomy = (self.within(budget, interval, share, thrifty) for share in BUSY if busy is None)
             least = self.within(budget, interval, busy, thrifty) if thrifty else results[interval]
             return next((found for found in roomy if not budget.excess(found[1])), least)
-        raise DoesNotFitError(does_not_fit(self.space.layers, intervals[-1], results[intervals[-1]][1], budget))
+        smallest, taken = results[intervals[-1]]
+        needs = needs_of(self.space, smallest)
+        raise DoesNotFitError(does_not_fit(self.space.layers, intervals[-1], taken, budget), needs)
 
     def within(
         self, budget: Budget, interval: int, busy: float | None = None, thrifty: bool = False

@@ -35,7 +35,7 @@ def nnhw_command(*arguments: str) -> Result:
 def test_cli_help_names_the_commands() -> None:
     result = nnhw_command("--help")
     assert result.exit_code == 0
-    for name in ("doctor", "boards", "build", "check", "ir", "report", "sim", "run", "program", "search"):
+    for name in ("doctor", "boards", "build", "check", "fit", "ir", "report", "sim", "run", "program", "search"):
         assert f" {name} " in result.output
 
 

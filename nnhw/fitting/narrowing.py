@@ -1,0 +1,204 @@
+"""The same network with fewer bits: what it would take of a board, without training or calibrating it again.
+
+    quantizer of B bits, scale s             -->  quantizer of b bits, scale s * 2**(B - b)
+    weights of B bits, scale s behind them   -->  round(weights / 2**(B - b)), scale s * 2**(B - b)
+
+So every layer has the shape and the widths that it would have if it were quantized with fewer bits, and what is mapped
+is a network that could be built. Its accuracy says nothing: who wants one of fewer bits quantizes or trains it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from nnhw.errors import InputError
+from nnhw.ir import Graph, IntType, Node, Op, TensorType
+from nnhw.ir.graph import GraphBuilder
+from nnhw.ir.ops import (
+    Clamp,
+    Concat,
+    Constant,
+    Conv2d,
+    Dequantize,
+    Elu,
+    Flatten,
+    Gelu,
+    HardSigmoid,
+    HardSwish,
+    Input,
+    LeakyRelu,
+    Linear,
+    Maximum,
+    MaxPool2d,
+    Minimum,
+    Mish,
+    Pad,
+    Permute,
+    PRelu,
+    Product,
+    Quantize,
+    Relu,
+    Reshape,
+    Sigmoid,
+    Silu,
+    Slice,
+    Softplus,
+    SumPool2d,
+    Tanh,
+    Upsample,
+)
+
+BITS_MIN = 2
+"""Fewest bits that codes and weights are narrowed to: with 1 they are signs, which need other training."""
+_ALIKE = (Flatten, Reshape, Permute, Slice, Pad, MaxPool2d, SumPool2d, Upsample, Concat, Minimum, Maximum)
+"""Ops of integers that commute with a factor in front of all that they read."""
+_WEIGHTED = (Linear, Conv2d)
+_PLAIN: dict[type[Op], Op] = {
+    **dict.fromkeys((LeakyRelu, PRelu, Elu, HardSwish, Silu, Mish, Gelu, Softplus), Relu()),
+    Tanh: Clamp(-1.0, 1.0),
+    Sigmoid: HardSigmoid(),
+}
+"""What costs a multiplication, an addition and a shift, and what it stands in for."""
+
+
+class NotNarrowedError(InputError):
+    """A graph whose codes cannot be made narrower one by one."""
+
+
+def width_of(graph: Graph) -> tuple[int, int]:
+    """Return the bits of the widest weights and of the widest codes between layers; 0 where there are none."""
+    first = _first_quantizers(graph)
+    weights = [graph.node(node.inputs[1]).type.int_dtype.bits for node in graph.nodes if isinstance(node.op, _WEIGHTED)]
+    codes = [_code(node).bits for node in graph.nodes if isinstance(node.op, Quantize) and node.name not in first]
+    return max(weights, default=0), max(codes, default=0)
+
+
+def narrowed(graph: Graph, weight_bits: int, act_bits: int) -> Graph:
+    """Return a captured graph with weights and codes of no more bits than given; the input's codes stay.
+
+    Parameters
+    ----------
+    weight_bits, act_bits: from `BITS_MIN` on.
+
+    Raises
+    ------
+    NotNarrowedError: integers meet in an op whose result would mean something else, such as sums that a file format
+        gives as integers with a bias; loops.
+    """
+    return _Narrowing(graph, weight_bits, act_bits).graph()
+
+
+def with_plain_activations(graph: Graph) -> Graph:
+    """Return a graph with the nearest function of straight lines for each activation that is searched by its steps.
+
+    Tanh becomes a clamp to -1..1, sigmoid a hard sigmoid, all others ReLU.
+    """
+    nodes = [_made_plain(node) for node in graph.nodes]
+    return Graph(graph.name, tuple(nodes), graph.outputs, graph.constants).pruned()
+
+
+def activations_of(graph: Graph) -> tuple[str, ...]:
+    """Return the names of the activations that `with_plain_activations` replaces, each once."""
+    return tuple(dict.fromkeys(node.op.name for node in graph.nodes if type(node.op) in _PLAIN))
+
+
+def _made_plain(node: Node) -> Node:
+    plain = _PLAIN.get(type(node.op))
+    return node if plain is None else replace(node, op=plain, inputs=node.inputs[:1])
+
+
+def _first_quantizers(graph: Graph) -> set[str]:
+    """Return the quantizers of the model's input: those that no code comes to."""
+    coded: set[str] = set()
+    for node in graph.nodes:
+        if isinstance(node.op, Quantize) or any(name in coded for name in node.inputs):
+            coded.add(node.name)
+    return {
+        node.name
+        for node in graph.nodes
+        if isinstance(node.op, Quantize) and not any(name in coded for name in node.inputs)
+    }
+
+
+def _code(node: Node) -> IntType:
+    return node.type.int_dtype
+
+
+class _Narrowing:
+    """One walk over a graph: each integer value has an exponent e; its codes count 2**e of the old ones."""
+
+    def __init__(self, graph: Graph, weight_bits: int, act_bits: int) -> None:
+        self._old, self._bits = graph, (weight_bits, act_bits)
+        self._first = _first_quantizers(graph)
+        self._builder = GraphBuilder(graph.name)
+        self._names: dict[str, str] = {}
+        self._exponents: dict[str, int] = {}
+
+    def graph(self) -> Graph:
+        """Return the narrow graph."""
+        for node in self._old.nodes:
+            self._names[node.name] = self._added(node)
+        return self._builder.build([self._names[name] for name in self._old.outputs])
+
+    def _added(self, node: Node) -> str:
+        op, place = node.op, node.location
+        if isinstance(op, Input):
+            return self._builder.input(node.name, node.type, place)
+        if isinstance(op, Constant):
+            return self._builder.constant(node.name, self._old.constants[node.name], node.type, place)
+        if isinstance(op, Quantize):
+            return self._quantizer(node, op)
+        exponents = [self._exponents.get(name, 0) for name in node.inputs]
+        inputs = [self._names[name] for name in node.inputs]
+        if isinstance(op, Dequantize):
+            inputs[1] = self._scaled(node.inputs[1], exponents[0])
+        elif isinstance(op, _WEIGHTED):
+            inputs[1], taken = self._weights(node.inputs[1])
+            self._exponents[node.name] = exponents[0] + taken
+        elif isinstance(op, Product):
+            self._exponents[node.name] = sum(exponents)
+        elif any(exponents):
+            self._exponents[node.name] = self._common(node, exponents)
+        return self._builder.add(node.name, op, inputs, place)
+
+    def _quantizer(self, node: Node, op: Quantize) -> str:
+        code, wanted = _code(node), self._bits[1]
+        less = 0 if op.bipolar or node.name in self._first else max(0, code.bits - wanted)
+        self._exponents[node.name] = less
+        if less:
+            op = replace(op, low=_fewer(op.low, less), high=_fewer(op.high, less), offset=0)
+        inputs = (self._names[node.inputs[0]], self._scaled(node.inputs[1], less))
+        return self._builder.add(node.name, op, inputs, node.location)
+
+    def _scaled(self, scale: str, exponent: int) -> str:
+        """Return a constant that is 2**exponent of another one."""
+        if not exponent:
+            return self._names[scale]
+        values = self._old.constants[scale] * 2.0**exponent
+        return self._builder.constant(scale, values, self._old.node(scale).type)
+
+    def _weights(self, name: str) -> tuple[str, int]:
+        """Return narrow weights, and by how many bits they are narrower."""
+        node = self._old.node(name)
+        code = _code(node)
+        less = max(0, code.bits - self._bits[0])
+        if not less:
+            return self._names[name], 0
+        narrow = IntType(_fewer(code.low, less), _fewer(code.high, less))
+        values = np.clip(np.rint(self._old.constants[name] / 2.0**less), narrow.low, narrow.high).astype(np.int64)
+        return self._builder.constant(name, values, TensorType(node.type.shape, narrow), node.location), less
+
+    def _common(self, node: Node, exponents: list[int]) -> int:
+        if isinstance(node.op, _ALIKE) and len(set(exponents)) == 1:
+            return exponents[0]
+        raise NotNarrowedError(
+            f"{node} computes with integers in a way that has no narrower form; quantize the model with fewer bits "
+            "to see what they bring"
+        )
+
+
+def _fewer(end: int, less: int) -> int:
+    """Return an end of a range in steps of 2**less, towards 0."""
+    return end >> less if end >= 0 else -(-end >> less)

@@ -1,0 +1,241 @@
+"""On which boards a network fits, with how many bits, and how fast it is there: each answer a real mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nnhw.boards import Board, list_boards, load_board
+from nnhw.errors import InputError
+from nnhw.flow.commands.inspection import captured_graph, load_model
+from nnhw.flow.models.calibrate import Calibration, given_data
+from nnhw.flow.options import Options
+from nnhw.flow.tools.progress import Progress, SilentProgress, shown_progress
+from nnhw.ir import Graph
+from nnhw.notebook import facts_table
+from nnhw.passes import lower, split
+
+from .narrowing import BITS_MIN, activations_of, narrowed, width_of, with_plain_activations
+from .trials import Trial, Variant, attempt
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.export import ExportedProgram
+
+WIDTHS = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (2, 2))
+"""Bits of weights and activations that are tried of themselves, of those that are below what the network has."""
+BITS_MAX = 16
+
+
+@dataclass(frozen=True, repr=False)
+class Fits:
+    """What `fit` found.
+
+    Parameters
+    ----------
+    name: of the model.
+    trials: by variant, in each the boards from the smallest on.
+    """
+
+    name: str
+    trials: tuple[Trial, ...]
+
+    @property
+    def fitting(self) -> tuple[Trial, ...]:
+        """Those that fit, the fastest from host to result first."""
+        return tuple(sorted((one for one in self.trials if one.fits), key=lambda one: -one.rate))
+
+    def __repr__(self) -> str:
+        fitting = self.fitting
+        best = f", the fastest on {fitting[0].board.name} with {fitting[0].rate:,.0f} images/s" if fitting else ""
+        return f"<Fits of '{self.name}': {len(fitting)} of {len(self.trials)} fit{best}>"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            f"{one.board.name}, {one.variant}": f"{one.rate:,.0f} images/s ({one.style})"
+            if one.fits
+            else "does not fit"
+            for one in self.trials
+        }
+        return facts_table(self.name, rows)
+
+
+def fit(
+    model: nn.Module | ExportedProgram,
+    example_input: torch.Tensor,
+    *,
+    boards: Sequence[str] = (),
+    widths: Sequence[tuple[int, int]] | None = None,
+    style: str = "auto",
+    clock_mhz: float | None = None,
+    name: str | None = None,
+    calibrate: Any = None,
+    weight_bits: int = 8,
+    act_bits: int = 8,
+    progress: bool | Progress = True,
+) -> Fits:
+    """Map a network on boards, as it is and with fewer bits; nothing is built or trained.
+
+    Parameters
+    ----------
+    boards: by name; otherwise one board for each device that nnhw knows.
+    widths: bits of weights and activations; otherwise the network's own, and on boards where it does not fit, those of
+        `WIDTHS` in turn until one fits. What a network of fewer bits takes is known without training it; its accuracy
+        is not.
+    style: `streaming`, `shared` or `auto`, as of `nnhw.build`.
+    clock_mhz: for which rates are said; otherwise each board's usual one.
+    calibrate: data with which a float model is quantized; None: it has quantizers.
+    weight_bits, act_bits: 1 to 8, with `calibrate`.
+    progress: as of `nnhw.build`.
+
+    Raises
+    ------
+    NnhwError: what stands in the way of capturing or lowering the network as it is.
+    """
+    from nnhw.frontend.source import Source, identifier
+    from nnhw.nn.given import class_name
+
+    shown = shown_progress(progress)
+    data = given_data(calibrate, None, None, weight_bits, act_bits)
+    if data is not None:
+        with shown.stage("quantize"):
+            model = data.quantize(model, example_input, shown)
+    named = identifier(name or class_name(model).lower())
+    graph = captured_graph(Source(model, example_input, named), shown)
+    return fit_graph(graph, boards, widths, _options(style, clock_mhz), shown)
+
+
+def fit_file(
+    file: str,
+    *,
+    boards: Sequence[str] = (),
+    widths: Sequence[str] = (),
+    style: str = "auto",
+    clock_mhz: float | None = None,
+    calibration: Calibration | None = None,
+    progress: Progress | None = None,
+) -> Fits:
+    """Map the model of a file on boards; see `fit`.
+
+    Parameters
+    ----------
+    widths: such as '4/8': bits of weights and of activations.
+    """
+    progress, wanted = progress or SilentProgress(), parse_widths(widths)
+    options = _options(style, clock_mhz)
+    found = devices(boards)  # a wrong name is said before torch is imported
+    graph = captured_graph(load_model(file, calibration, progress), progress)
+    return _fits(graph, found, wanted, options, progress)
+
+
+def fit_graph(
+    graph: Graph,
+    boards: Sequence[str],
+    widths: Sequence[tuple[int, int]] | None,
+    options: Options,
+    progress: Progress,
+) -> Fits:
+    """Map a captured graph on boards; see `fit`."""
+    return _fits(graph, devices(boards), widths, options, progress)
+
+
+def parse_widths(texts: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Return bits of weights and activations of texts such as '4/8'; None without any. Raises: InputError."""
+    found = []
+    for text in texts:
+        parts = text.split("/")
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise InputError(f"--widths takes bits of weights and activations, such as 4/8, got '{text}'")
+        found.append((int(parts[0]), int(parts[1])))
+    return found or None
+
+
+def devices(names: Sequence[str]) -> list[tuple[Board, tuple[str, ...]]]:
+    """Return boards, each with the names of others that have the same device, from the smallest device on.
+
+    Parameters
+    ----------
+    names: of boards, each of which stands for itself; without any, one board for each device.
+    """
+    if names:
+        return [(load_board(name), ()) for name in dict.fromkeys(names)]
+    groups: dict[object, list[Board]] = {}
+    for board in list_boards():
+        groups.setdefault((board.family, board.resources), []).append(board)
+    ordered = sorted(groups.values(), key=lambda group: group[0].resources.lc)
+    return [(group[0], tuple(board.name for board in group[1:])) for group in ordered]
+
+
+def variants(graph: Graph, widths: Iterable[tuple[int, int]] | None) -> Iterator[tuple[Variant, Graph]]:
+    """Yield a captured graph as it is, then with fewer bits.
+
+    Raises
+    ------
+    InputError: widths that are none, or more than the network has; what has no narrower form.
+    """
+    own = width_of(graph)
+    yield Variant(*own, own=True), graph
+    for weight_bits, act_bits in dict.fromkeys(_tried(own) if widths is None else _checked(widths, own)):
+        if (weight_bits, act_bits) != own:
+            yield Variant(weight_bits, act_bits), narrowed(graph, weight_bits, act_bits)
+
+
+def plain_variant(graph: Graph) -> tuple[Variant, Graph] | None:
+    """Return a captured graph with straight lines for its activations; None where it has no others."""
+    replaced = activations_of(graph)
+    return (Variant(*width_of(graph), replaced=replaced), with_plain_activations(graph)) if replaced else None
+
+
+def _tried(own: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield the usual widths, none of them more than the network has."""
+    for weight_bits, act_bits in WIDTHS:
+        yield min(weight_bits, own[0]), min(act_bits, own[1])
+
+
+def _checked(widths: Iterable[tuple[int, int]], own: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    for weight_bits, act_bits in widths:
+        for what, bits, most in (("weights", weight_bits, own[0]), ("activations", act_bits, own[1])):
+            if not isinstance(bits, int) or isinstance(bits, bool) or bits > most or bits < min(BITS_MIN, most):
+                raise InputError(
+                    f"widths {weight_bits}/{act_bits} are not possible: {what} of this network have {most} bits, and "
+                    f"can be made narrower down to {min(BITS_MIN, most)}; more bits need other quantizers"
+                )
+        yield weight_bits, act_bits
+
+
+def _options(style: str, clock_mhz: float | None) -> Options:
+    return Options(style=style, clock_hz=None if clock_mhz is None else clock_mhz * 1e6)
+
+
+def _fits(
+    graph: Graph,
+    boards: Sequence[tuple[Board, tuple[str, ...]]],
+    widths: Iterable[tuple[int, int]] | None,
+    options: Options,
+    progress: Progress,
+) -> Fits:
+    trials: list[Trial] = []
+    for variant, form in variants(graph, widths):
+        # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
+        open_boards = [
+            (board, alike)
+            for board, alike in boards
+            if widths is not None or not any(one.fits and one.board == board for one in trials)
+        ]
+        body = lowered(form, variant, progress) if open_boards else form
+        for board, alike in open_boards:
+            with progress.stage(f"map on {board.name}, {variant}"):
+                trials.append(attempt(body, variant, board, alike, options))
+    return Fits(graph.name, tuple(trials))
+
+
+def _outcome(one: Trial) -> str:
+    return f"{one.rate:,.0f} images/s ({one.style})" if one.fits else "does not fit"
+
+
+def lowered(graph: Graph, variant: Variant, progress: Progress) -> Graph:
+    """Return the integer graph of a variant."""
+    with progress.stage(f"lower, {variant}"):
+        return split(lower(graph)).body

@@ -1,0 +1,170 @@
+"""`nnhw fit`, and what is said where a network does not fit: every row is a mapping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner, Result
+
+import nnhw
+from nnhw import cli
+from nnhw.boards import list_boards, load_board
+from nnhw.errors import BoardError, DoesNotFitError, InputError
+from nnhw.fitting import Fits
+from nnhw.fitting.sweep import devices, parse_widths
+from nnhw.flow.budget import available, map_on_board
+from nnhw.flow.options import Options
+from nnhw.frontend.source import Source
+from nnhw.passes import lower, split
+
+MODEL = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, {width}), nn.{activation}(), nn.Linear({width}, 1)).eval()
+example_input = torch.randn(8, 8)
+"""
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.OUT, "width", 120)
+    monkeypatch.setattr(cli.ERR, "width", 120)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32))
+    return path
+
+
+def model_file(folder: Path, width: int, activation: str) -> str:
+    path = folder / "network.py"
+    path.write_text(MODEL.format(width=width, activation=activation), encoding="utf-8")
+    return str(path)
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, list(arguments))
+
+
+def small_model() -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 2)).eval()
+    images = torch.randn(32, 8)
+    return nnhw.quantize(model, [images]), images[:4]
+
+
+def test_each_row_is_what_the_mapper_says() -> None:
+    model, example = small_model()
+    fits = nnhw.fit(model, example, boards=["icebreaker", "ulx3s_25f"], style="streaming", progress=False)
+    assert [(one.board.name, one.variant.own, one.fits) for one in fits.trials] == [
+        ("icebreaker", True, True),
+        ("ulx3s_25f", True, True),
+    ]
+    body = split(lower(Source(model, example, "m").capture())).body
+    for one in fits.trials:
+        mapped, facts = map_on_board(body, one.board, Options(style="streaming"))
+        assert one.cycles == mapped.interval
+        assert one.resources == facts["resources"]
+        assert one.engine == one.board.target_clock_hz / mapped.interval
+        assert one.rate == min(one.engine, one.link)
+    assert fits.fitting[0].rate == max(one.rate for one in fits.trials)
+    assert repr(fits).startswith(f"<Fits of '{fits.name}': 2 of 2 fit, the fastest on ")
+    assert "images/s (streaming)" in fits._repr_html_()
+
+
+def test_widths_that_are_named_are_tried_on_every_board() -> None:
+    model, example = small_model()
+    fits = nnhw.fit(model, example, boards=["icebreaker"], widths=[(4, 8), (4, 4)], progress=False)
+    tried = [(one.variant.weight_bits, one.variant.act_bits) for one in fits.trials]
+    assert tried == [(8, 8), (4, 8), (4, 4)]
+    assert all(one.fits for one in fits.trials)
+    assert fits.trials[2].cycles <= fits.trials[0].cycles
+
+
+@pytest.mark.parametrize("widths", [(9, 8), (8, 1), (4, True)])
+def test_widths_that_are_not_possible_are_said(widths: tuple[int, int]) -> None:
+    model, example = small_model()
+    with pytest.raises(InputError, match=r"of this network have 8 bits, and can be made narrower down to 2"):
+        nnhw.fit(model, example, boards=["icebreaker"], widths=[widths], progress=False)
+
+
+def test_boards_by_device_stand_for_all_boards() -> None:
+    found = devices(())
+    names = [name for board, alike in found for name in (board.name, *alike)]
+    assert sorted(names) == sorted(board.name for board in list_boards())
+    assert [board.resources.lc for board, _ in found] == sorted(board.resources.lc for board, _ in found)
+    assert [board.name for board, _ in devices(["ice40", "icebreaker", "ulx3s_85f"])][-1] == "ulx3s_85f"
+    with pytest.raises(BoardError, match="board 'nothing' is not known"):
+        devices(["nothing"])
+
+
+def test_widths_as_text() -> None:
+    assert parse_widths(["4/8", "2/2"]) == [(4, 8), (2, 2)]
+    assert parse_widths([]) is None
+    for text in ("4", "4/8/2", "a/b", "4/-1", "4/"):
+        with pytest.raises(InputError, match="--widths takes bits of weights and activations, such as 4/8, got"):
+            parse_widths([text])
+
+
+def test_fit_command_shows_a_row_for_each_board(tmp_path: Path, data: Path) -> None:
+    result = command(
+        "fit", model_file(tmp_path, 8, "ReLU"), "-b", "icebreaker", "-b", "icestick", "--calibrate", str(data)
+    )
+    assert result.exit_code == 0, result.output
+    rows = [line for line in result.output.splitlines() if "8/8*" in line]
+    assert [line.split("│")[1].strip() for line in rows] == ["icebreaker", "icestick"]
+
+
+def test_fit_command_ends_with_an_error_where_nothing_fits(tmp_path: Path, data: Path) -> None:
+    file = model_file(tmp_path, 32, "Tanh")
+    result = command("fit", file, "-b", "icestick", "--widths", "8/8", "--calibrate", str(data))
+    assert result.exit_code == 1
+    assert "does not fit" in result.output
+    assert "icestick: the network does not fit: " in result.output
+
+
+def test_what_does_not_fit_comes_with_layers_and_with_what_would(tmp_path: Path, data: Path) -> None:
+    file = model_file(tmp_path, 48, "Tanh")
+    result = command("check", file, "-b", "blackice", "--calibrate", str(data))
+    assert result.exit_code == 1
+    text = result.output
+    assert "Does not fit: " in text
+    assert (
+        text.index("Does not fit: ")
+        < text.index("What each layer takes at the least")
+        < text.index("What would fit, of ")
+    )
+    fitting = text[text.index("What would fit, of ") :]
+    assert "8/8*" in fitting
+    assert "│ blackice" in fitting
+
+
+def test_layers_of_a_network_that_does_not_fit_add_up() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4)).eval()
+    images = torch.randn(32, 16)
+    body = split(lower(Source(nnhw.quantize(model, [images]), images[:4], "m").capture())).body
+    board = load_board("icestick")
+    with pytest.raises(DoesNotFitError) as caught:
+        map_on_board(body, board, Options(style="streaming"))
+    layers = caught.value.layers
+    assert [layer.name for layer in layers] == ["0", "2", "4"]
+    said = (
+        f"takes {sum(layer.lc for layer in layers):.0f} logic cells and {sum(layer.ebr for layer in layers)} block RAMs"
+    )
+    assert said in str(caught.value)
+    left = available(board)
+    assert sum(layer.lc for layer in layers) > left.lc or sum(layer.ebr for layer in layers) > left.ebr
+    assert sum(layer.weight_rams for layer in layers) > 0
+
+
+def test_fits_of_nothing_has_no_fastest() -> None:
+    assert repr(Fits("m", ())) == "<Fits of 'm': 0 of 0 fit>"
