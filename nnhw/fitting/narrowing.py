@@ -69,9 +69,10 @@ class NotNarrowedError(InputError):
 
 def width_of(graph: Graph) -> tuple[int, int]:
     """Return the bits of the widest weights and of the widest codes between layers; 0 where there are none."""
-    first = _first_quantizers(graph)
-    weights = [graph.node(node.inputs[1]).type.int_dtype.bits for node in graph.nodes if isinstance(node.op, _WEIGHTED)]
-    codes = [_code(node).bits for node in graph.nodes if isinstance(node.op, Quantize) and node.name not in first]
+    layers = [node for node in graph.nodes if isinstance(node.op, _WEIGHTED)]
+    inputs = _first_codes(graph)
+    weights = [_code(graph.node(node.inputs[1])).bits for node in layers]
+    codes = [_code(graph.node(node.inputs[0])).bits for node in layers if node.inputs[0] not in inputs]
     return max(weights, default=0), max(codes, default=0)
 
 
@@ -87,7 +88,14 @@ def narrowed(graph: Graph, weight_bits: int, act_bits: int) -> Graph:
     NotNarrowedError: integers meet in an op whose result would mean something else, such as sums that a file format
         gives as integers with a bias; loops.
     """
-    return _Narrowing(graph, weight_bits, act_bits).graph()
+    narrow = _Narrowing(graph, weight_bits, act_bits).graph()
+    found = width_of(narrow)
+    if found[0] > weight_bits or found[1] > act_bits:
+        raise NotNarrowedError(
+            f"the layers of '{graph.name}' read codes of {found[1]} bits that no quantizer makes, so they have no "
+            "narrower form; quantize the model with fewer bits to see what they bring"
+        )
+    return narrow
 
 
 def with_plain_activations(graph: Graph) -> Graph:
@@ -120,6 +128,15 @@ def _first_quantizers(graph: Graph) -> set[str]:
         for node in graph.nodes
         if isinstance(node.op, Quantize) and not any(name in coded for name in node.inputs)
     }
+
+
+def _first_codes(graph: Graph) -> set[str]:
+    """Return the values that hold codes of the model's input as they were quantized."""
+    found = _first_quantizers(graph)
+    for node in graph.nodes:
+        if isinstance(node.op, _ALIKE) and node.inputs and all(name in found for name in node.inputs):
+            found.add(node.name)
+    return found
 
 
 def _code(node: Node) -> IntType:

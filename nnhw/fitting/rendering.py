@@ -15,8 +15,8 @@ from .sweep import Fits
 from .trials import Trial
 
 LEGEND = (
-    "W/A: bits of weights and activations, * those that the network has; engine/s, link/s: images a second that the engine "
-    "computes at the clock in MHz, which place and route has still to reach, and that the link carries."
+    "W/A: bits of weights and activations, * those that the network has; engine/s, link/s: images a second that the "
+    "engine computes at the clock in MHz, which place and route has still to reach, and that the link carries."
 )
 
 
@@ -47,17 +47,15 @@ def trial_table(title: str, trials: Sequence[Trial]) -> Table:
 
     W/A are bits of weights and activations, engine/s and link/s images a second.
     """
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for name in ("board", "W/A", "style"):
         table.add_column(name, no_wrap=True)
     for name in ("cycles", "MHz", "engine/s", "link/s", "fullest"):
         table.add_column(name, justify="right", no_wrap=True)
-    before = None
-    for one in trials:
-        if before is not None and one.variant != before:
-            table.add_section()
-        before = one.variant
-        table.add_row(one.board.name, _bits(one), *_outcome(one))
+    boards = list(dict.fromkeys(one.board.name for one in trials))
+    for name in boards:
+        for one in (one for one in trials if one.board.name == name):
+            table.add_row(name, _bits(one), *_outcome(one))
     return table
 
 
@@ -86,8 +84,8 @@ def _bits(one: Trial) -> str:
 
 def _outcome(one: Trial) -> tuple[str, ...]:
     if not one.fits:
-        said = "does not fit" if one.supported else "not supported"
-        return (f"[yellow]{said}[/]", "-", f"{one.clock_hz / 1e6:g}", "-", "-", "-")
+        said = "too large" if one.supported else "refused"
+        return ("-", f"[yellow]{said}[/]", f"{one.clock_hz / 1e6:g}", "-", "-", "-")
     name, share = one.fullest
     rates = (_short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
     return (one.style, f"{one.cycles:,.0f}", f"{one.clock_hz / 1e6:g}", *rates)

@@ -16,7 +16,7 @@ from nnhw.ir import Graph
 from nnhw.notebook import facts_table
 from nnhw.passes import lower, split
 
-from .narrowing import BITS_MIN, activations_of, narrowed, width_of, with_plain_activations
+from .narrowing import BITS_MIN, NotNarrowedError, activations_of, narrowed, width_of, with_plain_activations
 from .trials import Trial, Variant, attempt
 
 if TYPE_CHECKING:
@@ -217,17 +217,19 @@ def _fits(
     progress: Progress,
 ) -> Fits:
     trials: list[Trial] = []
-    for variant, form in variants(graph, widths):
-        # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
-        open_boards = [
-            (board, alike)
-            for board, alike in boards
-            if widths is not None or not any(one.fits and one.board == board for one in trials)
-        ]
-        body = lowered(form, variant, progress) if open_boards else form
-        for board, alike in open_boards:
-            with progress.stage(f"map on {board.name}, {variant}"):
-                trials.append(attempt(body, variant, board, alike, options))
+    try:
+        for variant, form in variants(graph, widths):
+            # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
+            fitting = {one.board.name for one in trials if one.fits and widths is None}
+            open_boards = [(board, alike) for board, alike in boards if board.name not in fitting]
+            body = lowered(form, variant, progress) if open_boards else form
+            for board, alike in open_boards:
+                with progress.stage(f"map on {board.name}, {variant}"):
+                    trials.append(attempt(body, variant, board, alike, options))
+    except NotNarrowedError as error:
+        if widths is not None:
+            raise
+        progress.note(f"fewer bits were not tried: {error}")
     return Fits(graph.name, tuple(trials))
 
 
