@@ -11,17 +11,17 @@ from torch.nn import functional
 
 from nnhw.errors import InputError
 
-from .quantizers import Int, Quantizer, UInt
+from .quantizers import PER_TENSOR, Int, Quantizer, UInt
 
 States = tuple[Tensor, ...]
-Cell = Callable[[Tensor, States], States]
+Cell = Callable[[Sequence[Tensor], States], States]
 """Of the products of a step with the input's weights, and the states: the next states, the first of them the output."""
 
 STATE_SCALE, GATE_SCALE, CELL_SCALE = 2.0**-7, 2.0**-8, 2.0**-11
 CELL_BITS = 16
 
 
-def run_steps(cell: Cell, weight: Tensor, sequence: Tensor, states: States) -> tuple[States, Tensor]:
+def run_steps(cell: Cell, weights: Sequence[Tensor], sequence: Tensor, states: States) -> tuple[States, Tensor]:
     """Run a cell for each step of a sequence.
 
     In eager mode the products with the input's weights are computed for all steps at once. An exported program has one
@@ -29,7 +29,7 @@ def run_steps(cell: Cell, weight: Tensor, sequence: Tensor, states: States) -> t
 
     Parameters
     ----------
-    weight: [sums, features], of the input.
+    weights: matrices [sums, features] of the input, the products with each of which the cell gets.
     sequence: [steps, batch, features].
 
     Returns
@@ -40,13 +40,13 @@ def run_steps(cell: Cell, weight: Tensor, sequence: Tensor, states: States) -> t
         from torch._higher_order_ops.scan import scan
 
         def step(states: States, x: Tensor) -> tuple[States, Tensor]:
-            following = cell(functional.linear(x, weight), states)
+            following = cell([functional.linear(x, weight) for weight in weights], states)
             return following, following[0].clone()
 
         last, results = scan(step, states, sequence, dim=0)
         return last, results
     outputs = []
-    for sums in functional.linear(sequence, weight):
+    for sums in zip(*(functional.linear(sequence, weight) for weight in weights), strict=True):
         states = cell(sums, states)
         outputs.append(states[0])
     return states, torch.stack(outputs)
@@ -109,10 +109,7 @@ class _Recurrent(nn.RNNBase):
         names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
         ih, hh, *biases = (getattr(self, f"{name}_{suffix}") for name in names)
         biases = [self._ordered(bias) for bias in biases]
-        # One scale for both matrices, so that their products add up as integers.
-        weight = self.weight_quant(self._ordered(torch.cat([ih, hh], dim=1)))  # type: ignore[operator]
-        inputs = ih.shape[1]
-        own, recurrent = _part(weight, slice(inputs), 1), _part(weight, slice(inputs, None), 1)
+        own, recurrent = self._matrices(self._ordered(ih), self._ordered(hh))
         cell = self._cell(recurrent, biases)
         if not direction:
             return run_steps(cell, own, sequence, start)
@@ -122,6 +119,14 @@ class _Recurrent(nn.RNNBase):
     def _ordered(self, parameter: Tensor) -> Tensor:
         """Return the rows of a parameter as the cell takes them: those of gates first."""
         return parameter
+
+    def _matrices(self, ih: Tensor, hh: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the quantized weights of the input, in matrices whose products the cell gets, and of the state.
+
+        Both share a scale for each sum, so that their products add up as integers.
+        """
+        weight, inputs = self.weight_quant(torch.cat([ih, hh], dim=1)), ih.shape[1]  # type: ignore[operator]
+        return [_part(weight, slice(inputs), 1)], _part(weight, slice(inputs, None), 1)
 
     def _starts(self, sequence: Tensor, hx: Any) -> list[Sequence[Tensor]]:
         """Return what each state begins as, by layer and direction."""
@@ -183,9 +188,9 @@ class QuantRNN(_Recurrent):
     def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
         bias = biases[0] + biases[1] if biases else 0.0
 
-        def cell(sums: Tensor, states: States) -> States:
-            sums = sums + functional.linear(states[0], recurrent) + bias
-            activated = torch.tanh(sums) if self.nonlinearity == "tanh" else torch.relu(sums)
+        def cell(sums: Sequence[Tensor], states: States) -> States:
+            total = sums[0] + functional.linear(states[0], recurrent) + bias
+            activated = torch.tanh(total) if self.nonlinearity == "tanh" else torch.relu(total)
             return (self.state_quant(activated),)  # type: ignore[operator]
 
         return cell
@@ -201,7 +206,9 @@ class QuantGRU(_Recurrent):
 
     Parameters
     ----------
-    weight_quant: see `QuantRNN`.
+    weight_quant: of the weights of r, z and m; see `QuantRNN`.
+    candidate_quant: of the weights of n, with one scale for all, since what they give is added to r * m as integers;
+        8 bits without it.
     state_quant: of the state; 8 bits in -1..1 without it.
     gate_quant: of r and z; 8 bits in 0..1 without it.
     sum_quant: of m; 8 bits, observed, without it.
@@ -217,6 +224,7 @@ class QuantGRU(_Recurrent):
         num_layers: int = 1,
         *,
         weight_quant: Quantizer | None = None,
+        candidate_quant: Quantizer | None = None,
         state_quant: Quantizer | None = None,
         gate_quant: Quantizer | None = None,
         sum_quant: Quantizer | None = None,
@@ -226,6 +234,7 @@ class QuantGRU(_Recurrent):
     ) -> None:
         formats = {
             "weight_quant": _weights(weight_quant),
+            "candidate_quant": candidate_quant or Int(8),
             "state_quant": state_quant or Int(8, STATE_SCALE),
             "gate_quant": gate_quant or UInt(8, GATE_SCALE),
             "sum_quant": sum_quant or Int(8, "observed"),
@@ -234,6 +243,12 @@ class QuantGRU(_Recurrent):
         }
         super().__init__("GRU", input_size, hidden_size, num_layers, formats, **options)
 
+    def _matrices(self, ih: Tensor, hh: Tensor) -> tuple[list[Tensor], Tensor]:
+        first = slice(2 * self.hidden_size)
+        (whole,), recurrent = super()._matrices(ih, hh)
+        candidate: Tensor = self.candidate_quant(ih[2 * self.hidden_size :])  # type: ignore[operator]
+        return [_part(whole, first), candidate], recurrent
+
     def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
         units = self.hidden_size
         first, last = slice(2 * units), slice(2 * units, None)
@@ -241,13 +256,13 @@ class QuantGRU(_Recurrent):
         gate_bias = biases[0][first] + biases[1][first] if biases else 0.0
         outer, inner = (_part(bias, last) for bias in biases) if biases else (0.0, None)
 
-        def cell(sums: Tensor, states: States) -> States:
+        def cell(sums: Sequence[Tensor], states: States) -> States:
             (h,) = states
-            gate = sums[:, first] + functional.linear(h, gates)
+            gate = sums[0] + functional.linear(h, gates)
             gate = self.gate_quant(torch.sigmoid(gate + gate_bias))  # type: ignore[operator]
             r, z = gate[:, :units], gate[:, units:]
             m = self.sum_quant(functional.linear(h, candidate, inner))  # type: ignore[operator]
-            n = self.tanh_quant(torch.tanh(sums[:, last] + r * m + outer))  # type: ignore[operator]
+            n = self.tanh_quant(torch.tanh(sums[1] + r * m + outer))  # type: ignore[operator]
             return (self.state_quant(n + z * self.difference_quant(h - n)),)  # type: ignore[operator]
 
         return cell
@@ -307,12 +322,12 @@ class QuantLSTM(_Recurrent):
         gates, candidate = _part(recurrent, first), _part(recurrent, last)
         gate_bias, bias = (biases[0][part] + biases[1][part] if biases else 0.0 for part in (first, last))
 
-        def cell(sums: Tensor, states: States) -> States:
+        def cell(sums: Sequence[Tensor], states: States) -> States:
             h, c = states
-            gate = sums[:, first] + functional.linear(h, gates)
+            gate = sums[0][:, first] + functional.linear(h, gates)
             gate = self.gate_quant(torch.sigmoid(gate + gate_bias))  # type: ignore[operator]
             i, f, o = (gate[:, k * units : (k + 1) * units] for k in range(3))
-            g = torch.tanh(sums[:, last] + functional.linear(h, candidate) + bias)
+            g = torch.tanh(sums[0][:, last] + functional.linear(h, candidate) + bias)
             c = self.cell_quant(f * c + i * self.tanh_quant(g))  # type: ignore[operator]
             return self.state_quant(o * self.tanh_quant(torch.tanh(c))), c  # type: ignore[operator]
 
@@ -332,8 +347,11 @@ def _weights(weight_quant: Quantizer | None) -> Quantizer:
 def _checked(layer: str, name: str, quantizer: Quantizer) -> Quantizer:
     if not isinstance(quantizer, Quantizer):
         raise InputError(f"{layer} needs {name} to be a quantizer such as Int(8), got {quantizer!r}")
-    wrong = "observed" if name == "weight_quant" else "max_abs"
+    is_weight = name in ("weight_quant", "candidate_quant")
+    wrong = "observed" if is_weight else "max_abs"
     if quantizer.scale_source == wrong:
-        right = "a number or 'max_abs'" if name == "weight_quant" else "a number or 'observed'"
+        right = "a number or 'max_abs'" if is_weight else "a number or 'observed'"
         raise InputError(f"{layer} needs the scale of {name} to be {right}, got '{wrong}'")
+    if name == "candidate_quant" and quantizer.axis != PER_TENSOR:
+        raise InputError(f"{layer} needs one scale for all weights of candidate_quant, got axis {quantizer.axis}")
     return quantizer

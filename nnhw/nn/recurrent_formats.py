@@ -26,6 +26,7 @@ def quantized_recurrent(layer: nn.RNNBase, weight_bits: int, act_bits: int) -> n
     unit = 2.0 ** (1 - act_bits)
     formats: dict[str, Quantizer] = {
         "weight_quant": Int(weight_bits, axis=0),
+        "candidate_quant": Int(weight_bits),
         "state_quant": Int(act_bits, unit),
         "gate_quant": UInt(act_bits, unit / 2),
         "tanh_quant": Int(act_bits, unit),
@@ -73,7 +74,10 @@ _KINDS: dict[type[nn.Module], tuple[Callable[..., nn.Module], tuple[str, ...]]] 
     nn.RNN: (QuantRNN, ("weight_quant", "state_quant")),
     nn.GRU: (
         QuantGRU,
-        ("weight_quant", "state_quant", "gate_quant", "sum_quant", "tanh_quant", "difference_quant"),
+        (
+            *("weight_quant", "candidate_quant", "state_quant"),
+            *("gate_quant", "sum_quant", "tanh_quant", "difference_quant"),
+        ),
     ),
     nn.LSTM: (QuantLSTM, ("weight_quant", "state_quant", "cell_quant", "gate_quant", "tanh_quant")),
 }
