@@ -500,6 +500,22 @@ def export_c(
     OUT.print(render_c_export(made), highlight=False, markup=False, soft_wrap=True)
 
 
+@export.command("core")
+def export_core(
+    build: BuildPath,
+    bus: Annotated[str, typer.Option(help="axi-stream or wishbone.")] = "axi-stream",
+    name: Annotated[str | None, typer.Option(help="Name of the module and stem of the files.")] = None,
+    clock: Annotated[float, typer.Option(metavar="MHZ", help="Clock of the constraints.")] = 50.0,
+    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("core"),
+) -> None:
+    """Write the accelerator of a build as a core for your own design, with an instance and constraints."""
+    from nnhw.flow.commands.exporting_core import export_core as write
+
+    made = write(build, bus=bus, name=name, clock_mhz=clock, out=out, progress=_progress())
+    for path in made.paths:
+        OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+
+
 def main() -> None:
     """Run the command line."""
     stop_on_signals()

@@ -58,7 +58,7 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 def test_options_that_pages_name_exist() -> None:
     runner = CliRunner()
-    commands = ("build", "check", "fit", "ir", "run", "search", "sim", "report", "export c", "export onnx", "")
+    commands = ("build", "check", "fit", "ir", "run", "search", "sim", "report", "export c", "export core", "export onnx", "")
     shown = "".join(
         runner.invoke(app, [*name.split(), "--help"], env={"COLUMNS": "300", "TERM": "dumb"}).output
         for name in commands
@@ -100,8 +100,8 @@ def test_tutorial_runs(tmp_path: Path) -> None:
     assert (tmp_path / "results.npy").exists()
     run("-c", program)
     core = (DOCS / "how-to" / "own-design.md").read_text(encoding="utf-8")
-    (formats,) = re.findall(r"```python\n(.*?)```", core, re.DOTALL)
-    run("-c", formats)
+    for block in re.findall(r"```python\n(.*?)```", core, re.DOTALL):
+        run("-c", block)
     verilog = (tmp_path / "build" / "first-icebreaker" / "accelerator.v").read_text(encoding="utf-8")
     (ports,) = re.findall(r"^module top\((.*?)\);", verilog, re.MULTILINE)
     rows = [line for line in core.splitlines() if line.startswith("| `")]
