@@ -28,6 +28,7 @@ from benchmarks import (
     search,
     second_network,
     speed,
+    splitting,
     structure,
     whole,
 )
@@ -68,6 +69,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "doors": Benchmark("one network from each door to a bitstream", doors.run, doors.show, None),
     "compile": Benchmark("what of five mixed models runs where by torch.compile", compiled.run, compiled.show),
     "bnn_pynq": Benchmark("Brevitas's TFC, SFC, LFC and CNV, all widths, to RTL", bnn_pynq.run, bnn_pynq.show, None),
+    "splitting": Benchmark("wide layers in two halves: what mapping gains", splitting.run, splitting.show),
     "structure": Benchmark("what a newcomer to the source has to know, counted", structure.run, structure.show, None),
     "c": Benchmark("exported C: equal, small, and faster than PyTorch", exported_c.run, exported_c.show, None),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),

@@ -58,7 +58,20 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 def test_options_that_pages_name_exist() -> None:
     runner = CliRunner()
-    commands = ("build", "check", "fit", "ir", "run", "search", "sim", "report", "export c", "export core", "export onnx", "")
+    commands = (
+        "build",
+        "check",
+        "fit",
+        "ir",
+        "run",
+        "search",
+        "sim",
+        "report",
+        "export c",
+        "export core",
+        "export onnx",
+        "",
+    )
     shown = "".join(
         runner.invoke(app, [*name.split(), "--help"], env={"COLUMNS": "300", "TERM": "dumb"}).output
         for name in commands
