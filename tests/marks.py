@@ -26,6 +26,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "export/test_onnx.py::test_drawn_network_gives_the_same_integers_and_is_read_back": ("slow",),
     "export/test_onnx.py::test_example_gives_the_same_integers_and_results": ("slow",),
     "export/test_onnx.py::test_sums_of_any_width_are_exact": ("slow",),
+    "export/test_onnx_loops.py": ("slow",),
     "export/test_c.py": ("slow",),
     "frontend/test_loops.py": ("slow",),
     "export/test_c_attention.py": ("slow",),

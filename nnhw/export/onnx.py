@@ -6,6 +6,7 @@ Importing this needs the package `onnx`. What each operator becomes is in `onnx_
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -16,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 import nnhw
 from nnhw.errors import LoweringError, NnhwError, raise_all
 from nnhw.ir import Graph, IntType, Node, TensorType, graph_hash
-from nnhw.ir.ops import Constant, Input
+from nnhw.ir.graph import inner_name, levels
+from nnhw.ir.ops import Constant, Input, LastStep, ReverseSteps, Scan
 
 from .onnx_emitter import Emitter
 from .onnx_operators import OPERATORS, REFUSED
@@ -26,12 +28,16 @@ OPSET = 17
 IR_VERSION = 8
 BATCH = "N"
 """Name of the first axis of every input and output."""
+STEPS = "steps"
+"""Name of the second axis of a sequence."""
+SEQUENCES = Scan | LastStep | ReverseSteps
 
 
 def to_onnx(graph: Graph) -> onnx.ModelProto:
     """Return an ONNX model that computes what a graph computes, by operators of ONNX's own domain.
 
-    Integers are int64 [N, *shape] at inputs and outputs and between operators, floats are float64.
+    Integers are int64 [N, *shape] at inputs and outputs and between operators, [N, steps, *shape] if they are
+    sequences; floats are float64. A loop is ONNX's Scan.
 
     Raises
     ------
@@ -39,9 +45,7 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
     """
     raise_all(_refusals(graph))
     emitter = _OnnxEmitter(graph)
-    for node in graph.nodes:
-        if not isinstance(node.op, Input | Constant):
-            OPERATORS[node.op.name](emitter, node)
+    emitter.emit_all()
     inputs = [_value_info(node.name, node.type) for node in graph.inputs]
     outputs = [emitter.output(node) for node in graph.output_nodes]
     made = helper.make_graph(
@@ -69,8 +73,8 @@ def _refusals(graph: Graph) -> list[NnhwError]:
         LoweringError(f"nothing computes output '{node.name}' of graph '{graph.name}'; return what an operator gives")
         for node in bare
     ]
-    for node in graph.nodes:
-        if node.op.name not in OPERATORS and not isinstance(node.op, Input | Constant):
+    for node in (node for _, level in levels(graph) for node in level.nodes):
+        if node.op.name not in OPERATORS and not isinstance(node.op, Input | Constant | SEQUENCES):
             reason = REFUSED.get(node.op.name, "it is an operator of your own")
             problems.append(
                 LoweringError(
@@ -82,16 +86,33 @@ def _refusals(graph: Graph) -> list[NnhwError]:
 
 
 class _OnnxEmitter(Emitter):
-    """Collects the nodes of an ONNX graph."""
+    """Collects the nodes of an ONNX graph.
 
-    def __init__(self, graph: Graph) -> None:
+    A sequence is [N, steps, *shape]. Operators that know nothing of steps get it as [N * steps, *shape].
+
+    Parameters
+    ----------
+    stem: in front of the names that it makes up: those of a loop's body must differ from those around it.
+    """
+
+    def __init__(self, graph: Graph, stem: str = "") -> None:
         super().__init__(graph)
+        self._stem = stem
+        self._flat: dict[str, str] = {}
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self.infos: list[onnx.ValueInfoProto] = []
         self._numbers = count(1)
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._taken = {node.name for node in graph.nodes}
+
+    def emit_all(self) -> None:
+        """Write all nodes of the graph."""
+        for node in self.graph.nodes:
+            if isinstance(node.op, SEQUENCES):
+                self._emit_sequence(node)
+            elif not isinstance(node.op, Input | Constant):
+                OPERATORS[node.op.name](self, self._flattened(node))
 
     def emit(self, operator: str, *inputs: str, to: str = "", **attributes: Any) -> str:
         """Add one ONNX node; return the name of its result."""
@@ -118,9 +139,91 @@ class _OnnxEmitter(Emitter):
         return result
 
     def finish(self, node: Node, value: str) -> None:
-        """Give a result the name of the graph's node."""
+        """Give a result the name of the graph's node, and its axis of steps if it has one."""
+        own = self.graph.node(node.name)
+        if own.type.is_sequence and not isinstance(own.op, SEQUENCES):
+            source = next(name for name in own.inputs if self.type(name).is_sequence)
+            shape = self.emit("Concat", self._axes(source, 2), self.constant(own.type.shape), axis=0)
+            value = self.emit("Reshape", value, shape)
         self.emit("Identity", value, to=node.name)
-        self.infos.append(_value_info(node.name, node.type))
+        self.infos.append(_value_info(node.name, own.type))
+
+    def _flattened(self, node: Node) -> Node:
+        """Return a node whose sequences are [N * steps, *shape]; itself where it reads none."""
+        if not node.type.is_sequence:
+            return node
+        inputs = [self._flat_value(name) if self.type(name).is_sequence else name for name in node.inputs]
+        return replace(node, inputs=tuple(inputs), type=node.type.step)
+
+    def _flat_value(self, name: str) -> str:
+        if name not in self._flat:
+            step = self.type(name).step
+            self._flat[name] = flat = self.emit("Reshape", name, self.constant([-1, *step.shape]))
+            self.made_types[flat] = step
+        return self._flat[name]
+
+    def _axes(self, value: str, count: int) -> str:
+        """Return the sizes of the first axes of a value."""
+        return self.emit("Slice", self.emit("Shape", value), self.constant([0]), self.constant([count]))
+
+    def _emit_sequence(self, node: Node) -> None:
+        """Write an operator that knows steps."""
+        if isinstance(node.op, LastStep):
+            ends = (self.constant([value]) for value in (-1, np.iinfo(np.int64).max, 1))
+            last = self.emit("Slice", node.inputs[0], *ends)
+            self.finish(node, self.emit("Squeeze", last, self.constant([1])))
+        elif isinstance(node.op, ReverseSteps):
+            ends = (self.constant([value]) for value in (-1, np.iinfo(np.int64).min, 1, -1))
+            self.finish(node, self.emit("Slice", node.inputs[0], *ends))
+        else:
+            assert isinstance(node.op, Scan)
+            self._emit_scan(node, node.op)
+
+    def _emit_scan(self, node: Node, op: Scan) -> None:
+        """Write a loop: ONNX has the states in front of the sequences."""
+        count = len(op.body.inputs) - len(op.states)
+        starts = [self._start(name, node.inputs[0]) for name in node.inputs[count:]]
+        body = _renamed(op.body, inner_name(node.name, ""))
+        inner = _OnnxEmitter(body, inner_name(self._stem + node.name, ""))
+        inner.emit_all()
+        inputs = [*body.inputs[count:], *body.inputs[:count]]
+        # An output has a name of its own: a state may become another one's old value, and two may become the same.
+        order = [*body.outputs[1:], body.outputs[0]]
+        outputs = []
+        for number, name in enumerate(order):
+            made = inner.emit("Identity", name, to=inner_name(node.name, f"output.{number}"))
+            outputs.append(_value_info(made, body.node(name).type))
+        graph = helper.make_graph(
+            inner.nodes,
+            op.body.name,
+            [_value_info(one.name, one.type) for one in inputs],
+            outputs,
+            initializer=inner.initializers,
+            value_info=inner.infos,
+        )
+        lasts = [self._fresh("last") for _ in op.states]
+        result = self._fresh("scan")
+        self.nodes.append(
+            helper.make_node(
+                "Scan",
+                [*starts, *node.inputs[:count]],
+                [*lasts, result],
+                name=result,
+                body=graph,
+                num_scan_inputs=count,
+                scan_input_axes=[1] * count,
+                scan_output_axes=[1],
+            )
+        )
+        self.finish(node, result)
+
+    def _start(self, name: str, sequence: str) -> str:
+        """Return what a state begins as, for each image."""
+        if name not in self.graph.constants:
+            return name
+        values = self.graph.constants[name]
+        shape = self.emit("Concat", self._axes(sequence, 1), self.constant(values.shape), axis=0)
+        return self.emit("Expand", self.constant(values, values.dtype.type), shape)
 
     def output(self, node: Node) -> onnx.ValueInfoProto:
         """Return what the model says of an output."""
@@ -128,10 +231,19 @@ class _OnnxEmitter(Emitter):
         return _value_info(node.name, node.type)
 
     def _fresh(self, stem: str) -> str:
-        return next(name for number in self._numbers if (name := f"{stem}.{number}") not in self._taken)
+        return next(name for number in self._numbers if (name := f"{self._stem}{stem}.{number}") not in self._taken)
+
+
+def _renamed(body: Graph, stem: str) -> Graph:
+    """Return a body whose nodes have names that nothing around it has."""
+    nodes = [
+        replace(node, name=stem + node.name, inputs=tuple(stem + name for name in node.inputs)) for node in body.nodes
+    ]
+    constants = {stem + name: array for name, array in body.constants.items()}
+    return Graph(body.name, tuple(nodes), tuple(stem + name for name in body.outputs), constants)
 
 
 def _value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
     kind = TensorProto.INT64 if isinstance(type.dtype, IntType) else TensorProto.DOUBLE
-    shape: Sequence[str | int] = (BATCH, *type.shape)
+    shape: Sequence[str | int] = (BATCH, *((STEPS,) if type.is_sequence else ()), *type.shape)
     return helper.make_tensor_value_info(name, kind, shape, doc_string=str(type))

@@ -12,10 +12,16 @@ from nnhw.ir import Graph, Node, TensorType
 
 
 class Emitter(ABC):
-    """Where operators put their ONNX nodes. A value has the name of its node in the graph."""
+    """Where operators put their ONNX nodes. A value has the name of its node in the graph.
+
+    Members
+    -------
+    made_types: of values that are no node of the graph, such as sequences without their axis of steps.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.made_types: dict[str, TensorType] = {}
 
     @abstractmethod
     def emit(self, operator: str, *inputs: str, to: str = "", **attributes: Any) -> str:
@@ -34,8 +40,8 @@ class Emitter(ABC):
         """Give a result the name of the graph's node."""
 
     def type(self, name: str) -> TensorType:
-        """Return the type of a value of the graph."""
-        return self.graph.node(name).type
+        """Return the type of a value."""
+        return self.made_types.get(name) or self.graph.node(name).type
 
     def array(self, node: Node, position: int) -> np.ndarray:
         """Return the constant that a node reads at a position."""

@@ -14,7 +14,6 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         ("elu", "sigmoid", "tanh", "silu", "mish", "gelu", "softplus", "exp", "softmax", "log_softmax"), _LAST_BITS
     ),
-    **dict.fromkeys(("scan", "last_step", "reverse_steps"), "recurrent networks are not exported to ONNX yet"),
     "fixed_softmax": "its fixed-point arithmetic needs shifts of signed integers, which ONNX has not",
 }
 """Operator that has no exact form --> why."""
