@@ -35,7 +35,10 @@ class Resources:
 
     Parameters
     ----------
-    ebr: as large as the family has them.
+    lc: logic cells.
+    ebr: block RAMs, as large as the family has them.
+    spram: large RAMs, of 256 Kibit; 0 where the device has none.
+    dsp: DSP blocks.
     ff: flip-flops, where they have room beside any LUT; a board file may leave them out: as many as logic cells. Else
         0: each is part of a logic cell.
     """
@@ -54,6 +57,7 @@ class InputClock:
     Parameters
     ----------
     resource: its name in amaranth-boards.
+    hz: its frequency.
     pll: 'pad' when it is wired to the PLL's own pin, which not every family has, else 'core'; 'none': the device has no
         PLL that it reaches, and the design runs at this clock.
     """
@@ -69,9 +73,10 @@ class Uart:
 
     Parameters
     ----------
-    baud: its speed.
+    baud: its speed, in bits a second.
     resource: its name in amaranth-boards; a board that has none there names pins instead.
-    rx, tx: pins of the package to which the host sends, and on which it listens.
+    rx: pin of the package to which the host sends.
+    tx: pin of the package on which the host listens.
     io_standard: of these pins, as amaranth-boards calls it; empty: the family's default.
     """
 
@@ -99,14 +104,16 @@ class Flash:
 
 @dataclass(frozen=True)
 class Board:
-    """A board.
+    """A board: its device, and where the clock and the link to the host are.
 
     Parameters
     ----------
-    name: as in the names of build folders.
+    name: of the board, as in the names of build folders.
     title: as people call it.
     platform: class of amaranth-boards, `module:Class`.
-    family, device, package: as nextpnr calls them.
+    family: of the device, `ice40` or `ecp5`.
+    device: as nextpnr calls it.
+    package: as nextpnr calls it.
     target_clock_hz: where timing closure begins when no clock is asked for.
     resources: of the device.
     input_clock: the oscillator.
