@@ -22,9 +22,9 @@ _HEADS = {
         "`nnhw --install-completion` completes commands and options in your shell.\n"
     ),
     "board-file.md": (
-        "# Keys of a board file\n\nMade of the code that reads them. [My own board](how-to/own-board.md) shows how to write "
-        "one, and `boards/` has one for each board that nnhw knows. `--board PATH.toml` takes it; all mistakes in it are "
-        "listed at once.\n"
+        "# Keys of a board file\n\nMade of the code that reads them. [My own board](how-to/own-board.md) shows how to "
+        "write one, and `boards/` has one for each board that nnhw knows. `--board PATH.toml` takes it; all mistakes in "
+        "it are listed at once.\n"
     ),
 }
 
