@@ -23,8 +23,8 @@ _HEADS = {
     ),
     "board-file.md": (
         "# Keys of a board file\n\nMade of the code that reads them. [My own board](how-to/own-board.md) shows how to "
-        "write one, and `boards/` has one for each board that nnhw knows. `--board PATH.toml` takes it; all mistakes in "
-        "it are listed at once.\n"
+        "write one, and `boards/` has one for each board that nnhw knows. `--board PATH.toml` takes it; all mistakes "
+        "in it are listed at once.\n"
     ),
 }
 
