@@ -35,7 +35,7 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
     mapped = _map_at_rate(body, board, available(board), family, options)
     accelerator = mapped.accelerator
     facts = {"resources": estimate(accelerator, family, board.resources.spram > 0), "board": dataclasses.asdict(board)}
-    return mapped, facts | {"style": style_of(mapped)}
+    return mapped, facts | {"style": style_of(mapped), "clock_hz": _clock_hz(board, options)}
 
 
 def available(board: Board) -> Budget:

@@ -47,6 +47,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "fmax_hz": _get(facts, "build", "fmax_hz"),
         "clock_hz": clock_hz,
         "seeds": _seeds(facts),
+        "planned": _planned(accelerator, _get(facts, "map", "clock_hz")),
         **_rates(accelerator, clock_hz, board.uart.baud),
         "style": _get(facts, "map", "style"),
         "layers": _layers(facts, accelerator),
@@ -156,6 +157,13 @@ def _rates(accelerator: Accelerator | None, clock_hz: float | None, baud: int) -
         "link": {"kind": "uart", "baud": baud, "inferences_per_second": link},
         "bound": ("link" if link < engine else "engine") if engine is not None and link is not None else None,
     }
+
+
+def _planned(accelerator: Accelerator | None, clock_hz: float | None) -> dict[str, float] | None:
+    """Return the clock that was asked for, else the board's usual one, and the rate of the engine there."""
+    if accelerator is None or clock_hz is None:
+        return None
+    return {"clock_hz": clock_hz, "inferences_per_second": clock_hz / float(accelerator.schedule.interval)}
 
 
 def _layers(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ FACTS: dict[str, dict[str, Any]] = {
         "torch_float64_gap": None,
         "passes": {"collapse_chains": 0, "split": 0},
     },
-    "map": {"resources": {"lc": 1000, "ebr": 9, "spram": 0, "dsp": 0}},
+    "map": {"resources": {"lc": 1000, "ebr": 9, "spram": 0, "dsp": 0}, "clock_hz": 48e6},
     "simulate": {
         **{"samples": 8, "mismatches": 0, "layers": {"fc": 0}, "latency_cycles": 40, "interval_cycles": 32},
         "tools": {"cocotb": "2.1.0"},
@@ -126,6 +126,12 @@ def test_report_of_an_unfinished_build_follows_the_schema(done: int) -> None:
     if "build" not in facts:
         assert report["bound"] is None
         assert "Not built yet" in text_of(report)
+    if "map" in facts:
+        rate = 48e6 / float(accelerator().schedule.interval)
+        assert report["planned"] == {"clock_hz": 48e6, "inferences_per_second": rate}
+        assert ("at 48 MHz, if it is reached" in text_of(report)) == ("build" not in facts)
+    else:
+        assert report["planned"] is None
 
 
 def shared_accelerator() -> Accelerator:

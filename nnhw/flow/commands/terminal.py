@@ -232,7 +232,11 @@ def _speed(report: Report) -> Table:
         table.add_row(f"{name}, cycles", _cycles(row["predicted"]), _cycles(row["simulated"]))
     table.add_section()
     table.add_row("clock / Fmax, MHz", _mega(report["clock_hz"]), _mega(report["fmax_hz"]))
-    table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")
+    if report["inferences_per_second"] is None and (planned := report["planned"]):
+        clock = f"{planned['clock_hz'] / 1e6:g} MHz, if it is reached"
+        table.add_row(f"engine, images/s at {clock}", _count(planned["inferences_per_second"]), "")
+    else:
+        table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")
     table.add_row(
         f"link, images/s at {_count(report['link']['baud'])} baud", _count(report["link"]["inferences_per_second"]), ""
     )
@@ -319,7 +323,7 @@ def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[s
 
 def _verdict(report: Report) -> str:
     if report["bound"] is None:
-        return "Not built yet: rates follow from the clock that place and route reaches."
+        return "Not built yet: place and route has still to reach the clock."
     rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
     return f"{_count(rate)} images/s from host to result: the {report['bound']} is the bound."
 
