@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from nnhw.errors import CaptureError, InputError
 from nnhw.nn.given import copied, unusable
 from nnhw.nn.remedies import remedy_for, spelled
-from nnhw.nn.tracing import eager_loops, quiet_torch
+from nnhw.nn.tracing import eager_loops, forget_loops, quiet_torch
 
 from .locations import Lines, error_location, location_of
 
@@ -41,6 +41,7 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     try:
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
         with quiet_torch(), torch.no_grad(), _importable(own):
+            forget_loops()
             program = torch.export.export(own, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
             return _with_free_steps(own, example) if has_loop(program) else program
     except UnsupportedOperatorException as error:

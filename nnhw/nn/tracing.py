@@ -9,9 +9,11 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
+from types import CodeType
 
 import torch
 from torch import Tensor, fx, nn
+from torch._higher_order_ops.scan import scan
 from torch.export import Dim, ExportedProgram
 from torch.nn.utils import parametrize
 
@@ -115,6 +117,19 @@ def eager_loops() -> AbstractContextManager[None]:
     """Let torch's `scan`, which compiles its body, run by itself, so that hooks and modes see what it calls."""
     stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
     return stance
+
+
+def forget_loops() -> None:
+    """Let torch forget what it has compiled of `scan`.
+
+    It compiles the body of each loop, and keeps what came of eight of them. The ninth it traces, without a word, in a
+    form that has no loop any more.
+    """
+    from torch._dynamo.eval_frame import reset_code  # type: ignore[attr-defined]
+
+    for constant in scan.__code__.co_consts:
+        if isinstance(constant, CodeType):
+            reset_code(constant)
 
 
 @contextmanager

@@ -265,3 +265,8 @@ def test_reference_rejects_sequences_without_steps() -> None:
         nnhw.reference(model, EXAMPLE)(torch.zeros(2, 0, 4))
     with pytest.raises(InputError, match=r"^example_input needs the shape \[batch, ..\] with at least one image, got "):
         nnhw.reference(model, torch.zeros(2, 0, 4))
+
+
+def test_any_number_of_loops_is_captured_in_one_process() -> None:
+    for _ in range(10):  # torch keeps what it has compiled of eight
+        assert capture(trained(Net(QuantRNN, batch_first=True)), EXAMPLE).loops
