@@ -16,7 +16,8 @@ import numpy as np
 from nnhw.engines.requantize import Scaler
 from nnhw.ir.types import IntType
 
-MOST_SHIFT = 31
+MOST_SHIFT = 40
+"""Fraction bits that are tried: sums of 20 bits and codes of 8 need up to some 36."""
 MOST_SLOPE = 1 << 62
 """Multipliers are not bound beyond."""
 Point = tuple[int, int]

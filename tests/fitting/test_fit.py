@@ -185,3 +185,18 @@ def test_graphs_with_integers_of_their_own_are_tried_as_they_are() -> None:
     assert notes == [note for note in notes if note.startswith("fewer bits were not tried: ")] != []
     with pytest.raises(InputError, match=r"no narrower form; quantize the model with fewer bits"):
         fit_file(file, boards=["icestick"], widths=["4/4"])
+
+
+@pytest.mark.parametrize("activation", ["LeakyReLU", "PReLU"])
+def test_two_lines_need_no_block_ram_beside_the_weights(activation: str) -> None:
+    torch.manual_seed(0)
+    kind = getattr(nn, activation)
+    model = nn.Sequential(nn.Linear(8, 32), kind(), nn.Linear(32, 32), kind(), nn.Linear(32, 1)).eval()
+    images = torch.randn(256, 8)
+    quantized = nnhw.quantize(model, [images])
+    (one,) = nnhw.fit(quantized, images[:4], boards=["icebreaker"], style="streaming", progress=False).trials[:1]
+    assert one.fits, one.missing
+    body = split(lower(Source(quantized, images[:4], "m").capture())).body
+    accelerator = map_on_board(body, one.board, Options(style="streaming"))[0].accelerator
+    kinds = [stage.config.requantizing for stage in accelerator.stages if stage.config.requantizing is not None]
+    assert [(type(one).__name__, one.segments) for one in kinds] == [("Scaler", 2), ("Scaler", 2)]
