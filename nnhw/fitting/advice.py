@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,9 @@ from .narrowing import NotNarrowedError
 from .sweep import devices, lowered, plain_variant, variants
 from .trials import Trial, Variant, attempt
 
+MOST_SECONDS = 60.0
+"""Seconds after which no other form of a network is tried unasked."""
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -24,16 +28,22 @@ class Advice:
     trials: that fit, the nearest to the network first: activations of straight lines, then the fewest bits less,
         then other boards.
     tried: how many were mapped.
+    seconds: no mapping began after so many; None: all were tried.
     """
 
     trials: tuple[Trial, ...]
     tried: int
+    seconds: float | None = None
 
 
-def advise(graph: Graph, board: str, options: Options, progress: Progress) -> Advice:
+def advise(graph: Graph, board: str, options: Options, progress: Progress, seconds: float = MOST_SECONDS) -> Advice:
     """Map variants of a captured graph that does not fit a board, until each way to change it has an answer.
 
     The rate that was asked for holds for each of them; foldings and arrays of other builds do not.
+
+    Parameters
+    ----------
+    seconds: no mapping begins after so many.
 
     Raises
     ------
@@ -41,12 +51,17 @@ def advise(graph: Graph, board: str, options: Options, progress: Progress) -> Ad
     """
     given, found = load_board(board), list[Trial]()
     free = replace(options, overrides={}, array=None)
-    tried = 0
+    start = time.monotonic()
     for variant, body, target in _candidates(graph, given, found, progress):
+        if found and time.monotonic() - start > seconds:
+            return Advice(_fitting(found), len(found), seconds)
         with progress.stage(f"map on {target.name}, {variant}"):
             found.append(attempt(body, variant, target, (), free))
-        tried += 1
-    return Advice(tuple(one for one in found if one.fits), tried)
+    return Advice(_fitting(found), len(found))
+
+
+def _fitting(found: Sequence[Trial]) -> tuple[Trial, ...]:
+    return tuple(one for one in found if one.fits)
 
 
 def _candidates(

@@ -27,13 +27,16 @@ def render_fits(fits: Fits) -> RenderableType:
 
 def render_advice(advice: Advice) -> RenderableType:
     """Return the table of what would fit where a network does not."""
+    stopped = "" if advice.seconds is None else f" No other was tried after {advice.seconds:g} s; `nnhw fit` does."
     if not advice.trials:
         return Text(
             f"None of {advice.tried} other forms of this network fits, on this board or on another: it needs fewer "
-            "channels, smaller images or fewer layers."
+            f"channels, smaller images or fewer layers.{stopped}"
         )
     table = trial_table(f"What would fit, of {advice.tried} that were mapped", advice.trials)
-    remarks = [f"{LEGEND} Accuracy with fewer bits or other activations is known only when the model has them."]
+    remarks = [
+        f"{LEGEND} Accuracy with fewer bits or other activations is known only when the model has them.{stopped}"
+    ]
     remarks += [
         f"~: straight lines (hardtanh, hard sigmoid, ReLU) for {', '.join(one.variant.replaced)}."
         for one in advice.trials

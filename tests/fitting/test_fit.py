@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 from typer.testing import CliRunner, Result
 
@@ -15,6 +17,8 @@ from nnhw import cli
 from nnhw.boards import list_boards, load_board
 from nnhw.errors import BoardError, DoesNotFitError, InputError
 from nnhw.fitting import Fits, fit_file
+from nnhw.fitting.advice import advise
+from nnhw.fitting.rendering import render_advice
 from nnhw.fitting.sweep import devices, parse_widths
 from nnhw.flow.budget import available, map_on_board
 from nnhw.flow.options import Options
@@ -200,3 +204,13 @@ def test_two_lines_need_no_block_ram_beside_the_weights(activation: str) -> None
     accelerator = map_on_board(body, one.board, Options(style="streaming"))[0].accelerator
     kinds = [stage.config.requantizing for stage in accelerator.stages if stage.config.requantizing is not None]
     assert [(type(one).__name__, one.segments) for one in kinds] == [("Scaler", 2), ("Scaler", 2)]
+
+
+def test_advice_ends_after_the_seconds_that_it_has() -> None:
+    model, example = small_model()
+    graph = Source(model, example, "m").capture()
+    advice = advise(graph, "icestick", Options(style="streaming"), SilentProgress(), seconds=0)
+    assert (advice.tried, advice.seconds) == (1, 0)
+    console = Console(width=200, file=io.StringIO())
+    console.print(render_advice(advice))
+    assert "No other was tried after 0 s; `nnhw fit` does." in console.file.getvalue()  # type: ignore[attr-defined]
