@@ -62,7 +62,12 @@ ModelFile = Annotated[
 ]
 BuildPath = Annotated[Path, typer.Argument(metavar="BUILD", help="A folder that `nnhw build` made.")]
 Calibrate = Annotated[
-    Path | None, typer.Option("--calibrate", metavar="DATA.npy", help="Quantize a float model with these images.")
+    Path | None,
+    typer.Option(
+        "--calibrate",
+        metavar="DATA.npy|FOLDER",
+        help="Quantize a float model with these images, or a folder of pictures.",
+    ),
 ]
 Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
 # For the help, which imports nothing that computes; the tests compare them with the stages and passes themselves.

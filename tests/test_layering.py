@@ -59,6 +59,7 @@ FLOW_ROOMS: dict[str, set[str]] = {
 
 # Third-party package --> where it may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
+    "PIL": ("flow/models/images.py",),
     "torch": (
         *("nn/", "dynamo/", "frontend/", "flow/models/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
         *("flow/commands/exporting_c.py", "fitting/", "searching/"),

@@ -23,7 +23,7 @@ class Calibration:
 
     Parameters
     ----------
-    data: .npy file of images [N, ..] as the model takes them.
+    data: .npy file of images [N, ..] as the model takes them, or a folder of pictures, which become numbers in 0..1.
     evaluate: .npy file of the images that the accuracy before and after is of; None: those of the calibration.
     labels: .npy file of their labels [N]; None: no accuracy.
     weight_bits, act_bits: 1 to 8.
@@ -108,7 +108,7 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
 
     if isinstance(source.model, GraphModel):
         raise InputError(f"'{source.name}' is a graph, whose quantizers are in it; leave --calibrate out")
-    images = _load(calibration.data, "calibration data")
+    images = _images(calibration.data, source)
     evaluate = None
     if calibration.labels is not None:
         own = None if calibration.evaluate is None else _load(calibration.evaluate, "evaluation data")
@@ -116,6 +116,15 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
     data = GivenData(images, evaluate, calibration.weight_bits, calibration.act_bits)
     model = data.quantize(source.model, source.example_input, progress)
     return dataclasses.replace(source, model=model)
+
+
+def _images(data: Path, source: Source) -> np.ndarray:
+    """Return the images of a file or of a folder of pictures."""
+    if not data.is_dir():
+        return _load(data, "calibration data")
+    from nnhw.flow.models.images import load_images
+
+    return load_images(data, [] if source.example_input is None else source.example_input.shape[1:])
 
 
 def load_labels(file: Path, count: int) -> np.ndarray:
