@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -119,3 +120,18 @@ def test_tutorial_runs(tmp_path: Path) -> None:
     (ports,) = re.findall(r"^module top\((.*?)\);", verilog, re.MULTILINE)
     rows = [line for line in core.splitlines() if line.startswith("| `")]
     assert set(ports.split(", ")) == {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def test_pins_and_speeds_of_boards_are_those_of_their_files() -> None:
+    text = (DOCS / "how-to" / "connect.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
+    named = {match[1]: (row[4], row[5]) for row in rows if (match := re.match(r"`(\w+)`", row[0])) and len(row) == 6}
+    assert len(named) == 5
+    for name, (pins, baud) in named.items():
+        board = load_board(name)
+        module, _, kind = board.platform.partition(":")
+        platform = getattr(importlib.import_module(module), kind)
+        (uart,) = [one for one in platform.resources if one.name == board.uart.resource and one.number == 0]
+        found = {io.name: io.ios[0].names[0] for io in uart.ios if io.name in ("rx", "tx")}
+        assert pins == f"{found['rx']}, {found['tx']}", name
+        assert baud == f"{board.uart.baud:,}", name
