@@ -33,6 +33,7 @@ from benchmarks import (
     whole,
 )
 from benchmarks.networks import NETWORKS
+from benchmarks.people import running as people
 from nnhw.errors import NnhwError
 
 Row = Mapping[str, Any]
@@ -97,36 +98,53 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 
+PEOPLE = "people"
+ABOUT_PEOPLE = "models as tutorials and model zoos write them, mapped on four boards; has options of its own"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == [PEOPLE]:
+        return _guarded(lambda: people.main(given[1:]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="which one")
+    parser.add_argument("name", nargs="?", choices=[*BENCHMARKS, PEOPLE], help="which one")
     parser.add_argument("--board", help="name or alias of a board; icebreaker, or a network's own, otherwise")
     parser.add_argument("--json", action="store_true", help="one object on one line")
     parser.add_argument("--list", action="store_true", help="list the benchmarks")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     if options.list:
         show_list(options.json)
         return 0
     if options.name is None:
         parser.error("a name is needed; --list shows them")
     chosen = BENCHMARKS[options.name]
-    try:
+
+    def run() -> int:
         row = {"benchmark": options.name, **chosen.run(options.board or chosen.board)}
+        if options.json:
+            print(json.dumps(row))
+        else:
+            chosen.show(row)
+        return 0
+
+    return _guarded(run)
+
+
+def _guarded(run: Callable[[], int]) -> int:
+    """Run a benchmark; return its exit code, 1 with the message where nnhw refuses."""
+    try:
+        return run()
     except NnhwError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    if options.json:
-        print(json.dumps(row))
-    else:
-        chosen.show(row)
-    return 0
 
 
 def show_list(as_json: bool) -> None:
     """Print the names, each with a line about it."""
-    for name, benchmark in BENCHMARKS.items():
-        print(json.dumps({"benchmark": name, "about": benchmark.about}) if as_json else f"{name:16} {benchmark.about}")
+    abouts = {name: benchmark.about for name, benchmark in BENCHMARKS.items()}
+    for name, about in {**abouts, PEOPLE: ABOUT_PEOPLE}.items():
+        print(json.dumps({"benchmark": name, "about": about}) if as_json else f"{name:16} {about}")
 
 
 if __name__ == "__main__":

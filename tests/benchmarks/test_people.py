@@ -1,0 +1,67 @@
+"""The corpus of networks that people bring: the command, its results, and the page of the docs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.people.corpus import MODELS
+from benchmarks.people.running import PAGE, RESULTS, run
+from benchmarks.people.steps import outcome
+from benchmarks.people.table import page
+from nnhw.errors import InputError
+
+TWO = ("mlp_relu", "quant_sensor")
+
+
+def test_people_runs_models_through_and_keeps_what_the_same_code_gave(tmp_path: Path) -> None:
+    results, text = tmp_path / "people.json", tmp_path / "networks.md"
+    arguments = ["people", "--board", "ulx3s_85f", "--results", str(results), "--page", str(text)]
+    models = [word for name in TWO for word in ("--model", name)]
+    assert main([*arguments, *models]) == 0
+    document = json.loads(results.read_text(encoding="utf-8"))
+    assert list(document["models"]) == list(TWO)
+    for row in document["models"].values():
+        assert [row[step]["outcome"] for step in ("quantize", "capture", "lower")] == ["done"] * 3
+        mapped = row["boards"]["ulx3s_85f"]
+        assert mapped["outcome"] == "done"
+        assert mapped["cycles"] > 0
+    assert text.read_text(encoding="utf-8") == page(document)
+    row = document["models"]["mlp_relu"]
+    row["boards"]["ulx3s_85f"]["cycles"] = -1  # what is kept is not run again
+    results.write_text(json.dumps(document), encoding="utf-8")
+    kept = run(["ulx3s_85f"], ["mlp_relu"], 120.0, results)
+    assert kept["models"]["mlp_relu"]["boards"]["ulx3s_85f"]["cycles"] == -1
+    row["boards"]["ulx3s_85f"]["code"] = "older"
+    results.write_text(json.dumps(document), encoding="utf-8")
+    again = run(["ulx3s_85f"], ["mlp_relu"], 120.0, results)
+    assert again["models"]["mlp_relu"]["boards"]["ulx3s_85f"]["cycles"] > 0
+
+
+def test_people_rejects_a_model_that_the_corpus_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^the corpus has no model 'lenet'; it has mlp_relu, "):
+        run([], ["lenet"], 1.0, tmp_path / "people.json")
+
+
+def test_page_of_the_docs_is_what_the_results_give() -> None:
+    document = json.loads(RESULTS.read_text(encoding="utf-8"))
+    assert PAGE.read_text(encoding="utf-8") == page(document)
+    assert set(document["models"]) <= set(MODELS)
+    assert len(MODELS) >= 40
+
+
+def test_outcome_tells_refusals_from_tracebacks() -> None:
+    def refuse() -> None:
+        raise InputError("no; do that")
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    assert outcome(lambda: None)["outcome"] == "done"
+    assert outcome(refuse)["message"] == "no; do that"
+    failed = outcome(fail)
+    assert failed["outcome"] == "traceback"
+    assert failed["message"].startswith("KeyError at test_people.py:")
