@@ -32,7 +32,7 @@ pytest.importorskip("cocotbext.wishbone", reason="needs cocotbext-wishbone: pip 
 pytestmark = pytest.mark.skipif(bool(simulator_missing()), reason=simulator_missing())
 
 FRAMES = 4
-STREAMING = ("residual", "wide_input", "zero_point", "padded_bipolar")
+STREAMING = ("residual", "wide_input", "pooled", "padded_bipolar")
 LARGE = Budget(lc=100_000, ebr=1000, dsp=100)
 STALLS = (("none", "none"), ("random", "bursts"))
 
@@ -42,7 +42,7 @@ def mapped(name: str) -> tuple[Graph, Accelerator]:
     if name == "shared":
         body = SHARED_NETWORKS["joined"](0)
         return body, map_on_board(body, load_board("icebreaker"), Options(style="shared"))[0].accelerator
-    return NETWORKS[name](), map_body(NETWORKS[name](), "test", LARGE, target_interval=400)
+    return NETWORKS[name](), map_body(NETWORKS[name](), "test", LARGE, target_interval=64)
 
 
 def arrays_of(name: str, folder: Path) -> Path:
