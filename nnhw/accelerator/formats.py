@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,19 @@ from nnhw.ir.types import IntType
 
 ELEMENTS_MAX = 1 << 28
 """Elements of a frame are no more, by far."""
+Codes = np.ndarray | Sequence[np.ndarray]
+"""What comes in: int [N, *shape]; of a network with a state, sequences int [steps, *shape], or [N, steps, *shape]."""
+
+
+def as_array(codes: Codes) -> np.ndarray:
+    """Return frames that are not steps, int [N, *shape]."""
+    return np.asarray(codes)
+
+
+def in_steps(sequences: Codes) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps of sequences, one behind the other, int [N, *shape], and bool [N]: each begins a sequence."""
+    begins = [np.arange(len(sequence)) == 0 for sequence in sequences]
+    return np.concatenate(list(sequences)), np.concatenate(begins)
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,8 @@ class InputFormat:
     lanes: 0, or the elements that the engine takes at once where they do not go well with bytes. Then the bits of
         elements follow one another, across bytes, up to the end of the frame; `per_byte` is 0, and `beat_bytes` are as
         wide as a beat at the engine.
+    headed: a frame is one step of a sequence. In front of its codes stands one beat whose lowest bit is 1 if the step
+        is the first one of its sequence, and whose other bits are 0.
     """
 
     shape: tuple[int, ...]
@@ -39,6 +55,7 @@ class InputFormat:
     beat_bytes: int = 1
     offset: int = 0
     lanes: int = 0
+    headed: bool = False
 
     def check(self) -> None:
         """Raise ValueError for parameters that cannot be: a file may say anything."""
@@ -67,12 +84,14 @@ class InputFormat:
     @property
     def frame_bytes(self) -> int:
         """Bytes of one frame."""
-        return -(-self.elements * self.element.bits // 8) if self.lanes else self.elements // self.per_byte
+        if self.lanes:
+            return -(-self.frame_beats * self.lanes * self.element.bits // 8)
+        return self.elements // self.per_byte + self.headed * self.beat_bytes
 
     @property
     def frame_beats(self) -> int:
-        """Beats of one frame at the engine."""
-        return self.elements // self.stream.lanes
+        """Beats of one frame at the engine, the one in front of a step included."""
+        return self.elements // self.stream.lanes + self.headed
 
     @property
     def unpacking(self) -> UnpackConfig | None:
@@ -81,39 +100,59 @@ class InputFormat:
 
     @property
     def stream(self) -> Stream:
-        """What the elements are in the engine."""
+        """What the elements are in the engine; without the beat in front of a step."""
         offsets = np.array([self.offset]) if self.offset else None
         return Stream(self.lanes or self.per_byte * self.beat_bytes, self.elements, self.element, offsets=offsets)
 
-    def pack(self, codes: np.ndarray) -> np.ndarray:
-        """Return uint8 [N, frame_bytes] of int codes [N, *shape]."""
-        patterns = self._patterns(codes)
-        if self.lanes:
-            return np.packbits(self._bits(patterns).reshape(len(codes), -1), axis=1, bitorder="little")
-        weights = 1 << (np.arange(self.per_byte) * self.element.bits)
-        return (patterns.reshape(len(codes), -1, self.per_byte) * weights).sum(axis=2).astype(np.uint8)
+    def pack(self, codes: Codes) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of int codes [N, *shape]; where frames are steps, of sequences."""
+        return self.pack_steps(*in_steps(codes)) if self.headed else self._packed(self._patterns(as_array(codes)))
 
-    def pack_beats(self, codes: np.ndarray) -> np.ndarray:
-        """Return uint8 [N * frame_beats, bytes] of int codes [N, *shape]: what the engine takes at once."""
+    def pack_steps(self, codes: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of steps, int codes [N, *shape]; bool [N] says which begin a sequence."""
+        return self._packed(self._patterns(codes, begins))
+
+    def pack_beats(self, codes: Codes) -> np.ndarray:
+        """Return uint8 [N * frame_beats, bytes] of the same: what the engine takes at once."""
         if not self.lanes:
             return self.pack(codes).reshape(-1, self.beat_bytes)
-        bits = self._bits(self._patterns(codes)).reshape(-1, self.lanes * self.element.bits)
+        patterns = self._patterns(*in_steps(codes)) if self.headed else self._patterns(as_array(codes))
+        bits = self._bits(patterns).reshape(-1, self.lanes * self.element.bits)
         return np.packbits(bits, axis=1, bitorder="little")
 
     def unpack(self, frames: np.ndarray) -> np.ndarray:
         """Return int64 codes [N, *shape] of uint8 [N, frame_bytes]."""
         shifts = np.arange(self.per_byte) * self.element.bits
+        head = self.headed * self.stream.lanes
         if self.lanes:
-            bits = np.unpackbits(frames, axis=1, count=self.elements * self.element.bits, bitorder="little")
+            count = head + self.elements
+            bits = np.unpackbits(frames, axis=1, count=count * self.element.bits, bitorder="little")
             places = 1 << np.arange(self.element.bits)
-            patterns = (bits.reshape(len(frames), self.elements, -1) * places).sum(axis=2)
+            patterns = (bits.reshape(len(frames), count, -1) * places).sum(axis=2)
         else:
             patterns = (frames.astype(np.int64)[:, :, None] >> shifts) & ((1 << self.element.bits) - 1)
-        return tensor_order(decode(patterns, self.element).reshape(len(frames), -1) + self.offset, self.shape)
+        codes = decode(patterns.reshape(len(frames), -1)[:, head:], self.element)
+        return tensor_order(codes + self.offset, self.shape)
 
-    def _patterns(self, codes: np.ndarray) -> np.ndarray:
-        """Return the bit patterns [N, elements] of codes."""
-        return encode(stream_order(codes) - self.offset, self.element)
+    def begins(self, frames: np.ndarray) -> np.ndarray:
+        """Return bool [N] of uint8 [N, frame_bytes] of steps: each is the first one of its sequence."""
+        return (frames[:, 0] & 1).astype(bool)
+
+    def _packed(self, patterns: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of the bit patterns [N, elements] of elements."""
+        if self.lanes:
+            return np.packbits(self._bits(patterns).reshape(len(patterns), -1), axis=1, bitorder="little")
+        weights = 1 << (np.arange(self.per_byte) * self.element.bits)
+        return (patterns.reshape(len(patterns), -1, self.per_byte) * weights).sum(axis=2).astype(np.uint8)
+
+    def _patterns(self, codes: np.ndarray, begins: np.ndarray | None = None) -> np.ndarray:
+        """Return the bit patterns [N, elements] of codes [N, *shape], those in front of steps included."""
+        patterns = encode(stream_order(codes) - self.offset, self.element)
+        if begins is None:
+            return patterns
+        heads = np.zeros((len(codes), self.stream.lanes), dtype=patterns.dtype)
+        heads[:, 0] = begins
+        return np.concatenate([heads, patterns], axis=1)
 
     def _bits(self, patterns: np.ndarray) -> np.ndarray:
         """Return uint8 [N, elements, bits], the lowest first."""

@@ -14,6 +14,7 @@ from nnhw.mapping.assemble import assemble
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.inputs import read_bytes
 from nnhw.mapping.layers import Layer, MatrixLayer
+from nnhw.mapping.loops import step_of
 from nnhw.mapping.plans import Planner
 
 FOLDED = ("pe", "channel_lanes", "row_lanes")
@@ -39,17 +40,19 @@ class DesignSpace:
 
     Parameters
     ----------
-    body: the integer graph.
+    body: the integer graph; `step` is what engines run of it.
     layers: of it, each behind those that it reads.
     family: of the device.
     """
 
     def __init__(self, body: Graph, layers: Sequence[Layer], family: Family) -> None:
         self.body = body
+        self.step = step_of(body)
         self.family = family
-        source, codes = body.inputs[0], body.inputs[0].type.int_dtype
+        source, *states = self.step.graph.inputs
+        codes = source.type.int_dtype
         self.layers = read_bytes(layers, source.name, codes, source.type.shape)
-        self._planner = Planner(self.layers, (source.name, codes), family)
+        self._planner = Planner(self.layers, (source.name, codes), family, [(node.name, node.type.int_dtype) for node in states])
         self._made: dict[tuple[str, Folding], Candidate] = {}
 
     def candidate(self, layer: Layer, folding: Folding) -> Candidate:
@@ -71,7 +74,7 @@ class DesignSpace:
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
         """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""
         plans = [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
-        return assemble(self.layers, plans, self.body, board_name, self.family)
+        return assemble(self.layers, plans, self.step, board_name, self.family)
 
     def frontiers(self, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:
         """Return the candidates of every layer, fastest first.

@@ -16,6 +16,7 @@ from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
+from nnhw.mapping.loops import step_of
 from nnhw.mapping.needs import needs_of
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
@@ -44,7 +45,7 @@ def map_body(
 
     Parameters
     ----------
-    body: one integer input, one integer output.
+    body: one integer input, one integer output. Of sequences, a frame of the accelerator is one step.
     board_name: for the record.
     budget: what the engines may take.
     family: of the device.
@@ -104,7 +105,7 @@ class Mapper:
     @classmethod
     def of(cls, body: Graph, board_name: str, family: Family, overrides: Mapping[str, Mapping[str, int]]) -> Mapper:
         """Return the mapper of an integer graph; see `map_body`. Raises: MappingError: a layer that no engine runs."""
-        space = DesignSpace(body, read_layers(body), family)
+        space = DesignSpace(body, read_layers(step_of(body).graph), family)
         return cls(space, space.frontiers(overrides), board_name)
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
@@ -119,7 +120,7 @@ class Mapper:
         target: cycles a frame that suffice, or None; see `map_body`.
         """
         slowest = max(min(candidate.cycles for candidate in candidates) for candidates in self.frontiers)
-        fastest = max(slowest, least_interval(self.space.body))
+        fastest = max(slowest, least_interval(self.space.step.graph))
         given = sorted({candidate.cycles for candidates in self.frontiers for candidate in candidates})
         intervals = [fastest, *(interval for interval in given if interval > fastest)]
         if budget.spram:

@@ -24,7 +24,7 @@ from nnhw.flow.models.samples import load_samples
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.verification.benches import Simulator, find_simulator, run_bench
-from nnhw.flow.verification.boundaries import Comparison, Passing
+from nnhw.flow.verification.boundaries import Comparison, Passing, boundary_values
 from nnhw.flow.verification.counters import Counted, program_rows
 from nnhw.flow.virtual.virtual_board import PATTERNS
 from nnhw.ir.files import pack_arrays
@@ -211,13 +211,6 @@ def engine_verilog(accelerator: Accelerator, taps: bool = True) -> str:
     from nnhw.hdl.verilog import to_verilog
 
     return to_verilog(Engine(accelerator, taps=taps, preloaded=True), run_yosys)
-
-
-def boundary_values(body: ir.Graph, codes: np.ndarray) -> dict[str, np.ndarray]:
-    """Return every value of the IR for a batch of codes, by name."""
-    values: dict[str, np.ndarray] = {}
-    ir.run(body, codes, observe=values.__setitem__)
-    return values
 
 
 def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> np.ndarray:

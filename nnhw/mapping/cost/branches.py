@@ -1,10 +1,11 @@
-"""What branches cost: forks, FIFOs, concatenations, sums."""
+"""What branches and loops cost: forks, FIFOs, states, concatenations, sums."""
 
 from __future__ import annotations
 
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.engines.state import StateConfig
 from nnhw.families import Cost, Family
 from nnhw.families.logic import Logic, counter_bits
 from nnhw.mapping.cost.memories import memory_cost
@@ -33,6 +34,13 @@ def fifo_cost(config: FifoConfig, family: Family) -> Cost:
         return control + stored + memory_cost(words, width, True, family)
     chosen = words * (2 * width + 1) - width if logic.flip_flop_packs else (words + 1) // 2 * width
     return control + stored + logic.luts(chosen)
+
+
+def state_cost(config: StateConfig, family: Family) -> Cost:
+    """Return the cost of the memory of a state: a FIFO, the count of beats, and the start in place of what it gives."""
+    logic, width = family.logic, config.memory.width
+    begins = logic.register(width) if (config.start != config.start[0]).any() else Cost()
+    return fifo_cost(config.memory, family) + logic.counter(config.chunks) + logic.luts(width + 4) + logic.state(1) + begins
 
 
 def _fifo_control(words: int, logic: Logic) -> Cost:
