@@ -172,6 +172,7 @@ class OutputFormat:
     offsets: int64 [channels], or [elements] of a vector.
     streamed: the shape in which they stream, where a reshape of the model follows; None: the same.
     packed: bits of elements follow one another through the link, across bytes, up to the end of the frame.
+    last_step: of a sequence, only the result behind its last step is one; those before are what it would have been.
     """
 
     shape: tuple[int, ...]
@@ -181,6 +182,7 @@ class OutputFormat:
     offsets: np.ndarray
     streamed: tuple[int, ...] | None = None
     packed: bool = False
+    last_step: bool = False
 
     def check(self) -> None:
         """Raise ValueError for parameters that cannot be: a file may say anything."""

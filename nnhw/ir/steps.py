@@ -94,6 +94,34 @@ class OneStep:
         return found
 
 
+class StepRunner:
+    """Runs one step after the other, and keeps the states in between, as a device does.
+
+    Parameters
+    ----------
+    step: of a graph with one result.
+    """
+
+    def __init__(self, step: OneStep) -> None:
+        self._step = step
+        self._states = self._starts()
+
+    def _starts(self) -> list[np.ndarray]:
+        return [np.array(state.start)[None] for state in self._step.states]
+
+    def __call__(self, codes: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        """Return the results int64 [N, *shape] of steps [N, *shape]; bool [N] says which begin a sequence."""
+        from .interpreter import run
+
+        results = []
+        for codes_of_step, first in zip(codes, begins, strict=True):
+            if first:
+                self._states = self._starts()
+            result, *self._states = run(self._step.graph, [codes_of_step[None], *self._states])
+            results.append(result)
+        return np.concatenate(results)
+
+
 def one_step(graph: Graph) -> OneStep:
     """Return what a graph does in one step: bodies of loops in line, and states as inputs and outputs.
 

@@ -297,7 +297,8 @@ def _stages(
         )
         for state, name in zip(step.states, made, strict=True)
     ]
-    if step.whole.inputs[0].type.is_sequence:
+    in_steps = step.whole.inputs[0].type.is_sequence
+    if in_steps:
         i_format = replace(i_format, headed=True)
         assembler.begin_step(i_format, source.name, states)
     else:
@@ -308,6 +309,7 @@ def _stages(
     last = assembler.take(result)
     streamed = body.node(result).type.shape
     o_format = output_format(last.stream, body.output_nodes[0].type.shape, streamed)
+    o_format = replace(o_format, last_step=in_steps and not step.whole.output_nodes[0].type.is_sequence)
     o_format = replace(o_format, packed=o_format.frame_beats > i_format.frame_bytes and gains(o_format))
     last = assembler.convert("output", last, 1)
     if o_format.element_bytes > 1:

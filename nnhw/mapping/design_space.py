@@ -52,7 +52,9 @@ class DesignSpace:
         source, *states = self.step.graph.inputs
         codes = source.type.int_dtype
         self.layers = read_bytes(layers, source.name, codes, source.type.shape)
-        self._planner = Planner(self.layers, (source.name, codes), family, [(node.name, node.type.int_dtype) for node in states])
+        self._planner = Planner(
+            self.layers, (source.name, codes), family, [(node.name, node.type.int_dtype) for node in states]
+        )
         self._made: dict[tuple[str, Folding], Candidate] = {}
 
     def candidate(self, layer: Layer, folding: Folding) -> Candidate:

@@ -40,7 +40,13 @@ def state_cost(config: StateConfig, family: Family) -> Cost:
     """Return the cost of the memory of a state: a FIFO, the count of beats, and the start in place of what it gives."""
     logic, width = family.logic, config.memory.width
     begins = logic.register(width) if (config.start != config.start[0]).any() else Cost()
-    return fifo_cost(config.memory, family) + logic.counter(config.chunks) + logic.luts(width + 4) + logic.state(1) + begins
+    return (
+        fifo_cost(config.memory, family)
+        + logic.counter(config.chunks)
+        + logic.luts(width + 4)
+        + logic.state(1)
+        + begins
+    )
 
 
 def _fifo_control(words: int, logic: Logic) -> Cost:
