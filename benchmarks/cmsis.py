@@ -35,6 +35,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.datapaths import Datapaths
 from nnhw.mapping.folding import foldings
 from nnhw.mapping.layers import Layer, StepFunction
+from nnhw.mapping.loops import step_of
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.reader import read_layers

@@ -128,11 +128,11 @@ def make_model_link(
     _check_ends(accelerator, body)
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
 
-    steps = network or (ir.StepRunner(ir.one_step(body)) if i_format.headed else None)
+    steps = (network or ir.StepRunner(ir.one_step(body))) if i_format.headed else None
 
     def compute(frames: np.ndarray) -> np.ndarray:
         codes = i_format.unpack(frames)
-        if i_format.headed:
+        if steps is not None:
             return o_format.pack(steps(codes, i_format.begins(frames)))
         return o_format.pack(network(codes) if network else ir.run_in_chunks(body, codes)[0])
 

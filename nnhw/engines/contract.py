@@ -72,7 +72,7 @@ class EngineConfig(ABC):
 
     @property
     def late_inputs(self) -> tuple[int, ...]:
-        """Input ports that a later stage feeds, as the state of a loop: their valid and ready pass through registers."""
+        """Input ports that a later stage feeds, as a state of a loop: their valid and ready pass registers."""
         return ()
 
     @property

@@ -30,9 +30,9 @@ class StateConfig(EngineConfig):
     element: type of the state.
     lanes: elements of one beat.
 
-    Timing: one beat a cycle; a beat of the next state leaves two cycles after it came in, at the earliest. A step begins
-    when its head is there, whose lowest bit is 1 in the first step of a sequence, and keeps it until the last beat
-    leaves.
+    Timing: one beat a cycle; a beat of the next state leaves two cycles after it came in, at the earliest. A step
+    begins when its head is there, whose lowest bit is 1 in the first step of a sequence, and keeps it until the last
+    beat leaves.
     """
 
     start: np.ndarray

@@ -219,15 +219,16 @@ class _Assembler:
         """
         codes, turn = form.stream, form.frame_beats
         whole, head = replace(codes, elements=turn * codes.lanes), replace(codes, elements=codes.lanes)
+        parts = [(HEAD_NODE, "head", 0, head), (source, "codes", 1, codes)]
+        parts = [part for part in parts if self.readers[part[0]]]
         ports = [_Port(INPUT, whole)]
-        if states:
+        if len(parts) > 1:
             fork = ForkConfig(2, codes.lanes, codes.element.bits, turn)
-            first = self.add("input", "fork", fork, ports, whole)
-            ports = [_Port((first.source[0], port), whole) for port in range(2)]
-        for name, layer, first_beat, kept in ((source, "codes", 1, codes), (HEAD_NODE, "head", 0, head)):
-            if ports:
-                part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first_beat, kept.beats)
-                self.offer(name, "input", self.add("input", layer, part, (ports.pop(),), kept))
+            forked = self.add("input", "fork", fork, ports, whole).source[0]
+            ports = [_Port((forked, port), whole) for port in range(2)]
+        for (name, kind, first, kept), port in zip(parts, ports, strict=True):
+            part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first, kept.beats)
+            self.offer(name, "input", self.add("input", kind, part, (port,), kept))
         for state in states:
             # What comes back is not there yet: `end_step` puts it in the place of the second source.
             config = StateConfig(state.start, state.element, state.lanes)
@@ -285,7 +286,7 @@ def _stages(
     readers[HEAD_NODE] = len(step.states)
     slowest = max(plan.cycles for plan in plans)
     assembler = _Assembler(readers, slowest)
-    lanes = _lanes_read(layers, plans)
+    lanes = {node.name: 1 for node in body.inputs} | _lanes_read(layers, plans)
     i_format = input_format(source.type.int_dtype, lanes[source.name], source.type.shape, slowest)
     states = [
         StatePlan(

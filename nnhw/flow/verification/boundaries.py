@@ -105,7 +105,7 @@ def boundary_values(body: ir.Graph, codes: Codes) -> dict[str, np.ndarray]:
     MappingError: a graph of sequences that cannot run step by step.
     """
     if body.inputs[0].type.is_sequence:
-        return step_of(body).values(codes)
+        return step_of(body).values(list(codes))
     values: dict[str, np.ndarray] = {}
     ir.run(body, as_array(codes), observe=values.__setitem__)
     return values

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
