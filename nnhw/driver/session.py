@@ -334,18 +334,15 @@ class Session:
         outputs = np.zeros((len(images) - first, output_bytes), np.uint8)
         at = best = first
         failures = 0
-        asked = guarded = False
         while best < len(images):
             try:
-                if not self._in_step:
+                ask = self._in_step
+                if not ask:
                     at = best if starts is None else int(starts[best])
                     self.reset()
                     self.identify()
-                    asked, guarded = True, False
-                if not guarded:
-                    self.guard()
-                    guarded = True
-                for output in self._attempt(images[at:], output_bytes, pace, not asked):
+                self.guard()
+                for output in self._attempt(images[at:], output_bytes, pace, ask):
                     at += 1
                     if at > best:
                         outputs[best - first] = np.frombuffer(output, np.uint8)
