@@ -312,8 +312,7 @@ class Device:
         BatchError: the link failed; `results` holds what was finished, in the same form.
         """
         self._session.check_open()
-        codes = _checked(codes, self.accelerator)
-        batch = Batch.of(codes, self.accelerator) if len(codes) else Batch(np.zeros((0, 0), np.uint8))
+        batch = Batch.of(_checked(codes, self.accelerator), self.accelerator)
         try:
             return batch.results(self._run(batch, progress), self.accelerator)
         except BatchError as error:

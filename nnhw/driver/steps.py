@@ -28,23 +28,27 @@ class Batch:
     frames: uint8 [N, bytes].
     starts: of steps, int64 [N], the first step of the sequence of each; None: frames stand alone.
     lengths: steps of each sequence; frames that stand alone are not listed.
-    stacked: the sequences came in one array, and so do the results.
+    steps: of each sequence, where they came in one array, as the results then do; else None.
     """
 
     frames: np.ndarray
     starts: np.ndarray | None = None
     lengths: tuple[int, ...] = ()
-    stacked: bool = True
+    steps: int | None = None
 
     @classmethod
     def of(cls, codes: Codes, accelerator: Accelerator) -> Batch:
         """Return the batch of codes that were checked; see `nnhw.accelerator.formats.Codes`."""
         form = accelerator.input_format
+        none = np.zeros((0, form.frame_bytes), np.uint8)
         if not form.headed:
-            return cls(form.pack(codes))
+            return cls(form.pack(codes) if len(codes) else none)
+        steps = codes.shape[1] if isinstance(codes, np.ndarray) else None
+        if not len(codes):
+            return cls(none, np.zeros(0, np.int64), (), steps)
         begins = in_steps(codes)[1]
         starts = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
-        return cls(form.pack(codes), starts, tuple(map(len, codes)), isinstance(codes, np.ndarray))
+        return cls(form.pack(codes), starts, tuple(map(len, codes)), steps)
 
     def results(self, outputs: np.ndarray, accelerator: Accelerator) -> Any:
         """Return values of the output bytes [n, bytes] of the first n frames.
@@ -56,13 +60,13 @@ class Batch:
         values = form.unpack(outputs) if len(outputs) else np.zeros((0, *form.shape), np.int64)
         if self.starts is None:
             return values
-        ends = np.cumsum(self.lengths)
+        ends = np.cumsum(self.lengths, dtype=np.int64)
         whole = int((ends <= len(outputs)).sum())
         if form.last_step:
             return values[ends[:whole] - 1]
-        parts = np.split(values, ends[:whole])[:whole]
-        steps = self.lengths[0] if self.lengths else 0
-        return np.stack(parts) if self.stacked and parts else parts or np.zeros((0, steps, *form.shape), np.int64)
+        if self.steps is None:
+            return np.split(values, ends[:whole])[:whole]
+        return values[: whole * self.steps].reshape(whole, self.steps, *form.shape)
 
 
 @dataclass(frozen=True)
