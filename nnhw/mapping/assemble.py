@@ -281,7 +281,7 @@ def _stages(
     """Return the stages, and what the bytes at both ends mean."""
     body = step.graph
     source = body.inputs[0]
-    result, *made = (_streams(layers, body, name) for name in body.outputs)
+    result, *made = (streamed(layers, body, name) for name in body.outputs)
     readers = Counter(name for layer in layers for name in layer.inputs) + Counter([result, *made])
     readers[HEAD_NODE] = len(step.states)
     slowest = max(plan.cycles for plan in plans)
@@ -308,8 +308,7 @@ def _stages(
         assembler.layer(layer, plan, layer.node if layer.node in body else "")
     assembler.end_step(states)
     last = assembler.take(result)
-    streamed = body.node(result).type.shape
-    o_format = output_format(last.stream, body.output_nodes[0].type.shape, streamed)
+    o_format = output_format(last.stream, body.output_nodes[0].type.shape, body.node(result).type.shape)
     o_format = replace(o_format, last_step=in_steps and not step.whole.output_nodes[0].type.is_sequence)
     o_format = replace(o_format, packed=o_format.frame_beats > i_format.frame_bytes and gains(o_format))
     last = assembler.convert("output", last, 1)
@@ -323,7 +322,7 @@ def _stages(
     return tuple(assembler.stages), i_format, o_format
 
 
-def _streams(layers: Sequence[Layer], body: Graph, name: str) -> str:
+def streamed(layers: Sequence[Layer], body: Graph, name: str) -> str:
     """Return the value that streams where another is read: reshaping reorders nothing of a stream."""
     known = {layer.node for layer in layers} | {node.name for node in body.inputs}
     while name not in known:

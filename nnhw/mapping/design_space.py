@@ -10,7 +10,7 @@ from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.families import Cost, Family
 from nnhw.ir import Graph
-from nnhw.mapping.assemble import assemble
+from nnhw.mapping.assemble import assemble, streamed
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.inputs import read_bytes
 from nnhw.mapping.layers import Layer, MatrixLayer
@@ -49,13 +49,16 @@ class DesignSpace:
         self.body = body
         self.step = step_of(body)
         self.family = family
-        source, *states = self.step.graph.inputs
-        codes = source.type.int_dtype
-        self.layers = read_bytes(layers, source.name, codes, source.type.shape)
-        self._planner = Planner(
-            self.layers, (source.name, codes), family, [(node.name, node.type.int_dtype) for node in states]
-        )
+        source, *states = [(node.name, node.type.int_dtype) for node in self.step.graph.inputs]
+        self.layers = read_bytes(layers, *source, self.step.graph.inputs[0].type.shape)
+        self._planner = Planner(self.layers, source, family, states)
         self._made: dict[tuple[str, Folding], Candidate] = {}
+        for (state, kind), made in zip(states, self.step.graph.outputs[1:], strict=True):
+            if not self._planner.encodings.is_plain(streamed(self.layers, self.step.graph, made), kind):
+                raise MappingError(
+                    f"state '{state}': its next value '{made}' is a sum, which its engine gives in a form of its "
+                    "own; put a quantizer behind it"
+                )
 
     def candidate(self, layer: Layer, folding: Folding) -> Candidate:
         """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""

@@ -106,9 +106,9 @@ class Encodings:
                 total += factor * _per_channel(offsets, len(total), layer, name)
         return total
 
-    def is_plain(self, name: str) -> bool:
-        """Return whether the elements that stream are the values."""
-        return self._of[name].is_plain
+    def is_plain(self, name: str, kind: IntType) -> bool:
+        """Return whether the elements that stream are the values, of the given type."""
+        return self._of[name].is_plain and self._of[name].element == kind
 
     def check_plain(self, layer: Layer) -> None:
         """Refuse a layer that reads raw sums and cannot; the input is none. Raises: MappingError."""

@@ -47,7 +47,7 @@ def check_golden(accelerator: Accelerator, body: Graph) -> None:
 
 
 def check_hardware(accelerator: Accelerator, body: Graph) -> None:
-    """Compare every stream of the hardware with the graph, freely and under stalls, and the cycles with the schedule."""
+    """Compare every stream of the hardware with the graph, and its cycles with the schedule."""
     codes = sequences(body, *LENGTHS)
     for found in check_equality(accelerator, body, codes, [("none", "none"), ("random", "bursts")]):
         assert found.equal
@@ -156,12 +156,25 @@ def test_network_that_needs_the_whole_sequence_is_refused() -> None:
     following = averaged(inside, given, [state])[0]
     made = steps.reverse_steps().scan(inside.build(following, following), builder.constant(np.zeros(3, int)))
     body = body_of(builder.build(made.linear([[1, 1, 1]]).dequantize(0.5)))
-    with pytest.raises(MappingError, match="reverse_steps.*no hardware is made of it"):
+    with pytest.raises(MappingError, match=r"reverse_steps.*no hardware is made of it"):
+        map_body(body, "board", LARGE)
+
+
+def test_state_that_no_quantizer_makes_is_refused() -> None:
+    """Sums of signs stream as counts, and the state would come back as other numbers."""
+    builder = Builder("net", locations=False)
+    steps = builder.input("x", (2,), is_sequence=True).quantize(1.0, bipolar=True)
+    inside = Builder("body", locations=False)
+    given, state = inside.input("step", (2,), bipolar=True), inside.input("state", (2,), -2, 2)
+    following = given.linear([[1, 1], [1, -1]])
+    made = steps.scan(inside.build(state, following), builder.constant([0, 1]))
+    body = body_of(builder.build(made.linear([[1, 1]]).dequantize(0.5)))
+    with pytest.raises(MappingError, match="state 'scan/state': its next value 'scan/linear' is a sum"):
         map_body(body, "board", LARGE)
 
 
 def test_loops_are_refused_by_name_where_an_engine_keeps_no_state() -> None:
-    with pytest.raises(MappingError, match="scan 'scan'.*: keeps no state"):
+    with pytest.raises(MappingError, match=r"scan 'scan'.*: keeps no state"):
         refuse_loops(body_of(BODIES["average"]), "keeps no state")
 
 
