@@ -115,6 +115,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "ir/test_text.py::test_loads_of_a_damaged_text_is_a_graph_or_an_error_of_nnhw": ("slow",),
     "mapping/test_loops.py::test_loop_of_ones_own_equals_its_graph_in_hardware": ("rtl",),
     "mapping/test_loops.py::test_random_recurrent_network_equals_its_graph_in_hardware": ("rtl",),
+    "mapping/test_loops.py::test_sequences_that_take_turns_share_engines_that_would_wait": ("rtl",),
     "mapping/shared/test_accelerator.py": ("slow",),
     "mapping/shared/test_chain.py": ("slow",),
     "mapping/shared/test_fusion.py": ("slow",),

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnhw.accelerator.accelerator import Accelerator
 from nnhw.accelerator.boundaries import Boundary, StreamBoundary
-from nnhw.accelerator.formats import Codes, as_array, in_steps
+from nnhw.accelerator.formats import Codes, as_array
 from nnhw.accelerator.stages import INPUT, Stage
 from nnhw.engines.encoding import encode
 from nnhw.engines.shared.golden import Trace
@@ -81,13 +81,14 @@ def execute(accelerator: Accelerator, codes: np.ndarray, before: Execution | Non
 
 
 def execute_all(accelerator: Accelerator, codes: Codes) -> list[Execution]:
-    """Send frames through all stages, one after the other; of sequences, all steps of all of them."""
+    """Send frames through all stages, one after the other; of sequences, in the order of their steps."""
     form = accelerator.input_format
     if not form.headed:
         return [execute(accelerator, frame) for frame in as_array(codes)]
+    order, steps = form.order(codes), np.concatenate(list(codes))
     found: list[Execution] = []
-    for step, begins in zip(*in_steps(codes), strict=True):
-        found.append(execute(accelerator, step, None if begins else found[-1]))
+    for row, begins in zip(order.rows, order.begins, strict=True):
+        found.append(execute(accelerator, steps[row], None if begins else found[-form.turns]))
     return found
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.accelerator.streams import Stream, stream_order, tensor_order
+from nnhw.accelerator.turns import Turns
 from nnhw.engines.encoding import decode, encode
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.unpack import UnpackConfig
@@ -23,12 +24,6 @@ Codes = np.ndarray | Sequence[np.ndarray]
 def as_array(codes: Codes) -> np.ndarray:
     """Return frames that are not steps, int [N, *shape]."""
     return np.asarray(codes)
-
-
-def in_steps(sequences: Codes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps of sequences, one behind the other, int [N, *shape], and bool [N]: each begins a sequence."""
-    begins = [np.arange(len(sequence)) == 0 for sequence in sequences]
-    return np.concatenate(list(sequences)), np.concatenate(begins)
 
 
 @dataclass(frozen=True)
@@ -47,6 +42,7 @@ class InputFormat:
         wide as a beat at the engine.
     headed: a frame is one step of a sequence. In front of its codes stands one beat whose lowest bit is 1 if the step
         is the first one of its sequence, and whose other bits are 0.
+    turns: sequences whose steps take turns: as many frames lie between the steps of one sequence.
     """
 
     shape: tuple[int, ...]
@@ -56,11 +52,16 @@ class InputFormat:
     offset: int = 0
     lanes: int = 0
     headed: bool = False
+    turns: int = 1
 
     def check(self) -> None:
         """Raise ValueError for parameters that cannot be: a file may say anything."""
         if not self.shape or min(self.shape) < 1 or self.elements > ELEMENTS_MAX or self.element.bits > 8:
             raise ValueError(f"no input has shape {self.shape} of {self.element}")
+        if self.turns < 1 or (self.turns > 1 and not self.headed):
+            raise ValueError(
+                f"no {self.turns} sequences take turns where frames are {'' if self.headed else 'no '}steps"
+            )
         if self.lanes:
             wide = -(-self.lanes * self.element.bits // 8)
             if self.lanes < 1 or self.elements % self.lanes or (self.per_byte, self.beat_bytes) != (0, wide):
@@ -106,7 +107,11 @@ class InputFormat:
 
     def pack(self, codes: Codes) -> np.ndarray:
         """Return uint8 [N, frame_bytes] of int codes [N, *shape]; where frames are steps, of sequences."""
-        return self.pack_steps(*in_steps(codes)) if self.headed else self._packed(self._patterns(as_array(codes)))
+        return self._packed(self._frames(codes))
+
+    def order(self, sequences: Codes) -> Turns:
+        """Return the order in which the steps of sequences come in as frames."""
+        return Turns.of([len(sequence) for sequence in sequences], self.turns)
 
     def pack_steps(self, codes: np.ndarray, begins: np.ndarray) -> np.ndarray:
         """Return uint8 [N, frame_bytes] of steps, int codes [N, *shape]; bool [N] says which begin a sequence."""
@@ -116,8 +121,7 @@ class InputFormat:
         """Return uint8 [N * frame_beats, bytes] of the same: what the engine takes at once."""
         if not self.lanes:
             return self.pack(codes).reshape(-1, self.beat_bytes)
-        patterns = self._patterns(*in_steps(codes)) if self.headed else self._patterns(as_array(codes))
-        bits = self._bits(patterns).reshape(-1, self.lanes * self.element.bits)
+        bits = self._bits(self._frames(codes)).reshape(-1, self.lanes * self.element.bits)
         return np.packbits(bits, axis=1, bitorder="little")
 
     def unpack(self, frames: np.ndarray) -> np.ndarray:
@@ -144,6 +148,13 @@ class InputFormat:
             return np.packbits(self._bits(patterns).reshape(len(patterns), -1), axis=1, bitorder="little")
         weights = 1 << (np.arange(self.per_byte) * self.element.bits)
         return (patterns.reshape(len(patterns), -1, self.per_byte) * weights).sum(axis=2).astype(np.uint8)
+
+    def _frames(self, codes: Codes) -> np.ndarray:
+        """Return the bit patterns [N, elements] of frames."""
+        if not self.headed:
+            return self._patterns(as_array(codes))
+        order = self.order(codes)
+        return self._patterns(np.concatenate(list(codes))[order.rows], order.begins)
 
     def _patterns(self, codes: np.ndarray, begins: np.ndarray | None = None) -> np.ndarray:
         """Return the bit patterns [N, elements] of codes [N, *shape], those in front of steps included."""

@@ -325,7 +325,8 @@ class Device:
         Parameters, errors: see `infer_codes`.
         """
         batch = Batch.of(_checked(codes, self.accelerator), self.accelerator)
-        return self.accelerator.output_format.unpack(self._run(batch))
+        values = self.accelerator.output_format.unpack(self._run(batch))
+        return values if batch.order is None else values[batch.order.places]
 
     def _run(self, batch: Batch, progress: Progress = lambda finished, total: None) -> np.ndarray:
         if not len(batch.frames):
@@ -333,7 +334,8 @@ class Device:
         with self._turns.take():
             self._stream = None
             o_bytes = self.accelerator.output_format.frame_bytes
-            return self._session.run(batch.frames, o_bytes, self.pace, progress, batch.starts)
+            starts = None if batch.order is None else batch.order.starts
+            return self._session.run(batch.frames, o_bytes, self.pace, progress, starts)
 
     def stream(self) -> Stream:
         """Return a sequence that runs step by step: `with device.stream() as stream: result = stream(step)`.
@@ -367,17 +369,18 @@ class Device:
 
         Parameters
         ----------
-        frames: uint8 [steps, bytes], of the sequence so far.
+        frames: uint8 [N, bytes], of the sequence so far and of those whose steps take turns with its own.
 
         Returns
         -------
         uint8 [1, bytes].
         """
+        turns = self.accelerator.input_format.turns
         self._session.check_open()
         with self._turns.take():
             # Whoever fails below leaves a device of which nobody knows the state.
             kept, self._stream = (stream, self._session.resets) == self._stream, None
-            first = len(frames) - 1 if kept else 0
+            first = len(frames) - turns if kept else 0
             outputs = self._session.run(
                 frames,
                 self.accelerator.output_format.frame_bytes,
@@ -386,7 +389,7 @@ class Device:
                 first=first,
             )
             self._stream = stream, self._session.resets
-        return outputs[-1:]
+        return outputs[-turns:][:1]
 
     def forget(self, stream: Stream) -> None:
         """Note that a stream goes on from another state than the device's."""

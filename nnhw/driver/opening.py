@@ -128,7 +128,7 @@ def make_model_link(
     _check_ends(accelerator, body)
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
 
-    steps = (network or ir.StepRunner(ir.one_step(body))) if i_format.headed else None
+    steps = (network or ir.StepRunner(ir.one_step(body), i_format.turns)) if i_format.headed else None
 
     def compute(frames: np.ndarray) -> np.ndarray:
         codes = i_format.unpack(frames)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnhw.accelerator import Accelerator
-from nnhw.accelerator.formats import Codes, in_steps
+from nnhw.accelerator.formats import Codes
+from nnhw.accelerator.turns import Turns
 from nnhw.driver.arrays import as_array
 from nnhw.errors import InputError
 from nnhw.ir import run
@@ -26,13 +27,13 @@ class Batch:
     Parameters
     ----------
     frames: uint8 [N, bytes].
-    starts: of steps, int64 [N], the first step of the sequence of each; None: frames stand alone.
+    order: in which they are steps of sequences; None: frames stand alone.
     lengths: steps of each sequence; frames that stand alone are not listed.
     steps: of each sequence, where they came in one array, as the results then do; else None.
     """
 
     frames: np.ndarray
-    starts: np.ndarray | None = None
+    order: Turns | None = None
     lengths: tuple[int, ...] = ()
     steps: int | None = None
 
@@ -44,34 +45,33 @@ class Batch:
         if not form.headed:
             return cls(form.pack(codes) if len(codes) else none)
         steps = codes.shape[1] if isinstance(codes, np.ndarray) else None
-        if not len(codes):
-            return cls(none, np.zeros(0, np.int64), (), steps)
-        begins = in_steps(codes)[1]
-        starts = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
-        return cls(form.pack(codes), starts, tuple(map(len, codes)), steps)
+        order = form.order(codes)
+        return cls(form.pack(codes) if len(codes) else none, order, tuple(map(len, codes)), steps)
 
     def results(self, outputs: np.ndarray, accelerator: Accelerator) -> Any:
         """Return values of the output bytes [n, bytes] of the first n frames.
 
-        int64 [n, *shape]. Of sequences, those of which every step was answered: [sequences, *shape] where only the last
-        result of each counts; else [sequences, steps, *shape], or a list of [steps, *shape].
+        int64 [n, *shape]. Of sequences, the first ones of which every step was answered: [sequences, *shape] where only
+        the last result of each counts; else [sequences, steps, *shape], or a list of [steps, *shape].
         """
         form = accelerator.output_format
         values = form.unpack(outputs) if len(outputs) else np.zeros((0, *form.shape), np.int64)
-        if self.starts is None:
+        if self.order is None:
             return values
         ends = np.cumsum(self.lengths, dtype=np.int64)
-        whole = int((ends <= len(outputs)).sum())
+        last = np.maximum.accumulate(self.order.places[ends - 1]) if len(ends) else ends
+        whole = int((last < len(outputs)).sum())
+        places = self.order.places[: ends[whole - 1] if whole else 0]
         if form.last_step:
-            return values[ends[:whole] - 1]
+            return values[places[ends[:whole] - 1]]
         if self.steps is None:
-            return np.split(values, ends[:whole])[:whole]
-        return values[: whole * self.steps].reshape(whole, self.steps, *form.shape)
+            return np.split(values[places], ends[:whole])[:whole]
+        return values[places].reshape(whole, self.steps, *form.shape)
 
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a stream was given since its sequence began, uint8 [steps, bytes]: it brings the state back."""
+    """What a stream sent since its sequence began, uint8 [frames, bytes]: it brings the state back."""
 
     frames: np.ndarray
 
@@ -94,7 +94,8 @@ class Stream:
     ) -> None:
         self._device, self._encode, self._decode = device, encode, decode
         form = device.accelerator.input_format
-        self._room = np.zeros((16, form.frame_bytes), np.uint8)
+        self._turns = form.turns
+        self._room = np.zeros((16 * form.turns, form.frame_bytes), np.uint8)
         self.steps = 0
         """Steps since the sequence began."""
 
@@ -115,11 +116,16 @@ class Stream:
         BatchError: the link failed; the step was not taken, and may be given again.
         """
         codes = self._encode(step)
-        frame = self._device.accelerator.input_format.pack_steps(codes[None], np.array([self.steps == 0]))
-        if self.steps == len(self._room):
+        # Other sequences, whose turns it is, begin again and again, and nobody reads their results.
+        begins = np.arange(self._turns) > 0
+        begins[0] = self.steps == 0
+        steps = np.repeat(codes[None], self._turns, axis=0)
+        frames = self._device.accelerator.input_format.pack_steps(steps, begins)
+        first, end = self.steps * self._turns, (self.steps + 1) * self._turns
+        if end > len(self._room):
             self._room = np.concatenate([self._room, np.zeros_like(self._room)])
-        self._room[self.steps] = frame[0]
-        outputs = self._device.run_step(self, self._room[: self.steps + 1])
+        self._room[first:end] = frames
+        outputs = self._device.run_step(self, self._room[:end])
         self.steps += 1
         return self._decode(self._device.accelerator.output_format.unpack(outputs)[0], step)
 
@@ -129,7 +135,7 @@ class Stream:
 
     def save(self) -> SavedState:
         """Return what brings the state back that the device has now."""
-        return SavedState(self._room[: self.steps].copy())
+        return SavedState(self._room[: self.steps * self._turns].copy())
 
     def set(self, saved: SavedState) -> None:
         """Go on from a state that was saved, by this stream or by another one of the same accelerator.
@@ -140,13 +146,13 @@ class Stream:
         ------
         InputError: it is of another accelerator.
         """
-        if saved.frames.shape[1:] != self._room.shape[1:]:
+        if saved.frames.shape[1:] != self._room.shape[1:] or len(saved.frames) % self._turns:
             raise InputError(
                 f"a saved state of frames of {saved.frames.shape[-1]} bytes is not of accelerator "
                 f"'{self._device.accelerator.name}', which takes {self._room.shape[1]}; save it with this build"
             )
-        self._room = np.concatenate([saved.frames, np.zeros((16, self._room.shape[1]), np.uint8)])
-        self.steps = len(saved.frames)
+        self._room = np.concatenate([saved.frames, np.zeros((16 * self._turns, self._room.shape[1]), np.uint8)])
+        self.steps = len(saved.frames) // self._turns
         self._device.forget(self)
 
 

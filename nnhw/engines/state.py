@@ -29,6 +29,7 @@ class StateConfig(EngineConfig):
     start: int64 [elements], what a sequence begins with, in stream order.
     element: type of the state.
     lanes: elements of one beat.
+    sequences: that take turns: it holds a state of each, and gives them one after the other, a step of each.
 
     Timing: one beat a cycle; a beat of the next state leaves two cycles after it came in, at the earliest. A step
     begins when its head is there, whose lowest bit is 1 in the first step of a sequence, and keeps it until the last
@@ -38,10 +39,13 @@ class StateConfig(EngineConfig):
     start: np.ndarray
     element: IntType
     lanes: int
+    sequences: int = 1
 
     def __post_init__(self) -> None:
         if self.start.ndim != 1 or not len(self.start) or len(self.start) % self.lanes:
             raise MappingError(f"a state of {self.start.shape} elements does not come {self.lanes} at once")
+        if self.sequences < 1:
+            raise MappingError(f"a memory holds the states of one sequence or more, not of {self.sequences}")
         if not self.element.holds(self.start):
             raise MappingError(f"a state of {self.element} cannot begin as {self.start.min()} to {self.start.max()}")
 
@@ -68,7 +72,7 @@ class StateConfig(EngineConfig):
     @property
     def memory(self) -> FifoConfig:
         """The FIFO that holds it: a part of the next state may come while the state still leaves."""
-        return FifoConfig(2 * self.chunks + 1, self.lanes, self.element.bits, self.chunks)
+        return FifoConfig((self.sequences + 1) * self.chunks + 1, self.lanes, self.element.bits, self.chunks)
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the beats that leave, of the head and the beats of what the step before left."""
@@ -81,13 +85,13 @@ class StateConfig(EngineConfig):
 
 
 class StateModel:
-    """Cycle model: a FIFO that is full of one state at the reset, and read while a head is there."""
+    """Cycle model: a FIFO that has a state of each sequence at the reset, and is read while a head is there."""
 
     late_inputs = (NEXT,)
 
     def __init__(self, config: StateConfig) -> None:
         self.chunks, self.words = config.chunks, config.memory.words
-        self.level = self.chunks
+        self.level = config.sequences * config.chunks
         self.beat = 0
         self.o_valids = [False]
 

@@ -12,7 +12,7 @@ from nnhw.hdl.memory import block_ram, logic_ram
 
 
 class StateMemory(wiring.Component):
-    """A FIFO that counts as full of one state from the reset on, and the start that leaves instead of what is in it.
+    """A FIFO that has states from the reset on, whatever they are, and the start that leaves in place of one.
 
     Members
     -------
@@ -31,7 +31,7 @@ class StateMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         chunks, words = self.config.chunks, self.config.memory.words
-        level, following = Signal(range(words + 1), init=chunks), Signal(range(words + 1))
+        level, following = Signal(range(words + 1), init=self.config.sequences * chunks), Signal(range(words + 1))
         room, some = Signal(init=1), Signal(init=1)
         move, write, read, last = Signal(), Signal(), Signal(), Signal()
         beat = Signal(range(chunks))
@@ -57,9 +57,9 @@ class StateMemory(wiring.Component):
         return m
 
     def _memory(self, m: Module, write: Value, read: Value, words: int) -> Value:
-        """Return the word that was read; the memory begins with one state, whatever it is."""
+        """Return the word that was read; the memory begins with a state of each sequence, whatever it is."""
         fifo = self.config.memory
-        places = [Signal(range(words), init=init) for init in (self.config.chunks, 0)]
+        places = [Signal(range(words), init=init) for init in (self.config.sequences * self.config.chunks, 0)]
         for place, advance in zip(places, (write, read), strict=True):
             with m.If(advance):
                 m.d.sync += place.eq(Mux(place == words - 1, 0, place + 1))

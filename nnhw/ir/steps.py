@@ -100,11 +100,12 @@ class StepRunner:
     Parameters
     ----------
     step: of a graph with one result.
+    turns: sequences of which one step each comes in turn.
     """
 
-    def __init__(self, step: OneStep) -> None:
+    def __init__(self, step: OneStep, turns: int = 1) -> None:
         self._step = step
-        self._states = self._starts()
+        self._states = [self._starts() for _ in range(turns)]
 
     def _starts(self) -> list[np.ndarray]:
         return [np.array(state.start)[None] for state in self._step.states]
@@ -115,9 +116,9 @@ class StepRunner:
 
         results = []
         for codes_of_step, first in zip(codes, begins, strict=True):
-            if first:
-                self._states = self._starts()
-            result, *self._states = run(self._step.graph, [codes_of_step[None], *self._states])
+            given = self._states.pop(0)
+            result, *made = run(self._step.graph, [codes_of_step[None], *(self._starts() if first else given)])
+            self._states.append(made)
             results.append(result)
         return np.concatenate(results)
 

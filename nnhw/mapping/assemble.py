@@ -49,6 +49,7 @@ class StatePlan:
     start: what a sequence begins with, int64 [elements], in stream order.
     element: its type.
     lanes: elements of a beat.
+    sequences: that take turns.
     """
 
     given: str
@@ -56,6 +57,7 @@ class StatePlan:
     start: np.ndarray
     element: IntType
     lanes: int
+    sequences: int
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ class _Assembler:
             self.offer(name, "input", self.add("input", kind, part, (port,), kept))
         for state in states:
             # What comes back is not there yet: `end_step` puts it in the place of the second source.
-            config = StateConfig(state.start, state.element, state.lanes)
+            config = StateConfig(state.start, state.element, state.lanes, state.sequences)
             stream = Stream(state.lanes, len(state.start), state.element)
             begun = self.take(HEAD_NODE)
             memory = self.add(state.given, "state", config, (begun, begun), stream, state.given)
@@ -255,7 +257,12 @@ _IN_FRONT: dict[type, Callable[[_Assembler, str, _Port, Any], _Port]] = {
 
 
 def assemble(
-    layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep, board: str, family: Family = ICE40
+    layers: Sequence[Layer],
+    plans: Sequence[LayerPlan],
+    step: OneStep,
+    board: str,
+    family: Family = ICE40,
+    sequences: int = 1,
 ) -> Accelerator:
     """Return the accelerator of planned layers, its FIFOs and its schedule included.
 
@@ -263,6 +270,7 @@ def assemble(
     ----------
     layers, plans: of `step.graph`.
     step: what engines run of the integer graph.
+    sequences: whose steps take turns, where a frame is a step.
 
     Raises
     ------
@@ -270,13 +278,13 @@ def assemble(
     StuckError: engines that wait for each other for ever.
     """
     body = step.graph
-    stages, i_format, o_format = _stages(layers, plans, step)
+    stages, i_format, o_format = _stages(layers, plans, step, sequences)
     stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family)
     return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule)
 
 
 def _stages(
-    layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep
+    layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep, sequences: int
 ) -> tuple[tuple[Stage, ...], InputFormat, OutputFormat]:
     """Return the stages, and what the bytes at both ends mean."""
     body = step.graph
@@ -295,12 +303,13 @@ def _stages(
             stream_order(state.start[None])[0].astype(np.int64),
             body.node(state.given).type.int_dtype,
             lanes[state.given],
+            sequences,
         )
         for state, name in zip(step.states, made, strict=True)
     ]
     in_steps = step.whole.inputs[0].type.is_sequence
     if in_steps:
-        i_format = replace(i_format, headed=True)
+        i_format = replace(i_format, headed=True, turns=sequences)
         assembler.begin_step(i_format, source.name, states)
     else:
         assembler.offer(source.name, "input", _Port(INPUT, i_format.stream))

@@ -43,10 +43,12 @@ class DesignSpace:
     body: the integer graph; `step` is what engines run of it.
     layers: of it, each behind those that it reads.
     family: of the device.
+    sequences: of a recurrent network, those whose steps take turns.
     """
 
-    def __init__(self, body: Graph, layers: Sequence[Layer], family: Family) -> None:
+    def __init__(self, body: Graph, layers: Sequence[Layer], family: Family, sequences: int = 1) -> None:
         self.body = body
+        self.sequences = sequences
         self.step = step_of(body)
         self.family = family
         source, *states = [(node.name, node.type.int_dtype) for node in self.step.graph.inputs]
@@ -79,7 +81,7 @@ class DesignSpace:
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
         """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""
         plans = [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
-        return assemble(self.layers, plans, self.step, board_name, self.family)
+        return assemble(self.layers, plans, self.step, board_name, self.family, self.sequences)
 
     def frontiers(self, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:
         """Return the candidates of every layer, fastest first.

@@ -40,6 +40,7 @@ def map_body(
     family: Family = ICE40,
     target_interval: int | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
+    sequences: int = 1,
 ) -> Accelerator:
     """Map an integer graph on engines.
 
@@ -52,13 +53,15 @@ def map_body(
     target_interval: cycles a frame that suffice; the smallest mapping that reaches them is taken. None: the
         fastest that fits.
     overrides: for a layer's name, any of `pe`, `channel_lanes`, `row_lanes`, `hop`, `drain`, `logic_pe`.
+    sequences: of a recurrent network, so many take turns, a step of each: engines that would wait for the state of the
+        step before work on the steps of the others.
 
     Raises
     ------
     MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
         an override that names no layer or that the engine does not accept.
     """
-    return Mapper.of(body, board_name, family, overrides or {}).best(budget, target_interval)
+    return Mapper.of(body, board_name, family, overrides or {}, sequences).best(budget, target_interval)
 
 
 def _best(mapper: Mapper, budget: Budget, target_interval: int | None) -> Accelerator:
@@ -103,9 +106,16 @@ class Mapper:
         self.board_name = board_name
 
     @classmethod
-    def of(cls, body: Graph, board_name: str, family: Family, overrides: Mapping[str, Mapping[str, int]]) -> Mapper:
+    def of(
+        cls,
+        body: Graph,
+        board_name: str,
+        family: Family,
+        overrides: Mapping[str, Mapping[str, int]],
+        sequences: int = 1,
+    ) -> Mapper:
         """Return the mapper of an integer graph; see `map_body`. Raises: MappingError: a layer that no engine runs."""
-        space = DesignSpace(body, read_layers(step_of(body).graph), family)
+        space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences)
         return cls(space, space.frontiers(overrides), board_name)
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:

@@ -23,12 +23,13 @@ from tests.driver.fakes import TappedLink, make_accelerator, make_board
 FEATURES, RESULTS = 3, 2
 MODULUS = 251
 LENGTHS = (1, 9, 10, 1, 4)
+TURNS = (1, 2, 3, 7)
 
 
-def make_recurrent(last_step: bool = False) -> Accelerator:
+def make_recurrent(last_step: bool = False, turns: int = 1) -> Accelerator:
     """Return an accelerator whose frames are steps."""
     plain = make_accelerator(FEATURES, RESULTS)
-    i_format = dataclasses.replace(plain.input_format, headed=True)
+    i_format = dataclasses.replace(plain.input_format, headed=True, turns=turns)
     o_format = dataclasses.replace(plain.output_format, last_step=last_step)
     return dataclasses.replace(plain, input_format=i_format, output_format=o_format)
 
@@ -48,13 +49,13 @@ def expected(sequence: np.ndarray) -> np.ndarray:
 
 
 class StatefulBoard(ModelBoard):
-    """A board that keeps a state from step to step, and loses it when it is reset."""
+    """A board that keeps the states of some sequences from step to step, and loses them when it is reset."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, 48_000_000)
         super().__init__(identity, self.run_steps)
         self.accelerator = accelerator
-        self.value = -1
+        self.values = [-1] * accelerator.input_format.turns
         self.steps = 0
 
     def run_steps(self, frames: np.ndarray) -> np.ndarray:
@@ -62,14 +63,15 @@ class StatefulBoard(ModelBoard):
         form = self.accelerator.input_format
         results = []
         for codes, begins in zip(form.unpack(frames), form.begins(frames), strict=True):
-            self.value = after(1 if begins else self.value, codes)
-            results.append([self.value, -3 * self.value])
+            value = after(1 if begins else self.values[0], codes)
+            self.values = [*self.values[1:], value]
+            results.append([value, -3 * value])
         self.steps += len(frames)
         return self.accelerator.output_format.pack(np.array(results))
 
     def _reset(self, token: int) -> None:
         super()._reset(token)
-        self.value = -1
+        self.values = [-1] * len(self.values)
 
 
 def sequences(*lengths: int, seed: int = 1) -> list[np.ndarray]:
@@ -79,10 +81,13 @@ def sequences(*lengths: int, seed: int = 1) -> list[np.ndarray]:
 
 
 def open_board(
-    outbound: Callable[[bytes], bytes] = bytes, inbound: Callable[[bytes], bytes] = bytes, last_step: bool = False
+    outbound: Callable[[bytes], bytes] = bytes,
+    inbound: Callable[[bytes], bytes] = bytes,
+    last_step: bool = False,
+    turns: int = 1,
 ) -> tuple[Device, StatefulBoard]:
     """Return a device with a head and a tail that change nothing, and its board."""
-    accelerator = make_recurrent(last_step)
+    accelerator = make_recurrent(last_step, turns)
     board = StatefulBoard(accelerator)
     link = TappedLink(board, outbound, inbound)
     return Device(link, accelerator, *ends(last_step)), board
@@ -98,31 +103,35 @@ def ends(last_step: bool) -> tuple[Graph, Graph]:
     return head.build(steps.quantize(1.0, 0, 255)), tail.build(values.dequantize(0.5))
 
 
-def test_sequences_of_unlike_lengths_give_their_results() -> None:
-    device, _ = open_board()
+@pytest.mark.parametrize("turns", TURNS)
+def test_sequences_of_unlike_lengths_give_their_results(turns: int) -> None:
+    device, _ = open_board(turns=turns)
     given_codes = sequences(*LENGTHS)
     for got, codes in zip(device.infer_codes(given_codes), given_codes, strict=True):
         assert got.dtype == np.int64
         assert np.array_equal(got, expected(codes))
 
 
-def test_sequences_in_one_array_give_one_array() -> None:
-    device, _ = open_board()
+@pytest.mark.parametrize("turns", TURNS)
+def test_sequences_in_one_array_give_one_array(turns: int) -> None:
+    device, _ = open_board(turns=turns)
     codes = np.stack(sequences(5, 5, 5))
     assert np.array_equal(device.infer_codes(codes), np.stack([expected(one) for one in codes]))
     assert device.infer_codes(codes[:0]).shape == (0, 5, RESULTS)
     assert device.infer_codes([]) == []
 
 
-def test_only_the_last_result_counts_where_the_network_ends_in_the_last_step() -> None:
-    device, _ = open_board(last_step=True)
+@pytest.mark.parametrize("turns", TURNS)
+def test_only_the_last_result_counts_where_the_network_ends_in_the_last_step(turns: int) -> None:
+    device, _ = open_board(last_step=True, turns=turns)
     codes = sequences(*LENGTHS)
     assert np.array_equal(device.infer_codes(codes), np.stack([expected(one)[-1] for one in codes]))
     assert device.infer_codes([]).shape == (0, RESULTS)
 
 
-def test_every_result_is_that_of_each_step() -> None:
-    device, _ = open_board(last_step=True)
+@pytest.mark.parametrize("turns", TURNS)
+def test_every_result_is_that_of_each_step(turns: int) -> None:
+    device, _ = open_board(last_step=True, turns=turns)
     codes = sequences(*LENGTHS)
     assert np.array_equal(device.every_result(codes), np.concatenate([expected(one) for one in codes]))
 
@@ -159,14 +168,15 @@ def test_batch_behind_a_fault_goes_on_from_the_first_step_of_its_sequence() -> N
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=8),
     kind=st.sampled_from([Noise, FrameNoise]),
     last_step=st.booleans(),
+    turns=st.sampled_from(TURNS),
 )
 def test_sequences_are_right_or_an_error_is_reported(
-    seed: int, chance: float, lengths: list[int], kind: type[Noise], last_step: bool
+    seed: int, chance: float, lengths: list[int], kind: type[Noise], last_step: bool, turns: int
 ) -> None:
     codes = sequences(*lengths, seed=seed % 1000)
     wanted = [expected(one)[-1] if last_step else expected(one) for one in codes]
     try:
-        device, _ = open_board(kind(seed, chance), kind(seed + 1, chance), last_step)
+        device, _ = open_board(kind(seed, chance), kind(seed + 1, chance), last_step, turns)
     except LinkError:
         assert chance > 0
         return
@@ -181,12 +191,17 @@ def test_sequences_are_right_or_an_error_is_reported(
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32), chance=st.sampled_from([0.0, 2e-3, 1e-2]), kind=st.sampled_from([Noise, FrameNoise]))
-def test_streams_are_right_or_report_an_error(seed: int, chance: float, kind: type[Noise]) -> None:
+@given(
+    seed=st.integers(0, 2**32),
+    chance=st.sampled_from([0.0, 2e-3, 1e-2]),
+    kind=st.sampled_from([Noise, FrameNoise]),
+    turns=st.sampled_from(TURNS),
+)
+def test_streams_are_right_or_report_an_error(seed: int, chance: float, kind: type[Noise], turns: int) -> None:
     """Two streams take turns, with batches in between; a step that failed is given again."""
     rng = np.random.default_rng(seed)
     try:
-        device, _ = open_board(kind(seed, chance), kind(seed + 1, chance), last_step=True)
+        device, _ = open_board(kind(seed, chance), kind(seed + 1, chance), last_step=True, turns=turns)
     except LinkError:
         return
     streams = [device.stream(), device.stream()]
@@ -207,6 +222,29 @@ def test_streams_are_right_or_report_an_error(seed: int, chance: float, kind: ty
             continue
         assert np.array_equal(result, 0.5 * expected(codes[index])[step])
     assert chance > 0 or not failures
+
+
+def test_stream_has_the_first_turn_of_a_device_of_several_sequences() -> None:
+    device, board = open_board(last_step=True, turns=3)
+    codes = sequences(24)[0]
+    stream, run = device.stream(), steps_of(codes)
+    run(stream, 0, 17)
+    assert board.steps == 3 * 17
+    saved = stream.save()
+    device.infer_codes(sequences(2, 5))
+    board.steps = 0
+    run(stream, 17, 20)
+    assert board.steps == 3 * 20
+    stream.set(saved)
+    run(stream, 17, 24)
+
+
+def test_sequences_of_like_lengths_share_their_turns() -> None:
+    device, board = open_board(turns=2)
+    codes = sequences(1, 9, 1, 9, 4)
+    results = device.infer_codes(codes)
+    assert board.steps == 2 * 9 + 2 * 4 + 2 * 1
+    assert all(np.array_equal(got, expected(one)) for got, one in zip(results, codes, strict=True))
 
 
 def test_stream_sends_one_step_at_a_time_and_all_again_where_its_state_is_lost() -> None:

@@ -23,7 +23,7 @@ from nnhw.hdl.state import StateMemory
 from nnhw.ir.types import IntType
 
 I8 = IntType(-128, 127)
-BEGINS = [int(step == 0) for steps in (1, 9, 10, 1, 1, 3) for step in range(steps)]
+BEGINS = [1, 1, 1, 1, 1, *[int(place % 7 == 3 or place > 21) for place in range(25)]]
 SHAPES = [(1, 1, 3), (4, 1, 3), (4, 2, 2), (20, 1, 8), (20, 4, 3), (300, 1, 40)]
 """Elements, elements of a beat, and beats between the state and what becomes of it."""
 LIMIT_CYCLES = 100_000
@@ -93,23 +93,24 @@ class Counting:
 
     def expected(self) -> list[int]:
         """Return the beats that must leave, by the golden function."""
-        state = np.zeros_like(self.config.start)
+        states = [np.zeros_like(self.config.start)] * self.config.sequences
         found = []
         for begins in BEGINS:
-            rows = self.config.golden(np.array([begins]), state) & 255
+            rows = self.config.golden(np.array([begins]), states.pop(0)) & 255
             found += [sum(int(code) << (8 * lane) for lane, code in enumerate(row)) for row in rows]
-            state = rows.reshape(-1) + 1
+            states.append(rows.reshape(-1) + 1)
         return found
 
 
 @pytest.mark.parametrize("stalls", [False, True])
 @pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("sequences", [1, 2, 5])
 @pytest.mark.parametrize(("elements", "lanes", "depth"), SHAPES)
 def test_state_comes_back_in_each_step_and_begins_anew(
-    elements: int, lanes: int, depth: int, constant: bool, stalls: bool
+    elements: int, lanes: int, depth: int, sequences: int, constant: bool, stalls: bool
 ) -> None:
     start = np.full(elements, -5) if constant else np.arange(elements) % 200 - 100
-    loop = Counting(StateConfig(start, I8, lanes), depth)
+    loop = Counting(StateConfig(start, I8, lanes, sequences), depth)
     beats, ends = loop.run(stalls)
     assert beats == loop.expected()
     if not stalls:

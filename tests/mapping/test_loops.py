@@ -86,6 +86,13 @@ def delayed(inside: Builder, step: Value, states: list[Value]) -> list[Value]:
     return [sums, step, *states[1:-1]]
 
 
+def dense(inside: Builder, step: Value, states: list[Value]) -> list[Value]:
+    """Return a recurrent cell of tanh, each unit of which reads all units."""
+    weights = np.random.default_rng(0).integers(-3, 4, (2, 6, 6))
+    sums = [value.linear(weight) for value, weight in zip((step, states[0]), weights, strict=True)]
+    return [sums[0].dequantize(0.125).add(sums[1].dequantize(0.125)).tanh().quantize(0.125, -8, 7)]
+
+
 def convolved(inside: Builder, step: Value, states: list[Value]) -> list[Value]:
     """Return the maps of a convolutional recurrent network."""
     rng = np.random.default_rng(0)
@@ -97,6 +104,7 @@ def convolved(inside: Builder, step: Value, states: list[Value]) -> list[Value]:
 
 BODIES: dict[str, Graph] = {
     "average": looped(averaged, [np.arange(3)], (3,)),
+    "cell": looped(dense, [0], (6,)),
     "delay line": looped(delayed, [0, 1, np.arange(3), 3], (3,)),
     "maps": looped(convolved, [0], (2, 4, 4)),
 }
@@ -106,7 +114,8 @@ BODIES: dict[str, Graph] = {
 def test_random_recurrent_network_equals_its_graph_in_each_stage(seed: int) -> None:
     body = body_of(random_recurrent(seed))
     try:
-        accelerator = map_body(body, "board", LARGE, target_interval=200 if seed % 2 else None)
+        target = 200 if seed % 2 else None
+        accelerator = map_body(body, "board", LARGE, target_interval=target, sequences=1 + seed % 3)
     except NnhwError as error:
         assert "has no layer to map" in str(error)  # noqa: PT017 - a drawn network may do nothing
         return
@@ -117,7 +126,7 @@ def test_random_recurrent_network_equals_its_graph_in_each_stage(seed: int) -> N
 @pytest.mark.parametrize("seed", SIMULATED)
 def test_random_recurrent_network_equals_its_graph_in_hardware(seed: int) -> None:
     body = body_of(random_recurrent(seed))
-    check_hardware(map_body(body, "board", LARGE), body)
+    check_hardware(map_body(body, "board", LARGE, sequences=1 + seed % 3), body)
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -138,6 +147,16 @@ def test_each_state_has_one_memory_which_its_next_value_comes_back_to() -> None:
     memories = [stage for stage in accelerator.stages if isinstance(stage.config, StateConfig)]
     assert len(memories) == 3  # the first one is never read
     assert len({stage.sources[NEXT] for stage in memories}) == len(memories)
+
+
+@needs_simulator
+@pytest.mark.parametrize("sequences", [2, 4])
+def test_sequences_that_take_turns_share_engines_that_would_wait(sequences: int) -> None:
+    body = body_of(BODIES["cell"])
+    alone, shared = (map_body(body, "board", LARGE, sequences=count) for count in (1, sequences))
+    assert shared.schedule.interval_cycles < alone.schedule.interval_cycles
+    check_golden(shared, body)
+    check_hardware(shared, body)
 
 
 def test_interval_of_a_loop_is_that_of_its_schedule() -> None:

@@ -11,6 +11,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.execution import execute_all
 from nnhw.accelerator.formats import Codes, as_array
+from nnhw.accelerator.turns import Turns
 from nnhw.mapping.loops import step_of
 
 CHUNK = 250
@@ -62,6 +63,9 @@ class Passing:
     @classmethod
     def of_graph(cls, accelerator: Accelerator, body: ir.Graph, codes: Codes) -> Passing:
         """Return what must pass for codes, as the interpreter of the IR computes it."""
+        form = accelerator.input_format
+        if form.headed:
+            return cls.of_values(accelerator, boundary_values(body, codes, form.order(codes)))
         parts = [
             cls.of_values(accelerator, boundary_values(body, codes[start : start + CHUNK]))
             for start in range(0, len(codes), CHUNK)
@@ -97,15 +101,20 @@ class Passing:
         return tuple(compare(name, *pair, frames, count) for name, pair, count in zip(names, pairs, seen, strict=True))
 
 
-def boundary_values(body: ir.Graph, codes: Codes) -> dict[str, np.ndarray]:
+def boundary_values(body: ir.Graph, codes: Codes, order: Turns | None = None) -> dict[str, np.ndarray]:
     """Return every value of the IR for some codes, by name, [N, *shape]; of sequences, in each step of all of them.
+
+    Parameters
+    ----------
+    order: in which the steps of sequences are; None: one sequence behind the other.
 
     Raises
     ------
     MappingError: a graph of sequences that cannot run step by step.
     """
     if body.inputs[0].type.is_sequence:
-        return step_of(body).values(list(codes))
+        steps = step_of(body).values(list(codes))
+        return steps if order is None else {name: value[order.rows] for name, value in steps.items()}
     values: dict[str, np.ndarray] = {}
     ir.run(body, as_array(codes), observe=values.__setitem__)
     return values

@@ -131,8 +131,10 @@ def simulate(
     frames = enough_frames(accelerator.schedule, frames)
     codes = sample_codes(folder, accelerator, frames)
     patterns = list(dict.fromkeys((("none", "none"), (stalls, stalls))))
+    order = accelerator.input_format.order(codes) if accelerator.input_format.headed else None
+    values = boundary_values(body, codes, order)
     with tempfile.TemporaryDirectory() as name:
-        return simulate_accelerator(accelerator, codes, boundary_values(body, codes), patterns, Path(name), progress)
+        return simulate_accelerator(accelerator, codes, values, patterns, Path(name), progress)
 
 
 def simulate_accelerator(

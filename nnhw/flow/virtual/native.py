@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 import shlex
@@ -98,9 +99,10 @@ class NativeNetwork:
     ----------
     body: that the program was made of.
     library: that `compile_c` made of the program.
+    turns: sequences of which one step each comes in turn; they matter where the graph has loops.
     """
 
-    def __init__(self, program: CProgram, body: Graph, library: Path) -> None:
+    def __init__(self, program: CProgram, body: Graph, library: Path, turns: int = 1) -> None:
         self.program = program
         entry, result = body.inputs[0].type, body.output_nodes[0].type
         self._given = _array_type(c_type(entry.int_dtype)), entry.shape
@@ -113,7 +115,8 @@ class NativeNetwork:
             self._reset = getattr(loaded, f"{program.name}_reset")
             self._reset.argtypes, self._reset.restype = [ctypes.c_void_p], None
             # No element of a state takes more than 8 bytes.
-            self._state = np.zeros(sum(state.start.size for state in one_step(body).states), np.uint64)
+            elements = sum(state.start.size for state in one_step(body).states)
+            self._states = itertools.cycle(np.zeros((turns, elements), np.uint64))
 
     def __call__(self, codes: np.ndarray, begins: np.ndarray | None = None) -> np.ndarray:
         """Return int64 [N, *shape] of codes [N, *shape], which must be in the range of the network's input.
@@ -130,9 +133,10 @@ class NativeNetwork:
             if self._reset is None or begins is None:
                 self._run(*ends, scratch.ctypes.data)
                 continue
+            state = next(self._states).ctypes.data
             if begins[row]:
-                self._reset(self._state.ctypes.data)
-            self._run(*ends, self._state.ctypes.data, scratch.ctypes.data)
+                self._reset(state)
+            self._run(*ends, state, scratch.ctypes.data)
         return made.reshape(len(codes), *self._made[1]).astype(np.int64)
 
     def seconds(self, codes: np.ndarray, least_s: float = 0.05) -> float:
