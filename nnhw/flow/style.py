@@ -57,7 +57,12 @@ def map_in_style(
     ------
     MappingError: it does not fit; with `auto`, in no style; it has a loop, and a shared engine was asked for.
     """
-    if body.loops:
+    if options.sequences > 1 and not body.inputs[0].type.is_sequence:
+        raise MappingError(
+            f"--sequences {options.sequences} is of recurrent networks, and '{body.name}' keeps no state from one "
+            "image to the next; leave it out"
+        )
+    if body.inputs[0].type.is_sequence:
         return _sequence(body, board, budget, family, options, interval)
     if options.array is not None:
         accelerator, compiled = map_program(body, board.name, options.array)
@@ -90,7 +95,13 @@ def _streaming(
     body: Graph, board: Board, budget: Budget, family: Family, options: Options, interval: int | None, why: str
 ) -> Mapped:
     accelerator = map_body(
-        body, board.name, budget, family=family, target_interval=interval, overrides=options.overrides
+        body,
+        board.name,
+        budget,
+        family=family,
+        target_interval=interval,
+        overrides=options.overrides,
+        sequences=options.sequences,
     )
     return Mapped(accelerator, "streaming", why)
 
