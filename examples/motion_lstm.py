@@ -1,7 +1,7 @@
 """An LSTM that tells standing, running, walking and badminton by the six sensors of a watch: 20 units, 8 bits.
 
-It runs with any number of steps, as C with a call for each. The weights are those of `train_motion.py`; the recordings
-that they were trained with are not part of this repository.
+It runs with any number of steps, on a board (`stream_motion.py`) and as C with a call for each. The weights are those of
+`train_motion.py`; the recordings that they were trained with are not part of this repository.
 """
 
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import nnhw
+from examples import motion_lstm, stream_motion
 from nnhw.errors import InputError, MappingError
 from nnhw.nn import Int, QuantLinear, QuantRNN
 from tests.sim.test_benches import pytestmark as needs_simulator
@@ -64,6 +66,18 @@ def test_recurrent_network_runs_on_every_link(sequences: int, each_step: bool, t
                     assert torch.equal(result, expected)
                     if step == 4:
                         device(given[:2])  # somebody else's state
+
+
+def test_example_streams_what_the_model_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stream_motion.main("model", tmp_path)
+    network = copy.deepcopy(motion_lstm.model).double()
+    lines = []
+    for recording in motion_lstm.swings(4, stream_motion.STEPS).double():
+        seconds = range(stream_motion.EVERY, stream_motion.STEPS + 1, stream_motion.EVERY)
+        answers = [int(network(recording[None, :steps]).argmax()) for steps in seconds]
+        lines.append(" -> ".join(motion_lstm.CLASSES[answer] for answer in answers))
+    assert capsys.readouterr().out.splitlines() == lines
+    assert len(set(lines)) > 1
 
 
 def test_turns_are_of_networks_with_a_state(tmp_path: Path) -> None:
