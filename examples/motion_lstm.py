@@ -1,6 +1,6 @@
 """An LSTM that tells standing, running, walking and badminton by the six sensors of a watch: 20 units, 8 bits.
 
-It runs with any number of steps, on a board (`stream_motion.py`) and as C with a call for each. The weights are those of
+It runs with any number of steps, on a board (`stream_motion.py`) and as C with a call for each. The weights are of
 `train_motion.py`; the recordings that they were trained with are not part of this repository.
 """
 
