@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.random_recurrent import random_recurrent
 from nnhw.boards import load_board
 from nnhw.engines.state import StateConfig
 from nnhw.engines.timing import as_number
@@ -15,11 +18,13 @@ from nnhw.errors import MappingError, first_of
 from nnhw.families import FAMILIES
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options
-from nnhw.flow.verification.boundaries import boundary_values
+from nnhw.flow.verification.boundaries import boundary_values, compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend import capture
 from nnhw.ir import Graph
+from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
+from nnhw.mapping.mapper import map_body
 from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
 from nnhw.passes import lower, split
 
@@ -35,6 +40,9 @@ CELLS: dict[str, tuple[Callable[..., nn.Module], int, int, int]] = {
 """Cell, features, units, bits of weights, states and gates."""
 TURNS = (1, 4)
 LENGTHS = (1, 9, 10, 1, 1, 3)
+RANDOM = 150
+"""Random networks."""
+ROOMY = Budget(lc=100_000, ebr=1000)
 PATTERNS = (("none", "none"), ("random", "bursts"))
 
 
@@ -75,7 +83,39 @@ def run(board: str | None) -> dict[str, Any]:
         for each in boards:
             for turns in TURNS:
                 rows.append({"cell": name, "board": each, "sequences": turns, **_row(body, codes, each, turns)})
-    return {"rows": rows}
+    return {"rows": rows, "random": random_networks()}
+
+
+def random_networks() -> dict[str, Any]:
+    """Compare random loops with their graphs, stage by stage, and every third in hardware, with and without stalls."""
+    found: Counter[str] = Counter()
+    failures = []
+    for seed in range(RANDOM):
+        body = split(lower(random_recurrent(seed))).body
+        try:
+            accelerator = map_body(body, "random", ROOMY, sequences=1 + seed % 3)
+        except MappingError as error:
+            found[f"refused: {first_of(error)}"] += 1
+            continue
+        codes = random_codes(body, seed)
+        compared = list(compare_stages(accelerator, body, codes))
+        found["stage by stage"] += 1
+        if seed % 3 == 0:
+            results = check_equality(accelerator, body, codes, PATTERNS)
+            compared += [stream for each in results for stream in each.streams]
+            failures += [] if all(each.equal for each in results) else [seed]
+            found["in RTL"] += 1
+        found["steps compared"] += sum(each.frames for each in compared)
+        failures += [] if all(each.equal for each in compared) else [seed]
+    return {**found, "failures": sorted(set(failures))}
+
+
+def random_codes(body: Graph, seed: int) -> list[np.ndarray]:
+    """Return sequences of codes of unlike lengths."""
+    rng, kind = np.random.default_rng(seed), body.inputs[0].type
+    element = kind.int_dtype
+    found = [rng.integers(element.low, element.high + 1, (length, *kind.shape)) for length in LENGTHS]
+    return [np.where(codes < 0, -1, 1) for codes in found] if element.bipolar else found
 
 
 def _row(body: Graph, codes: list[Any], board_name: str, turns: int) -> dict[str, Any]:
@@ -119,3 +159,9 @@ def show(row: Mapping[str, Any]) -> None:
             continue
         facts = f"{one['cycles']:>8,.4g}{one['ideal_cycles']:>7,}{one['lc']:>8,}{one['ebr']:>5}{one['dsp']:>5}"
         print(f"{head}{facts}{one['values']:>9,} {one['differ']}{'' if one['as_predicted'] else ' (other cycles)'}")
+    drawn = row["random"]
+    refused = sum(count for what, count in drawn.items() if what.startswith("refused"))
+    print(
+        f"{RANDOM} random loops: {drawn['stage by stage']} equal stage by stage, {drawn['in RTL']} in RTL, "
+        f"{refused} with nothing to map; failures: {drawn['failures'] or 'none'}"
+    )
