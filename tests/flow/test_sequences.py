@@ -103,6 +103,18 @@ def test_both_directions_are_refused_by_name(tmp_path: Path) -> None:
         nnhw.build(Both().eval(), torch.randn(4, STEPS, 4), out=tmp_path / "b", stop_at="map")
 
 
+def test_core_for_ones_own_design_says_how_a_sequence_begins(tmp_path: Path) -> None:
+    from nnhw.flow.commands.exporting_core import _page
+    from nnhw.hdl.core import AxiStreamCore
+
+    model = Small().eval()
+    build = nnhw.build(model, torch.randn(4, STEPS, 4), out=tmp_path / "b", sequences=2, stop_at="map")
+    page = _page(build.accelerator, AxiStreamCore(build.accelerator), "axi-stream", "core")
+    assert "the lowest of them is 1 in the first step of a sequence" in page
+    assert "The steps of 2 sequences take turns" in page
+    assert "only that of its last step counts" in page
+
+
 def test_simulation_has_sequences_of_unlike_lengths(tmp_path: Path) -> None:
     from nnhw.accelerator import Accelerator
     from nnhw.flow.verification.simulate import sample_codes

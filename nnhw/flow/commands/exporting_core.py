@@ -128,6 +128,24 @@ def _instance(core: Component, name: str) -> str:
     return "\n".join(lines)
 
 
+def _steps(accelerator: Accelerator) -> str:
+    """Return what a user has to know of a network that keeps a state from frame to frame; nothing of any other."""
+    form = accelerator.input_format
+    if not form.headed:
+        return ""
+    bits = form.stream.lanes * form.element.bits
+    turns = f" The steps of {form.turns} sequences take turns, frame by frame." if form.turns > 1 else ""
+    counts = (
+        " Of the results of a sequence only that of its last step counts."
+        if accelerator.output_format.last_step
+        else ""
+    )
+    return (
+        f"- A frame is one step of a sequence, and the core keeps the state in between. The first {bits} bits of a frame\n"
+        f"  are no element: the lowest of them is 1 in the first step of a sequence, all others are 0.{turns}{counts}\n"
+    )
+
+
 def _page(accelerator: Accelerator, core: Component, bus: str, name: str) -> str:
     """Return what a user of the core has to know."""
     i_form, o_form = accelerator.input_format, accelerator.output_format
@@ -152,6 +170,6 @@ The network '{accelerator.name}' as a core on {bus}, made by nnhw. What its port
   `OutputFormat.unpack`, shape {list(o_form.shape)}.
 - A frame every {interval:,} cycles, {latency:,} cycles from its first byte to the last one of its result, where nothing
   waits and the bus keeps up.
-{program}
+{_steps(accelerator)}{program}
 `accelerator.json` of the build has these formats; `nnhw.accelerator.Accelerator.load(BUILD)` reads them.
 """
