@@ -150,14 +150,14 @@ class Device:
         accelerator, state = self.accelerator, "closed, " if self._session.closed else ""
         return (
             f"<Device '{accelerator.name.removesuffix('_body')}' on {accelerator.board}, link '{self.link.name}': "
-            f"{state}images {self._shapes}, model {self.identity.model_hash[:8]}>"
+            f"{state}{self._frames} {self._shapes}, model {self.identity.model_hash[:8]}>"
         )
 
     def _repr_html_(self) -> str:
         facts = {
             "board": self.accelerator.board,
             "link": self.link.name,
-            "images": self._shapes,
+            self._frames: self._shapes,
             "clock": f"{self.identity.clock_hz / 1e6:.2f} MHz",
             "model": self.identity.model_hash[:8],
             "state": "closed" if self._session.closed else "open",
@@ -165,8 +165,13 @@ class Device:
         return facts_table(f"Device '{self.accelerator.name.removesuffix('_body')}'", facts)
 
     @property
+    def _frames(self) -> str:
+        """What goes in and comes out, for people."""
+        return "steps" if self.accelerator.input_format.headed else "images"
+
+    @property
     def _shapes(self) -> str:
-        """The shapes of an image and of its results, for people."""
+        """The shapes of an image or step and of its results, for people."""
         given, results = self.accelerator.input_format.shape, [self.accelerator.output_format.shape]
         if self._head is not None and self._tail is not None:
             given = self._head.inputs[0].type.shape

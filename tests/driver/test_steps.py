@@ -363,6 +363,12 @@ def test_stream_needs_head_and_tail() -> None:
         device.stream()
 
 
+def test_device_says_that_it_takes_steps() -> None:
+    device, _ = open_board()
+    assert "link 'model': steps [3] -> [2], model" in repr(device)
+    assert ">steps<" in device._repr_html_()
+
+
 def test_closed_device_takes_no_step() -> None:
     device, _ = open_board()
     stream = device.stream()

@@ -140,10 +140,9 @@ def _steps(accelerator: Accelerator) -> str:
         if accelerator.output_format.last_step
         else ""
     )
-    return (
-        f"- A frame is one step of a sequence, and the core keeps the state in between. The first {bits} bits of a frame\n"
-        f"  are no element: the lowest of them is 1 in the first step of a sequence, all others are 0.{turns}{counts}\n"
-    )
+    return f"""- A frame is one step of a sequence, and the core keeps the state in between. The first {bits} bits of a frame are
+  no element: the lowest of them is 1 in the first step of a sequence, all others are 0.{turns}{counts}
+"""
 
 
 def _page(accelerator: Accelerator, core: Component, bus: str, name: str) -> str:
