@@ -140,8 +140,8 @@ def _steps(accelerator: Accelerator) -> str:
         if accelerator.output_format.last_step
         else ""
     )
-    return f"""- A frame is one step of a sequence, and the core keeps the state in between. The first {bits} bits of a frame are
-  no element: the lowest of them is 1 in the first step of a sequence, all others are 0.{turns}{counts}
+    return f"""- A frame is one step of a sequence, and the core keeps the state in between. The first {bits} bits of
+  a frame are no element: the lowest of them is 1 in the first step of a sequence, all others are 0.{turns}{counts}
 """
 
 
