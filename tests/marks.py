@@ -107,6 +107,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_tflite.py::test_program_of_the_page_runs": ("slow",),
     "frontend/test_tflite.py::test_tflite_network_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("rtl", "synth", "slow"),
+    "frontend/test_support.py::test_examples_of_loops_equal_reference_in_rtl": ("rtl",),
     "frontend/test_support.py::test_support_matrix_has_every_operator_and_op": ("slow",),
     "frontend/test_support.py::test_support_matrix_is_the_committed_one": ("slow",),
     "frontend/test_support.py::test_support_matrix_says_what_each_row_means": ("slow",),

@@ -363,5 +363,21 @@ class Reading(nn.Module):
         return self.fc(self.rnn(self.codes(x))[0][:, -1])
 
 
-SEQUENCES: dict[str, type[nn.Module]] = {"reading": Reading}
+class Onward(nn.Module):
+    """A model of sequences [batch, steps, 3], read step by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = Int(6, 2**-3)
+        self.rnn = QuantRNN(3, 2, batch_first=True)
+        self.fc = QuantLinear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, steps, 3] --> [batch, 2]."""
+        return self.fc(self.rnn(self.codes(x))[0][:, -1])
+
+
+STEP_BY_STEP: dict[str, type[nn.Module]] = {"onward": Onward}
+"""Models of sequences that run on a device."""
+SEQUENCES: dict[str, type[nn.Module]] = {"reading": Reading, **STEP_BY_STEP}
 """Models of sequences."""

@@ -52,7 +52,8 @@ Each operator has an example in the tests, compared with `==` as far as it goes:
 
 - `RTL`: between two quantizers, on the device: PyTorch, the integer graph, the engines' golden functions, the hardware;
 - `C`: between two quantizers: PyTorch, the integer graph, exported C; there is no hardware for it yet;
-- `steps`: of sequences ([sequences.md](sequences.md)): PyTorch, the captured graph and its three parts;
+- `steps`: of sequences from the last step to the first ([sequences.md](sequences.md)): PyTorch, the captured graph and
+  its three parts;
 - `host`: at the end of a model, which the host computes: the captured graph and its three parts;
 - `weights`: of weights and other constants alone, when the model is captured: PyTorch and the captured graph.
 """

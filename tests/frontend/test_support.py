@@ -9,13 +9,14 @@ import torch
 from benchmarks.random_networks import LC, extreme_codes, golden_difference, rtl_difference
 from nnhw.errors import NnhwError
 from nnhw.flow.models.lowering import lower_graph
+from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend import capture
 from nnhw.frontend.capture import HANDLERS
-from nnhw.ir import OPS
+from nnhw.ir import OPS, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.frontend import tested
-from tests.frontend.examples import ENDS, EXACT, SEQUENCES, Net
+from tests.frontend.examples import ENDS, EXACT, SEQUENCES, STEP_BY_STEP, Net
 from tests.frontend.models import settled
 from tests.frontend.operators_page import support_matrix
 from tests.sim.test_benches import pytestmark as needs_simulator
@@ -74,6 +75,19 @@ def test_examples_of_sequences_equal_reference(name: str) -> None:
     parts, facts = lower_graph(graph, {"inputs": images.numpy()})
     assert set(facts["passes"].values()) == {0}
     assert torch.equal(torch.from_numpy(parts.run(images.numpy())[0]).float(), model(images))
+
+
+@needs_simulator
+@pytest.mark.parametrize("name", STEP_BY_STEP)
+def test_examples_of_loops_equal_reference_in_rtl(name: str) -> None:
+    torch.manual_seed(1)
+    model, images = STEP_BY_STEP[name]().eval(), torch.randn(4, 9, 3)
+    parts, _ = lower_graph(capture(model, images[:2, :4]), {"inputs": images.numpy()})
+    accelerator = map_body(parts.body, "any", Budget(LC, LC))
+    codes = [sequence[:steps] for sequence, steps in zip(run(parts.head, images.numpy())[0], (9, 1, 5, 2), strict=True)]
+    for patterns in (("none", "none"), ("random", "bursts")):
+        (found,) = check_equality(accelerator, parts.body, codes, [patterns])
+        assert found.equal
 
 
 @pytest.mark.parametrize(("name", "problem"), tested.REFUSED.items())

@@ -16,7 +16,7 @@ from nnhw.frontend import capture, translator
 from nnhw.frontend.capture import HANDLERS
 from nnhw.ir import Graph
 from nnhw.nn import Int, QuantLinear
-from tests.frontend.examples import BETWEEN_VALUES, CURVES, ENDS, EXACT, SEQUENCES, Forward, Net
+from tests.frontend.examples import BETWEEN_VALUES, CURVES, ENDS, EXACT, SEQUENCES, STEP_BY_STEP, Forward, Net
 from tests.frontend.models import images, settled
 from tests.frontend.operators_page import support_matrix
 
@@ -110,11 +110,14 @@ def tested() -> dict[str, str]:
     with recorded() as (steps, _):
         for model in SEQUENCES.values():
             capture(model().eval(), torch.randn(2, 4, 3))
+    with recorded() as (loops, _):
+        for model in STEP_BY_STEP.values():
+            capture(model().eval(), torch.randn(2, 4, 3))
     networks = [on_device(network) for network in range(len(NETWORKS))]
     inside, constants = (frozenset[str]().union(*(network[index] for network in networks)) for index in (1, 2))
     found: dict[str, str] = {}
     for stage, operators in (
-        *(("weights", constants), ("steps", steps), ("host", ends), ("C", between), ("RTL", inside)),
+        *(("weights", constants), ("steps", steps), ("host", ends), ("C", between), ("RTL", inside | loops)),
     ):
         found |= dict.fromkeys(operators & HANDLERS.keys(), stage)
     return found
