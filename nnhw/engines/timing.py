@@ -282,7 +282,7 @@ def run_until_periodic(
     frame_cycles: a bound on the cycles of a frame; passing it means that the network is stuck.
     most: stop behind so many frames and so many cycles.
     held: this model gives nothing until everything in front of it is full.
-    latency: stop behind the first frame if it takes another number of cycles.
+    latency: stop behind the first frame if it takes more cycles.
 
     Raises
     ------
@@ -305,8 +305,8 @@ def run_until_periodic(
         if len(ends) > frames:
             quiet = 0
             period = frames - seen.setdefault(network.state(), frames)
-            other = latency is not None and ends[0] - first + 1 != latency
-            if other or period or (len(ends) >= most[0] and cycle >= most[1]):
+            slower = latency is not None and ends[0] - first + 1 > latency
+            if slower or period or (len(ends) >= most[0] and cycle >= most[1]):
                 return NetworkRun(first, tuple(ends), period, network.model_ends)
     raise StuckError(_stuck(f"end frame {len(ends)} in {frame_cycles} cycles"))
 

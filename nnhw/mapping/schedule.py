@@ -25,6 +25,9 @@ from nnhw.families import ICE40, Family
 from nnhw.mapping.cost import cost
 
 FIFO_MIN_DEPTH = 3
+"""Beats of a FIFO before its depth is known: fewer are none of a memory."""
+BUFFER_DEPTH = 2
+"""Beats of the shallowest FIFO that cuts every path, as all do: a buffer of two registers."""
 FRAMES = 5
 """Frames that are stepped to see how full FIFOs without bounds become."""
 MOST_FRAMES, MOST_STEPS = 6, 1_000_000
@@ -111,22 +114,22 @@ class StreamNetwork:
         return [*(stage.config.o_beats for stage in self.stages[:-1]), self.o_beats]
 
     def keeps(self, schedule: Schedule) -> bool:
-        """Return whether the network has the latency and the interval of a schedule, and never hangs."""
+        """Return whether the network has no longer latency and interval than a schedule, and never hangs."""
         try:
             run = self._run([stage.config.model() for stage in self.stages], schedule.latency_cycles)
         except StuckError:
             return False
-        if run.latency != schedule.latency_cycles:
+        if run.latency > schedule.latency_cycles:
             return False
         found = schedule_of(run) if run.period else estimated(run)
-        return found.interval == schedule.interval and not self.can_hang()
+        return found.interval <= schedule.interval and not self.can_hang()
 
     def _run(self, models: Sequence[CycleModel | NetworkModel], latency: int | None = None) -> NetworkRun:
         """Step models of the stages from rest on, until they repeat themselves or for some frames.
 
         Parameters
         ----------
-        latency: stop behind the first frame if it has another one.
+        latency: stop behind the first frame if it has a longer one.
         """
         most = MOST_FRAMES, MOST_STEPS // len(self.stages)
         return run_until_periodic(models, self._sources, self._beats, self._frame_cycles, most, latency=latency)
@@ -175,7 +178,7 @@ def schedule_stages(
     FIFO of the shorter one has held as many. What frames leave behind may add up, so that one that was deep enough for
     some frames is not for all: those that are full at times become deeper as long as that shortens the interval
     (`_deeper`). Then each becomes shallower where that saves a block RAM or logic, as long as neither latency nor
-    interval change and the network cannot hang (`StreamNetwork.can_hang`). Depths of the same cost are not told apart,
+    interval grow and the network cannot hang (`StreamNetwork.can_hang`). Depths of the same cost are not told apart,
     and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall.
 
     Returns
@@ -265,7 +268,7 @@ def cheaper_depths(config: FifoConfig, family: Family) -> list[int]:
     now = cost(config, family)
     found: list[int] = []
     before = now
-    for depth in range(config.depth - 1, FIFO_MIN_DEPTH - 1, -1):
+    for depth in range(config.depth - 1, BUFFER_DEPTH - 1, -1):
         taken = cost(replace(config, depth=depth), family)
         if taken.ebr < before.ebr or (not taken.ebr and (now.ebr or now.lc - taken.lc >= LEAST_SAVED_LC)):
             found.append(depth)

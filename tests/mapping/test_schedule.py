@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.schedule import (
+    BUFFER_DEPTH,
     StreamNetwork,
     _endless,
     cheaper_depths,
@@ -112,16 +112,21 @@ def test_depths_keep_the_schedule_and_are_not_above_the_high_water(name: str, in
     for index in network.joining:
         endless = with_depth(endless, index, 10_000)
     found, schedule = endless.schedule(), accelerator.schedule
-    assert (found.latency_cycles, found.interval) == (schedule.latency_cycles, schedule.interval)
+    # A buffer is passed in one cycle, a memory in two: shallow FIFOs may gain a cycle each, and never lose one.
+    buffers = sum(network.stages[index].config.depth == BUFFER_DEPTH for index in network.joining)  # type: ignore[union-attr]
+    assert found.latency_cycles - buffers <= schedule.latency_cycles <= found.latency_cycles
+    assert schedule.interval == found.interval
 
 
 @pytest.mark.parametrize(("name", "interval"), [("residual_of_sums", None), ("concatenated", None), ("residual", 2000)])
-def test_one_less_stalls(name: str, interval: int | None) -> None:
+def test_few_less_stall(name: str, interval: int | None) -> None:
+    """Buffers on the longer branch, chosen behind it, shorten that by a cycle each: so many may be too many."""
     accelerator = mapped(name, interval)
     network = network_of(accelerator)
     index, depth = deepest(network)
     assert depth > 10
-    shallow = with_depth(network, index, depth - 1).schedule()
+    buffers = sum(network.stages[index].config.depth == BUFFER_DEPTH for index in network.joining)  # type: ignore[union-attr]
+    shallow = with_depth(network, index, depth - 1 - buffers).schedule()
     assert shallow.interval_cycles > accelerator.schedule.interval_cycles or (
         shallow.latency_cycles > accelerator.schedule.latency_cycles
     )
@@ -136,7 +141,7 @@ def test_depths_suffice_for_more_frames_than_are_stepped_to_find_them() -> None:
     model = few[index]
     assert isinstance(model, FifoModel)
     shallow = with_depth(network, index, model.high_water)
-    assert shallow.schedule().interval == Fraction(31, 5)
+    assert shallow.schedule().interval == 6
     assert shallow.schedule().period.count(4) == 4
     assert depth > model.high_water
     assert network.schedule().interval == max(stage.config.cycles for stage in network.stages) == 4
@@ -161,7 +166,7 @@ def test_schedule_of_a_network_that_settles_late_is_that_of_full_buffers(monkeyp
     estimate, settled = network.estimate(), network.schedule()
     assert not estimate.joined
     assert not settled.joined
-    assert settled.interval == exact.interval == Fraction(31, 5)
+    assert settled.interval == exact.interval == 6
     assert settled.ends(100) == exact.ends(6)
     assert settled.interval_in(exact.ends(400)) is None
 
@@ -213,7 +218,8 @@ def test_no_trials_leave_the_depths_of_the_high_water(monkeypatch: pytest.Monkey
     network = network_of(accelerator)
     monkeypatch.setattr("nnhw.mapping.schedule.MOST_TRIAL_CYCLES", 0)
     stages, schedule = schedule_stages(network.stages, network.i_beats, network.o_beats)
-    assert schedule == accelerator.schedule
+    assert schedule.interval == accelerator.schedule.interval
+    assert schedule.latency_cycles >= accelerator.schedule.latency_cycles
     depths = [stages[index].config.depth for index in network.joining]  # type: ignore[union-attr]
     assert sum(depths) > 400
 
@@ -224,7 +230,7 @@ def test_cheaper_depths_take_fewer_block_rams_or_logic() -> None:
     assert depths[-2:] == [257, 513]
     assert [cost(replace(deep, depth=depth)).ebr for depth in depths[-2:]] == [1, 2]
     assert all(not replace(deep, depth=depth).in_block_ram for depth in depths[:-2])
-    assert cheaper_depths(FifoConfig(4, lanes=1, bits=1, beats=10), ICE40) == []
+    assert cheaper_depths(FifoConfig(4, lanes=1, bits=1, beats=10), ICE40) == [BUFFER_DEPTH]
 
 
 def test_deepest_fifos_go_into_large_ram() -> None:
