@@ -151,6 +151,7 @@ class Mapper:
         MappingError: it fits at none of them.
         """
         family, left = self.space.family, budget
+        stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
         accelerator: Accelerator | None = None
         for _ in range(MOST_ROUNDS):
             try:
@@ -159,14 +160,8 @@ class Mapper:
                 if accelerator is None:
                     raise
                 break  # the layers alone would fit
-            accelerator = self.space.accelerator(placed, self.board_name)
-            total = accelerator_cost(accelerator, family)
-            if budget.ebr < total.ebr and total.spram < budget.spram:
-                missing, large = total.ebr - budget.ebr, budget.spram - total.spram
-                accelerator = into_large_ram(accelerator, missing, large, family)
-                total = accelerator_cost(accelerator, family)
-            stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
-            if not stretched.excess(replace(total, dsp=0, spram=0)):
+            accelerator, total = self._assembled(placed, budget)
+            if _fits(total, stretched):
                 return without_waits(self.space, placed, accelerator, stretched)
             # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
             left = left.without(
@@ -177,8 +172,44 @@ class Mapper:
                 )
             )
         assert accelerator is not None
+        if (slower := self._slower_that_fits(budget, left, stretched, intervals, busy)) is not None:
+            return without_waits(self.space, *slower, stretched)
         needs = needs_of(self.space, placed, accelerator)
         raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
+
+    def _assembled(self, placed: Sequence[Folding], budget: Budget) -> tuple[Accelerator, Cost]:
+        """Return the accelerator of foldings, with FIFOs in large RAM where block RAMs are too few, and its cost."""
+        family, accelerator = self.space.family, self.space.accelerator(placed, self.board_name)
+        total = accelerator_cost(accelerator, family)
+        if budget.ebr < total.ebr and total.spram < budget.spram:
+            missing, large = total.ebr - budget.ebr, budget.spram - total.spram
+            accelerator = into_large_ram(accelerator, missing, large, family)
+            total = accelerator_cost(accelerator, family)
+        return accelerator, total
+
+    def _slower_that_fits(
+        self, budget: Budget, left: Budget, stretched: Budget, intervals: Sequence[int], busy: float | None
+    ) -> tuple[list[Folding], Accelerator] | None:
+        """Return the fastest that fits with all between its layers, which are as small as each interval allows.
+
+        Faster foldings were tried with less and less room. Those that they did not fit into may still take less with
+        their FIFOs: slower ones need fewer.
+
+        Parameters
+        ----------
+        left: of the budget for the layers; the last that was tried.
+        """
+        found: dict[int, tuple[list[Folding], Accelerator]] = {}
+
+        def fits(interval: int) -> bool:
+            placed = PartMover(self.space, left).thresholds(*self.within(left, interval, busy))
+            accelerator, total = self._assembled(placed, budget)
+            found[interval] = placed, accelerator
+            return _fits(total, stretched)
+
+        if not fits(intervals[-1]):
+            return None
+        return found[intervals[bisect_left(intervals, True, key=fits)]]
 
     def fastest(
         self, budget: Budget, intervals: Sequence[int], busy: float | None = None
@@ -237,6 +268,11 @@ class Mapper:
     def _may_be_roomy(item: Candidate, busy: float | None, interval: int) -> bool:
         """Return whether a layer gets a roomy line buffer; in LUTs there is no room."""
         return busy is not None and item.cycles >= busy * interval and not item.folding.lut_buffer
+
+
+def _fits(total: Cost, stretched: Budget) -> bool:
+    """Return whether a whole accelerator fits; DSP blocks and large RAMs were never taken beyond what there is."""
+    return not stretched.excess(replace(total, dsp=0, spram=0))
 
 
 def _room(missing: float, given: float) -> float:
