@@ -186,6 +186,7 @@ def build(
         Path | None,
         typer.Option("--from", metavar="BUILD", help="A build that differs in its weights alone: its layout is taken."),
     ] = None,
+    link: Annotated[str, typer.Option(help="uart or spi, of those that the board has; empty: the board's own.")] = "",
     calibrate: Calibrate = None,
     evaluate: Annotated[
         Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images that the accuracy is of.")
@@ -204,7 +205,7 @@ def build(
     from nnhw.flow.pipeline import build_file
 
     chosen = make_options(
-        clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board, base
+        clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board, base, link
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     with _advising(ctx, file, board, chosen, calibration):

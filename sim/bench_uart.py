@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from cobs import cobs
 from cocotb.triggers import ClockCycles, Timer
 from cocotb.utils import get_sim_time
 
-from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, DeviceIdentity, Frame
+from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, Frame
 
+from .frames import TOKEN, data_frames, judge
 from .harness import CLOCK_NS, BenchFailure, start
 
-TOKEN = 0x5A
 QUIET_BITS = 2000
 
 
@@ -109,6 +109,7 @@ async def device_answers_at_its_pins(dut: Any) -> None:
     await line.send(Frame(Command.IDENTIFY, 1))
     await line.send(Frame(Command.RESET, TOKEN))
     await line.wait(2)
+    begin = get_sim_time("ns")
     for frame in data_frames(images.tobytes()):
         await line.send(frame)
         await line.wait_taken(frame.sequence)
@@ -116,39 +117,8 @@ async def device_answers_at_its_pins(dut: Any) -> None:
     await line.wait(2 + per_image * len(images))
     await Timer(40 * 10 * plan["divisor"] * CLOCK_NS, unit="ns")  # for answers that nobody expects
     mismatches = judge(line.frames, images.shape[1], outputs, per_image)
-    document = {"frames": len(images), "mismatches": mismatches}
+    cycles = round((line.last_ns - begin) / CLOCK_NS)
+    document = {"frames": len(images), "mismatches": mismatches, "cycles": cycles, "faults": 0}
     Path(plan["result"]).write_text(json.dumps(document), encoding="utf-8")
     if mismatches:
         raise BenchFailure(f"tx: {mismatches} of {len(images)} images have a wrong output")
-
-
-def data_frames(data: bytes) -> Iterable[Frame]:
-    """Yield the DATA frames of a byte stream."""
-    for number, start_ in enumerate(range(0, len(data), PAYLOAD_LIMIT_BYTES)):
-        yield Frame(Command.DATA, number % 256, data[start_ : start_ + PAYLOAD_LIMIT_BYTES])
-
-
-def judge(answers: list[Frame], image_bytes: int, outputs: np.ndarray, per_image: int) -> int:
-    """Return the images whose output differs.
-
-    Raises
-    ------
-    BenchFailure: an answer that does not belong here: identity, reset, command, sequence or count.
-    """
-    identity, reset, *results = answers
-    told = DeviceIdentity.unpack(identity.payload)
-    if (identity.command, told.input_bytes, told.output_bytes) != (Command.IDENTITY, image_bytes, outputs.shape[1]):
-        raise BenchFailure(
-            f"the device says {told}, but an image has {image_bytes} bytes, an output {outputs.shape[1]}"
-        )
-    if (reset.command, reset.sequence) != (Command.RESET_DONE, TOKEN):
-        raise BenchFailure(f"the answer to RESET {TOKEN:#x} is {reset}")
-    for number, answer in enumerate(results):
-        if (answer.command, answer.sequence) != (Command.RESULT, number % 256):
-            raise BenchFailure(f"result {number} is {answer}")
-    if len(results) != per_image * len(outputs):
-        raise BenchFailure(f"{len(results)} results came, expected {per_image * len(outputs)}")
-    seen = b"".join(answer.payload for answer in results)
-    if len(seen) != outputs.size:
-        raise BenchFailure(f"{len(seen)} output bytes came, expected {outputs.size}")
-    return int((np.frombuffer(seen, np.uint8).reshape(outputs.shape) != outputs).any(axis=1).sum())

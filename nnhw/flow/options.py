@@ -35,6 +35,7 @@ class Options:
     reusable: the shared engine is for other networks, too: no layer has an engine of its own, and limits have room.
     base: build folder whose layout is taken where the new build has other contents of memories alone; None: the folder
         that is built into.
+    link: kind of the board's link that the build is for; empty: the one that the board file says.
     """
 
     clock_hz: float | None = None
@@ -48,6 +49,7 @@ class Options:
     array: ArrayConfig | None = None
     reusable: bool = False
     base: Path | None = None
+    link: str = ""
 
     def __post_init__(self) -> None:
         for name, unit in (("clock_hz", "Hz"), ("target_fps", "frames/s")):
@@ -140,6 +142,7 @@ def make_options(
     reusable: bool,
     board: str,
     base: Path | None = None,
+    link: str = "",
 ) -> Options:
     """Return the options of a command line, or of `nnhw.build`.
 
@@ -161,4 +164,5 @@ def make_options(
         array=load_array(array, load_board(board).name) if array else None,
         reusable=reusable,
         base=base,
+        link=link,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnhw.accelerator import Accelerator
-from nnhw.boards import load_board
+from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, InputError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.models.calibrate import Calibration, given_data, quantize_source
@@ -27,6 +27,7 @@ from nnhw.flow.stages import (
 )
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import Progress, SilentProgress, shown_progress
+from nnhw.links import Uart
 from nnhw.notebook import facts_table
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def build(
     frames: int = 8,
     netlist_frames: int = 0,
     base: Path | str | None = None,
+    link: str = "",
     calibrate: Any = None,
     evaluate: Any = None,
     labels: Any = None,
@@ -155,6 +157,7 @@ def build(
     netlist_frames: that run through the netlist of the bitstream, entered at its serial pins; 0: none.
     base: build folder of a network that differs in its weights alone, whose layout is taken with other contents; the
         folder `out` itself otherwise, where it has one. A network that differs in more is built as a whole.
+    link: `uart` or `spi`, of those that the board has; the one that its board file says otherwise.
     calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.
     evaluate, labels: images, else those of `calibrate`, and their labels [N]: the accuracy before and after
         quantization is noted in the report.
@@ -176,7 +179,7 @@ def build(
     named = identifier(name or class_name(model).lower())
     other, base = (Path(folder) if folder else None for folder in (array, base))
     options = make_options(
-        clock_mhz, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, other, reusable, board, base
+        clock_mhz, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, other, reusable, board, base, link
     )
     data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)
     if data is not None and start_from == STAGE_NAMES[0]:
@@ -203,7 +206,7 @@ def run_build(
     ----------
     source: the model; may be None when `start_from` is a later stage.
     """
-    found = load_board(board)
+    found = _board_with_link(board, options)
     progress = progress or SilentProgress()
     selected = _selected(start_from, stop_at, options, progress)
     progress.note(f"board: {found.name} ({found.title}, {found.device})")
@@ -218,6 +221,24 @@ def run_build(
         for stage in selected:
             _advance(stage, job)
         return _finish(job)
+
+
+def _board_with_link(name: str, options: Options) -> Board:
+    """Return the board with the link that the options ask for.
+
+    Raises
+    ------
+    BoardError: an unknown board, or one without that link.
+    InputError: frames are to run through a netlist, which is only entered at the pins of a serial port.
+    """
+    board = load_board(name)
+    board = board.with_link(options.link or board.link)
+    if options.netlist_frames and board.link != Uart.kind:
+        raise InputError(
+            f"--netlist-frames {options.netlist_frames} needs a build with --link {Uart.kind}, whose pins the netlist "
+            f"is entered at, given --link {board.link}; leave out one of them"
+        )
+    return board
 
 
 def _base(options: Options, folder: BuildFolder, selected: list[BuildStage]) -> Base | None:

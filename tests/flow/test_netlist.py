@@ -19,7 +19,7 @@ from nnhw.flow.pipeline import build_file
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification import netlist
 from nnhw.flow.verification.netlist import Pins, find_pins, netlist_verilog, run_netlist, with_divisor
-from nnhw.flow.virtual.device import make_uart_device
+from nnhw.flow.virtual.device import make_linked_device
 from nnhw.hdl.top import make_top
 
 CONV_NET = """
@@ -48,7 +48,7 @@ def synthesized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     build = build_file(str(folder / "net.py"), request.param, options, out=folder / "b", stop_at="map")
     board, settings = load_board(request.param), usable_clocks(load_board(request.param))[0]
     accelerator = Accelerator.load(build.path)
-    design = make_top(lambda hz: make_uart_device(accelerator, hz, board.uart.baud, board.flash), board, settings)
+    design = make_top(lambda hz: make_linked_device(accelerator, hz, board.uart, board.flash), board, settings)
     netlist = synthesize(design.rtlil, board, build.path, dsp=True)
     assert netlist.resources.dsp
     assert netlist.resources.ebr

@@ -35,6 +35,7 @@ from nnhw.flow.running.measuring import count_parts
 from nnhw.flow.verification.counters import Counted, program_rows
 from nnhw.frontend import capture
 from nnhw.ir.types import BIPOLAR, IntType
+from nnhw.links import Uart
 from tests.mapping.shared.networks import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,10 +181,10 @@ def test_run_on_a_terminal_says_what_the_device_counted() -> None:
 def test_report_link_rate_counts_framing_in_the_slower_direction() -> None:
     # In: 8 bytes an image, 240 of them with 8 around. Out: 8 around each payload, and 8 for each 240 bytes that came.
     taken = 8 * 8 / 240
-    assert link_rate(accelerator(output_bytes=16), 3_000_000) == pytest.approx(300_000 / (16 + 8 + taken))
-    assert link_rate(accelerator(output_bytes=241), 3_000_000) == pytest.approx(300_000 / (241 + 16 + taken))
+    assert link_rate(accelerator(output_bytes=16), Uart(3_000_000)) == pytest.approx(300_000 / (16 + 8 + taken))
+    assert link_rate(accelerator(output_bytes=241), Uart(3_000_000)) == pytest.approx(300_000 / (241 + 16 + taken))
     long = dataclasses.replace(accelerator(output_bytes=1), input_format=InputFormat((240,), IntType(0, 255), 1))
-    assert link_rate(long, 3_000_000) == pytest.approx(300_000 / 248)
+    assert link_rate(long, Uart(3_000_000)) == pytest.approx(300_000 / 248)
 
 
 def test_report_bound_is_the_engine_when_it_is_slower() -> None:

@@ -111,5 +111,5 @@ def test_usable_clocks_rejects_impossible_speed() -> None:
     with pytest.raises(InputError) as caught:
         usable_clocks(board)
     assert str(caught.value) == (
-        "board 'icebreaker' has no PLL clock for a serial port of 50000000 baud; lower uart.baud"
+        "board 'icebreaker' has no PLL clock for a serial port of 50,000,000 baud; lower uart.baud"
     )

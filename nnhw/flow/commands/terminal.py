@@ -237,9 +237,11 @@ def _speed(report: Report) -> Table:
         table.add_row(f"engine, images/s at {clock}", _count(planned["inferences_per_second"]), "")
     else:
         table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")
-    table.add_row(
-        f"link, images/s at {_count(report['link']['baud'])} baud", _count(report["link"]["inferences_per_second"]), ""
-    )
+    for link in report["links"]:
+        speed = f"{_count(link['baud'])} baud" if "baud" in link else f"{_count(link['hz'])} bit/s"
+        name = "link" if link["kind"] == report["link"]["kind"] else f"with --link {link['kind']}"
+        bound = f"{link['bound']} is the bound" if link["bound"] else ""
+        table.add_row(f"{name}, images/s at {speed}", _count(link["inferences_per_second"]), bound)
     return table
 
 

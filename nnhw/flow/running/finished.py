@@ -18,13 +18,14 @@ from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.opening import make_model_link
-from nnhw.errors import InputError, ToolError
+from nnhw.errors import InputError, LinkError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.folder.manifest import read_fact
 from nnhw.flow.models.calibrate import load_labels
 from nnhw.flow.pipeline import Build
 from nnhw.flow.running.accuracy import Score, score
 from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.links import Uart
 from nnhw.reading import load_npy
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ def open(
         link = HardwareLink(_virtual_board(folder, clock_hz, notice, trust), clock_hz)
     elif link == "c":
         link = _c_link(folder, clock_hz)
+    elif board.link != Uart.kind and link != "model" and isinstance(link, str):
+        raise LinkError(
+            f"build '{build}' is for the board's link '{board.link}', which no port of this computer speaks; "
+            f"drive it from a microcontroller, or build it with --link {Uart.kind}"
+        )
     return open_link(folder.path, link, baud or board.uart.baud, clock_hz, max_retries, progress, notice)
 
 

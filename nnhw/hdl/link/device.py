@@ -80,6 +80,12 @@ class LinkedEngine(wiring.Component):
         m.d.comb += link.overrun.eq(self.overrun)
         return m
 
+    def connect_flash(self, m: Module, outer: Any) -> None:
+        """Connect the pins of the flash to those of the component around this device, where it has them."""
+        if self.flash_offset is not None:
+            m.d.comb += [getattr(outer, name).eq(getattr(self, name)) for name in ("cs", "clk", "copi")]
+            m.d.comb += self.cipo.eq(outer.cipo)  # type: ignore[attr-defined]
+
     def _connect_program(self, m: Module, link: Link) -> Value:
         """Connect what loads programs; return the engine's reset."""
         load, program = self.engine.load, getattr(self.engine, "program", self.engine)  # type: ignore[attr-defined]
@@ -141,7 +147,5 @@ class UartDevice(wiring.Component):
             self.tx.eq(transmitter.tx),
             device.overrun.eq(receiver.overrun),
         ]
-        if device.flash_offset is not None:
-            m.d.comb += [getattr(self, name).eq(getattr(device, name)) for name in ("cs", "clk", "copi")]
-            m.d.comb += device.cipo.eq(self.cipo)
+        device.connect_flash(m, self)
         return m

@@ -9,9 +9,7 @@ from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.errors import InputError
-
-_LIMIT = 0.02
-_SHORTEST = 8
+from nnhw.links import Uart
 
 
 def clocks_per_bit(clock_hz: int, baud: int) -> int:
@@ -21,15 +19,10 @@ def clocks_per_bit(clock_hz: int, baud: int) -> int:
     ------
     InputError: the line would be more than 2 % off, or a bit shorter than 8 cycles.
     """
-    divisor = max(1, round(clock_hz / baud))
-    error = clock_hz / divisor / baud - 1
-    if divisor < _SHORTEST or abs(error) > _LIMIT:
-        near = clock_hz / max(divisor, _SHORTEST)
-        raise InputError(
-            f"UART: {baud} baud from a clock of {clock_hz} Hz needs {clock_hz / baud:.2f} cycles per bit; it must be "
-            f"{_SHORTEST} or more and within {_LIMIT:.0%} of a whole number; use {near:.0f} baud or another clock"
-        )
-    return divisor
+    line = Uart(baud)
+    if problem := line.clock_problem(clock_hz):
+        raise InputError(problem)
+    return line.clocks_per_bit(clock_hz)
 
 
 class UartTransmitter(wiring.Component):
