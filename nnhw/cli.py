@@ -522,6 +522,19 @@ def export_core(
         OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
 
 
+@export.command("driver")
+def export_driver(
+    build: BuildPath,
+    to: Annotated[str, typer.Option(help="c or micropython.")] = "c",
+    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("driver"),
+) -> None:
+    """Write a driver for a microcontroller, of a build with --link spi."""
+    from nnhw.flow.commands.exporting_driver import export_driver as write
+
+    for path in write(build, to=to, out=out):
+        OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+
+
 def main() -> None:
     """Run the command line."""
     stop_on_signals()

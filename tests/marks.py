@@ -28,6 +28,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "export/test_onnx.py::test_sums_of_any_width_are_exact": ("slow",),
     "export/test_onnx_loops.py": ("slow",),
     "export/test_c.py": ("slow",),
+    "export/test_driver.py": ("slow",),
+    "hdl/link/test_spi.py::test_spi_device_answers_images_through_its_pins": ("slow",),
     "frontend/test_loops.py": ("slow",),
     "export/test_c_attention.py": ("slow",),
     "export/test_c_commands.py": ("slow",),

@@ -26,7 +26,7 @@ KNOWS: dict[str, set[str]] = {
     "nn": set(),
     "engines": {"ir", "protocol"},
     "accelerator": {"ir", "engines"},
-    "export": {"engines", "ir", "mapping"},
+    "export": {"engines", "ir", "mapping", "protocol"},
     "frontend": {"ir", "nn"},
     "passes": {"ir"},
     "rewrites": {"ir", "passes"},

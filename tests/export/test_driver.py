@@ -1,0 +1,199 @@
+"""Drivers for microcontrollers against the gateware, through the pins of its SPI port."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnhw.boards import load_board
+from nnhw.errors import InputError
+from nnhw.export.driver import DriverModel, make_driver
+from nnhw.flow.virtual.compiled import find_cc
+from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.spi import SpiDevice
+from nnhw.protocol import DeviceIdentity
+from tests.hdl.link.engines import HangingEngine, SumEngine
+from tests.hdl.link.spi_pins import SpiPins
+
+CC = find_cc()
+needs_cc = pytest.mark.skipif(CC is None, reason="needs a C compiler (gcc, clang, or 'pip install ziglang')")
+HASH = "3f1c09a5b77e2d84"
+MODEL = DriverModel("sums", HASH, 12, 5, 512, ("An image: 12 bytes.",))
+OK, NO_ANSWER, OTHER_MODEL, BAD_LINK = 0, 1, 4, 5
+_TRANSFER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+_SHIM = """
+#include "sums_model.h"
+static nnhw_device device;
+typedef void (*transfer)(void *, const uint8_t *, uint8_t *, size_t);
+int test_open(transfer function)
+{
+    nnhw_port port = {function, NULL, NULL};
+    return nnhw_open(&device, &port, &sums_model, 40);
+}
+int test_infer(const uint8_t *images, uint8_t *outputs, uint32_t count, uint32_t *done)
+{
+    return nnhw_infer(&device, images, outputs, count, done);
+}
+uint32_t test_faults(void) { return device.faults; }
+"""
+
+
+def device(model_hash: str = HASH, engine: Any = None) -> SpiDevice:
+    return SpiDevice(LinkedEngine(engine or SumEngine(12, 5), DeviceIdentity(model_hash, 12, 5, 48_000_000)))
+
+
+def images(count: int) -> tuple[bytes, bytes]:
+    """Return images, zeros among them, and their outputs, one behind the other."""
+    made = [bytes((number * place * 7) & 0xFF for place in range(12)) for number in range(count)]
+    return b"".join(made), b"".join(map(SumEngine(12, 5).expected, made))
+
+
+class CDriver:
+    """The C, compiled as a library, whose transfers go to the pins."""
+
+    def __init__(self, folder: Path, pins: Any) -> None:
+        for name, text in make_driver(MODEL, "c").items():
+            (folder / name).write_text(text)
+        (folder / "shim.c").write_text(_SHIM)
+        flags = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-shared", "-fPIC")
+        assert CC is not None
+        subprocess.run([*CC, *flags, "-o", "driver.so", "nnhw_spi.c", "shim.c"], cwd=folder, check=True)
+        self._library = ctypes.CDLL(str(folder / "driver.so"))
+
+        def transfer(_: Any, send: int, receive: int, count: int) -> None:
+            ctypes.memmove(receive, pins.transfer(ctypes.string_at(send, count)), count)
+
+        self._transfer = _TRANSFER(transfer)
+
+    def open(self) -> int:
+        return int(self._library.test_open(self._transfer))
+
+    def infer(self, data: bytes) -> tuple[int, int, bytes]:
+        """Return status, images done, and their outputs."""
+        count, done = len(data) // 12, ctypes.c_uint32()
+        outputs = ctypes.create_string_buffer(5 * count)
+        status = self._library.test_infer(data, outputs, count, ctypes.byref(done))
+        return status, done.value, outputs.raw[: 5 * done.value]
+
+    @property
+    def faults(self) -> int:
+        return int(self._library.test_faults())
+
+
+def python_driver() -> Any:
+    """Return the module of the MicroPython driver."""
+    module = types.ModuleType("nnhw_spi")
+    exec(make_driver(MODEL, "micropython")["nnhw_spi.py"], module.__dict__)
+    return module
+
+
+def python_model() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(make_driver(MODEL, "micropython")["sums_model.py"], names)
+    return dict(names["MODEL"])
+
+
+@needs_cc
+@pytest.mark.parametrize("fault_rate", [0.0, 0.04])
+def test_c_driver_gives_the_outputs_of_the_gateware(tmp_path: Path, fault_rate: float) -> None:
+    pins, (data, outputs) = SpiPins(device()), images(80)
+    driver = CDriver(tmp_path, pins)
+    assert driver.open() == OK
+    pins.fault_rate = fault_rate
+    assert driver.infer(data) == (OK, 80, outputs)
+    assert (driver.faults > 0) == (pins.faults > 0) == (fault_rate > 0)
+
+
+@needs_cc
+def test_c_driver_survives_a_restart_and_rejects_another_bitstream(tmp_path: Path) -> None:
+    pins, (data, outputs) = SpiPins(device()), images(4)
+    driver = CDriver(tmp_path, pins)
+    assert driver.open() == OK
+    pins.replace(device())
+    assert driver.infer(data) == (OK, 4, outputs)
+    pins.replace(device("00" * 8))
+    assert driver.infer(data) == (OTHER_MODEL, 0, b"")
+    assert driver.open() == OTHER_MODEL
+
+
+class _Dead:
+    def __init__(self, byte: int) -> None:
+        self._byte = byte
+
+    def transfer(self, data: bytes) -> bytes:
+        return bytes([self._byte]) * len(data)
+
+
+@needs_cc
+@pytest.mark.parametrize("byte", [0x00, 0xFF, 0x55])
+def test_c_driver_says_that_nothing_answers(tmp_path: Path, byte: int) -> None:
+    assert CDriver(tmp_path, _Dead(byte)).open() == NO_ANSWER
+
+
+@needs_cc
+def test_c_driver_gives_up_on_an_engine_that_hangs(tmp_path: Path) -> None:
+    driver = CDriver(tmp_path, SpiPins(device(engine=HangingEngine())))
+    assert driver.open() == OK
+    assert driver.infer(images(2)[0]) == (BAD_LINK, 0, b"")
+
+
+@pytest.mark.parametrize("fault_rate", [0.0, 0.04])
+def test_micropython_driver_gives_the_outputs_of_the_gateware(fault_rate: float) -> None:
+    pins, (data, outputs) = SpiPins(device()), images(80)
+    driver = python_driver().Accelerator(pins.transfer, python_model())
+    pins.fault_rate = fault_rate
+    assert driver.infer(data) == outputs
+    assert (driver.faults > 0) == (pins.faults > 0) == (fault_rate > 0)
+
+
+def test_micropython_driver_survives_a_restart_and_rejects_another_bitstream() -> None:
+    module, pins, (data, outputs) = python_driver(), SpiPins(device()), images(4)
+    driver = module.Accelerator(pins.transfer, python_model())
+    pins.replace(device())
+    assert driver.infer(data) == outputs
+    pins.replace(device("00" * 8))
+    with pytest.raises(module.NnhwError, match="another model"):
+        driver.infer(data)
+
+
+def test_micropython_driver_says_that_nothing_answers() -> None:
+    module, attempt = python_driver(), _Dead(0xFF).transfer
+    build: Callable[[], Any] = lambda: module.Accelerator(attempt, python_model())  # noqa: E731
+    with pytest.raises(module.NnhwError, match="does not answer"):
+        build()
+
+
+def test_make_driver_rejects_other_languages() -> None:
+    with pytest.raises(InputError) as caught:
+        make_driver(MODEL, "rust")
+    assert str(caught.value) == "--to is one of c, micropython; given 'rust'"
+
+
+def test_export_driver_rejects_a_build_for_another_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnhw.flow.commands import exporting_driver
+
+    monkeypatch.setattr(exporting_driver, "board_of", lambda *_: load_board("icebreaker"))
+    monkeypatch.setattr(exporting_driver, "read_fact", lambda *_: {})
+    monkeypatch.setattr(exporting_driver.BuildFolder, "open", lambda path: _Folder(path))
+    monkeypatch.setattr(exporting_driver.Accelerator, "load", lambda path: None)
+    with pytest.raises(InputError) as caught:
+        exporting_driver.export_driver(tmp_path)
+    assert str(caught.value) == (
+        f"build '{tmp_path}' is for the board's link 'uart', and drivers for microcontrollers are for 'spi'; "
+        "build it with --link spi"
+    )
+
+
+class _Folder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def require(self, stage: str) -> None:
+        assert stage == "map"
