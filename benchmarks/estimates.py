@@ -133,7 +133,7 @@ def compare_one(accelerator: Accelerator, board: Board) -> Row:
 def used_resources(accelerator: Accelerator, board: Board, dsp: bool) -> Resources:
     """Return what a design takes, its logic cells as nextpnr packs them, which placement does not change."""
     settings = first_clock(usable_clocks(board), None, board.target_clock_hz)
-    design = make_top(lambda clock_hz: make_linked_device(accelerator, clock_hz, board.uart), board, settings)
+    design = make_top(lambda clock_hz: make_linked_device(accelerator, clock_hz, board.host_link), board, settings)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         netlist = synthesize(design.rtlil, board, folder, dsp=dsp)

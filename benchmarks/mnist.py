@@ -121,7 +121,7 @@ def all_seeds(accelerator: Accelerator, build: Build, board: str, progress: Prog
     settings = next(clock for clock in usable_clocks(found) if clock.output_hz == build.report["clock_hz"])
     with progress.stage(f"{SEEDS} seeds"), tempfile.TemporaryDirectory() as scratch:
         trial = ClockTrial(
-            lambda clock_hz: make_linked_device(accelerator, clock_hz, found.uart),
+            lambda clock_hz: make_linked_device(accelerator, clock_hz, found.host_link),
             found,
             Path(scratch),
             BitstreamRequest(seeds=SEEDS),

@@ -278,7 +278,7 @@ def _describe(kind: Any) -> str:
 def _check(board: Board, where: str) -> list[NnhwError]:
     """Return what is wrong with a board whose fields have the right types."""
     problems: list[NnhwError] = _check_choices(board, where)
-    problems += [BoardError(f"{where}: {text}") for link in board.links if (text := link.place_problem())]
+    problems += [BoardError(f"{where}: {text}") for link in board.links for text in link.problems()]
     if not _PLATFORM.fullmatch(board.platform):
         problems.append(
             BoardError(
@@ -292,7 +292,7 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     positive = {
         "target_clock_hz": board.target_clock_hz,
         "input_clock.hz": board.input_clock.hz,
-        **{f"{link.kind}.{name}": value for link in board.links for name, value in link.speed.items()},
+        **{f"{link.kind}.{link.speed_field}": link.speed for link in board.links},
         "resources.lc": board.resources.lc,
     }
     problems += [

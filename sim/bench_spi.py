@@ -4,7 +4,8 @@ Environment: NNHW_PLAN, path of a JSON document with
 
     arrays: path of an .npz: `input` uint8 [frames, bytes], `output` uint8 [frames, bytes]
     divisor: clock cycles of a bit
-    faults: damage frames, cut transfers off, reset the session, pause
+    faults: in front of each frame goes a damaged copy, or a part of it that ends within a byte, and pauses are in it
+    stepwise: a frame is sent only when the one before is taken
     result: path of the JSON document to write
 """
 
@@ -24,7 +25,7 @@ from cocotb.utils import get_sim_time
 
 from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, Frame
 
-from .frames import TOKEN, data_frames, judge
+from .frames import TOKEN, damaged, data_frames, judge
 from .harness import CLOCK_NS, BenchFailure, start
 
 QUIET_BYTES = 4000
@@ -95,12 +96,12 @@ class SpiController:
         data = cobs.encode(frame.to_bytes()) + DELIMITER
         if faults:
             self.faults += 1
-            place = self._random.randrange(1, len(data) - 1)
-            if self._random.random() < 0.5:
-                await self.transfer(data[:place], cut_bits=self._random.randrange(1, 8))
+            part = damaged(data, self._random)
+            if len(part) < len(data):
+                await self.transfer(part[:-1], cut_bits=self._random.randrange(1, 8))
                 await self.transfer(DELIMITER)
             else:
-                await self.transfer(data[:place] + bytes([data[place] ^ 0x10 or 1]) + data[place + 1 :])
+                await self.transfer(part)
             await self.wait_for(lambda: any(answer.command == Command.ERROR for answer in self.frames), "ERROR")
             self.frames = [answer for answer in self.frames if answer.command != Command.ERROR]
         await self.transfer(data, pauses=faults)
@@ -132,6 +133,8 @@ async def device_answers_at_its_pins(dut: Any) -> None:
     for frame in data_frames(images.tobytes()):
         await host.send(frame, plan["faults"])
         following = (frame.sequence + 1) % 256
+        if not plan["stepwise"]:
+            continue
         await host.wait_for(lambda expected=following: host.taken == expected, f"TAKEN of DATA {frame.sequence}")
     per_image = -(-outputs.shape[1] // PAYLOAD_LIMIT_BYTES)
     await host.wait_for(lambda: len(host.frames) >= 2 + per_image * len(images), "last result")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 import numpy as np
 
-from nnhw.protocol import PAYLOAD_LIMIT_BYTES, Command, DeviceIdentity, Frame
+from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, DeviceIdentity, Frame
 
 from .harness import BenchFailure
 
@@ -18,6 +19,14 @@ def data_frames(data: bytes) -> Iterable[Frame]:
     """Yield the DATA frames of a byte stream."""
     for number, start_ in enumerate(range(0, len(data), PAYLOAD_LIMIT_BYTES)):
         yield Frame(Command.DATA, number % 256, data[start_ : start_ + PAYLOAD_LIMIT_BYTES])
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Return a frame on the wire with another byte in it, or without its last bytes; it ends as a frame does."""
+    place = rng.randrange(2, len(data) - 1)
+    if rng.random() < 0.5:
+        return data[:place] + DELIMITER
+    return data[:place] + bytes([data[place] ^ 0x10 or 1]) + data[place + 1 :]
 
 
 def judge(answers: list[Frame], image_bytes: int, outputs: np.ndarray, per_image: int) -> int:

@@ -48,7 +48,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "clock_hz": clock_hz,
         "seeds": _seeds(facts),
         "planned": _planned(accelerator, _get(facts, "map", "clock_hz")),
-        **_rates(accelerator, clock_hz, board),
+        **_rates(accelerator, clock_hz, _get(facts, "map", "clock_hz"), board),
         "style": _get(facts, "map", "style"),
         "layers": _layers(facts, accelerator),
         "program": _program(facts, accelerator),
@@ -59,9 +59,9 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
     return report
 
 
-def link_rate(accelerator: Accelerator, link: BoardLink) -> float:
+def link_rate(accelerator: Accelerator, link: BoardLink, clock_hz: float) -> float:
     """Return the images per second that pass a link, see `BoardLink.images_per_s`."""
-    return link.images_per_s(accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes)
+    return link.images_per_s(accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes, clock_hz)
 
 
 def _get(facts: Facts, stage: str, key: str) -> Any:
@@ -140,18 +140,21 @@ def _seeds(facts: Facts) -> dict[str, float] | None:
     return {str(attempt["seed"]): attempt["fmax_hz"] for attempt in attempts}
 
 
-def _rates(accelerator: Accelerator | None, clock_hz: float | None, board: Board) -> dict[str, Any]:
+def _rates(
+    accelerator: Accelerator | None, built_hz: float | None, planned_hz: float | None, board: Board
+) -> dict[str, Any]:
     """Return the rate of the engine, of the links that the board has, and what holds the other up with the built one.
 
-    Of each link it says which of the two is the bound with it.
+    Of each link it says which of the two is the bound with it; before a build has a clock, with the clock planned.
     """
     i_bytes = accelerator.input_format.frame_bytes if accelerator else None
     o_bytes = accelerator.output_format.frame_bytes if accelerator else None
-    engine = clock_hz / float(accelerator.schedule.interval) if accelerator and clock_hz else None
-    links = [link.facts(i_bytes, o_bytes) for link in board.links]
-    link = board.host_link.facts(i_bytes, o_bytes)
+    clock_hz = built_hz or planned_hz or board.target_clock_hz
+    engine = clock_hz / float(accelerator.schedule.interval) if accelerator else None
+    links = [link.facts(i_bytes, o_bytes, clock_hz) for link in board.links]
+    link = board.host_link.facts(i_bytes, o_bytes, clock_hz)
     return {
-        "inferences_per_second": engine,
+        "inferences_per_second": engine if built_hz else None,
         "link": link,
         "links": [{**one, "bound": _bound(engine, one["inferences_per_second"])} for one in links],
         "bound": _bound(engine, link["inferences_per_second"]),

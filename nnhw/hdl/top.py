@@ -15,7 +15,7 @@ from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import Board
-from nnhw.errors import BoardError
+from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
 from nnhw.hdl.cells import CELLS
 from nnhw.hdl.initial_words import words_at_once
@@ -209,12 +209,12 @@ def load_platform(board: Board) -> Platform:
         )
     if board.flash is not None:
         _look_up(board, platform, "flash.resource", board.flash.resource)
-    link = board.host_link
-    if link.resource:
-        _look_up(board, platform, f"{link.kind}.resource", link.resource)
-    else:
-        _check_pins(board, platform, link)
-        platform.add_resources([_link_pins(board, link)])
+    for link in board.links:
+        if link.resource:
+            _look_up(board, platform, f"{link.kind}.resource", link.resource)
+    own = [link for link in board.links if not link.resource]
+    raise_all([problem for link in own for problem in _pin_problems(board, platform, link)])
+    platform.add_resources([_link_pins(board, link) for link in own if link is board.host_link])
     return platform
 
 
@@ -255,18 +255,30 @@ def _link_pins(board: Board, link: BoardLink) -> Resource:
     return Resource(_own_name(link), 0, *pins, Attrs(**{attribute: link.io_standard or standard}))
 
 
-def _check_pins(board: Board, platform: Platform, link: BoardLink) -> None:
-    """Raise BoardError unless the pins that the board file gives are different, and free for the link."""
+def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[NnhwError]:
+    """Return which of the pins that the board file gives are not different, or not free for the link.
+
+    A pin of another link is not free: what drives it is there, even if the design has nothing to do with it.
+    """
     taken = dict.fromkeys(_pins_of(platform, board.input_clock.resource), f"that of '{board.input_clock.resource}'")
     if board.flash is not None:
         taken |= dict.fromkeys(_pins_of(platform, board.flash.resource), f"one of '{board.flash.resource}'")
+    for other in board.links:
+        if other is not link and other.resource:
+            taken |= dict.fromkeys(_pins_of(platform, other.resource), f"one of '{other.resource}'")
+        elif other is not link:
+            taken |= {pin: f"'{other.kind}.{name}' as well" for name, pin in other.pins.items()}
+    problems: list[NnhwError] = []
     for name, pin in link.pins.items():
         if pin in taken:
-            raise BoardError(
-                f"board '{board.name}': field '{link.kind}.{name}' is pin {pin}, which is in use: it is {taken[pin]}; "
-                "choose a free pin in the board file"
+            problems.append(
+                BoardError(
+                    f"board '{board.name}': field '{link.kind}.{name}' is pin {pin}, which is in use: it is "
+                    f"{taken[pin]}; choose a free pin in the board file"
+                )
             )
         taken[pin] = f"'{link.kind}.{name}' as well"
+    return problems
 
 
 def _pins_of(platform: Platform, resource: str) -> list[str]:

@@ -39,14 +39,22 @@ class BoardLink(Protocol):
     -------
     kind: name of the table, and of the link on the command line.
     title: as messages call it.
+    has_port: a computer reaches it by a serial port; else only a microcontroller does.
     ports: its pins.
+    speed_field: name of the field with its speed, in bits a second.
+    speed_unit: of that number, for people.
+    bits_per_byte: bits that a byte takes on the wire.
     resource: its name in amaranth-boards; empty: the fields named as `ports` say pins of the package.
     io_standard: of these pins, as amaranth-boards calls it; empty: the family's default.
     """
 
     kind: ClassVar[str]
     title: ClassVar[str]
+    has_port: ClassVar[bool]
     ports: ClassVar[tuple[Port, ...]]
+    speed_field: ClassVar[str]
+    speed_unit: ClassVar[str]
+    bits_per_byte: ClassVar[int]
 
     @property
     def resource(self) -> str: ...
@@ -55,15 +63,23 @@ class BoardLink(Protocol):
     def io_standard(self) -> str: ...
 
     @property
-    def speed(self) -> dict[str, int]:
-        """What the report says of its speed: bits per second, under the name of its field."""
+    def speed(self) -> int:
+        """Bits a second, as the board file has them."""
+        return int(getattr(self, self.speed_field))
 
-    @property
-    def bytes_per_s(self) -> float:
-        """Bytes that pass in each direction, both at once."""
+    def rates(self, clock_hz: float) -> tuple[int, ...]:
+        """Return the bits a second that the gateware speaks with a clock, fastest first.
+
+        Behind the first come those that the driver falls back to.
+        """
+        return (self.speed,)
+
+    def bytes_per_s(self, clock_hz: float) -> float:
+        """Return the bytes that pass in each direction, both at once, with a clock of the design."""
+        return self.rates(clock_hz)[0] / self.bits_per_byte
 
     @abstractmethod
-    def clock_problem(self, clock_hz: int) -> str:
+    def clock_problem(self, clock_hz: float) -> str:
         """Return why a clock of the design does not serve, what is needed and what to do; empty: it serves."""
 
     @property
@@ -76,11 +92,13 @@ class BoardLink(Protocol):
         """Fields that other tools read as a word, by name."""
         return {"resource": self.resource, **self.pins, "io_standard": self.io_standard}
 
-    @property
-    def rate_text(self) -> str:
-        """Its speed for people."""
-        ((name, value),) = self.speed.items()
-        return f"{value:,} {'baud' if name == 'baud' else 'bit/s'}"
+    def rate_text(self, clock_hz: float) -> str:
+        """Return its speed with a clock, for people."""
+        return f"{self.rates(clock_hz)[0]:,} {self.speed_unit}"
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the fields."""
+        return list(filter(None, (self.place_problem(),)))
 
     def place_problem(self) -> str:
         """Return what is wrong with where the link is: it is a resource or all pins, not both, and not neither."""
@@ -95,7 +113,7 @@ class BoardLink(Protocol):
             f"(pins of the package, with 'io_standard' where the board needs one), but has {given}"
         )
 
-    def images_per_s(self, input_bytes: int, output_bytes: int) -> float:
+    def images_per_s(self, input_bytes: int, output_bytes: int, clock_hz: float) -> float:
         """Return the images per second that pass, both directions at once: the slower direction counts.
 
         Images fill DATA frames without gaps, each of which is acknowledged; a result has frames of its own.
@@ -103,14 +121,17 @@ class BoardLink(Protocol):
         Parameters
         ----------
         input_bytes, output_bytes: of one image and its result, packed.
+        clock_hz: of the design.
         """
         i_frames, o_frames = input_bytes / PAYLOAD_LIMIT_BYTES, -(-output_bytes // PAYLOAD_LIMIT_BYTES)
         i_bytes = input_bytes + i_frames * WIRE_OVERHEAD_BYTES
         o_bytes = output_bytes + (o_frames + i_frames) * WIRE_OVERHEAD_BYTES
-        return self.bytes_per_s / max(i_bytes, o_bytes)
+        return self.bytes_per_s(clock_hz) / max(i_bytes, o_bytes)
 
-    def facts(self, input_bytes: int | None, output_bytes: int | None) -> dict[str, Any]:
+    def facts(self, input_bytes: int | None, output_bytes: int | None, clock_hz: float) -> dict[str, Any]:
         """Return what the report says: kind, speed and images per second; None where nothing is mapped yet."""
         known = input_bytes is not None and output_bytes is not None
-        rate = self.images_per_s(input_bytes or 0, output_bytes or 0) if known else None
-        return {"kind": self.kind, **self.speed, "inferences_per_second": rate}
+        images = self.images_per_s(input_bytes or 0, output_bytes or 0, clock_hz) if known else None
+        rate, *slower = self.rates(clock_hz)
+        fallback = {"fallback": slower[0]} if slower else {}
+        return {"kind": self.kind, self.speed_field: rate, **fallback, "inferences_per_second": images}

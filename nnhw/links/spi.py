@@ -29,6 +29,10 @@ class Spi(BoardLink):
 
     kind: ClassVar[str] = "spi"
     title: ClassVar[str] = "SPI port"
+    has_port: ClassVar[bool] = False
+    speed_field: ClassVar[str] = "hz"
+    speed_unit: ClassVar[str] = "bit/s"
+    bits_per_byte: ClassVar[int] = 8
     ports: ClassVar[tuple[Port, ...]] = (
         Port("cs", "i", "spi_cs"),
         Port("sck", "i", "spi_sck"),
@@ -46,22 +50,13 @@ class Spi(BoardLink):
     irq: str = ""
     io_standard: str = ""
 
-    @property
-    def speed(self) -> dict[str, int]:
-        """See `BoardLink`."""
-        return {"hz": self.hz}
-
-    @property
-    def bytes_per_s(self) -> float:
-        """See `BoardLink`."""
-        return self.hz / 8
-
-    def clock_problem(self, clock_hz: int) -> str:
+    def clock_problem(self, clock_hz: float) -> str:
         """See `BoardLink`: the pins are sampled, which takes cycles."""
         if clock_hz >= CYCLES_PER_BIT * self.hz:
             return ""
+        most = f"{clock_hz // CYCLES_PER_BIT:.0f}"
         return (
             f"SPI: a clock of {self.hz} Hz needs {CYCLES_PER_BIT} or more cycles of the design's clock per bit, and at "
-            f"{clock_hz} Hz there are {clock_hz / self.hz:.2f}; lower spi.hz to {clock_hz // CYCLES_PER_BIT}, or use a "
+            f"{clock_hz:.0f} Hz there are {clock_hz / self.hz:.2f}; lower spi.hz to {most}, or use a "
             "faster clock"
         )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
+import dataclasses
+import re
+import shutil
 import subprocess
+import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +27,10 @@ from tests.hdl.link.engines import HangingEngine, SumEngine
 from tests.hdl.link.spi_pins import SpiPins
 
 CC = find_cc()
+MICROPYTHON = shutil.which("micropython")
 needs_cc = pytest.mark.skipif(CC is None, reason="needs a C compiler (gcc, clang, or 'pip install ziglang')")
+FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
+ROOT = Path(__file__).resolve().parents[2]
 HASH = "3f1c09a5b77e2d84"
 MODEL = DriverModel("sums", HASH, 12, 5, 512, ("An image: 12 bytes.",))
 OK, NO_ANSWER, OTHER_MODEL, BAD_LINK = 0, 1, 4, 5
@@ -52,7 +60,8 @@ def device(model_hash: str = HASH, engine: Any = None) -> SpiDevice:
 def images(count: int) -> tuple[bytes, bytes]:
     """Return images, zeros among them, and their outputs, one behind the other."""
     made = [bytes((number * place * 7) & 0xFF for place in range(12)) for number in range(count)]
-    return b"".join(made), b"".join(map(SumEngine(12, 5).expected, made))
+    outputs = [bytes((sum(image) + 3 * place) & 0xFF for place in range(5)) for image in made]
+    return b"".join(made), b"".join(outputs)
 
 
 class CDriver:
@@ -62,9 +71,9 @@ class CDriver:
         for name, text in make_driver(MODEL, "c").items():
             (folder / name).write_text(text)
         (folder / "shim.c").write_text(_SHIM)
-        flags = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-shared", "-fPIC")
         assert CC is not None
-        subprocess.run([*CC, *flags, "-o", "driver.so", "nnhw_spi.c", "shim.c"], cwd=folder, check=True)
+        command = [*CC, *FLAGS, "-O1", "-shared", "-fPIC", "-o", "driver.so", "nnhw_spi.c", "shim.c"]
+        subprocess.run(command, cwd=folder, check=True)
         self._library = ctypes.CDLL(str(folder / "driver.so"))
 
         def transfer(_: Any, send: int, receive: int, count: int) -> None:
@@ -168,6 +177,134 @@ def test_micropython_driver_says_that_nothing_answers() -> None:
     build: Callable[[], Any] = lambda: module.Accelerator(attempt, python_model())  # noqa: E731
     with pytest.raises(module.NnhwError, match="does not answer"):
         build()
+
+
+_REPLAY = """
+class Wires:
+    def __init__(self, log):
+        self.log = log
+
+    def transfer(self, data):
+        sent, answer = self.log.pop(0)
+        assert bytes(data) == sent
+        return answer
+
+wires = Wires(LOG)
+driver = Accelerator(wires.transfer, MODEL)
+assert driver.infer(IMAGES) == OUTPUTS
+assert not wires.log
+print("faults", driver.faults)
+"""
+
+
+@pytest.mark.skipif(MICROPYTHON is None, reason="needs micropython, the port for Unix")
+def test_micropython_driver_does_the_same_in_micropython(tmp_path: Path) -> None:
+    """CPython drives the gateware under faults; MicroPython has to send the same bytes for the same answers."""
+    pins, (data, outputs), log = SpiPins(device(), fault_rate=0.04), images(80), []
+
+    def transfer(sent: bytes) -> bytes:
+        log.append((bytes(sent), pins.transfer(bytes(sent))))
+        return log[-1][1]
+
+    driver = python_driver().Accelerator(transfer, python_model())
+    assert driver.infer(data) == outputs
+    assert driver.faults > 0
+    given = f"MODEL = {python_model()!r}\nLOG = {log!r}\nIMAGES = {data!r}\nOUTPUTS = {outputs!r}\n"
+    script = tmp_path / "replay.py"
+    script.write_text(make_driver(MODEL, "micropython")["nnhw_spi.py"] + given + _REPLAY)
+    done = subprocess.run([str(MICROPYTHON), str(script)], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode) == (f"faults {driver.faults}", 0), done.stderr
+
+
+def test_micropython_driver_uses_nothing_that_micropython_lacks() -> None:
+    """MicroPython 1.27 has no `*` in a tuple or list, deletes no part of a bytearray, has no typing."""
+    tree = ast.parse(make_driver(MODEL, "micropython")["nnhw_spi.py"])
+    found = {type(node).__name__ for node in ast.walk(tree)}
+    assert not found & {"Starred", "Delete", "Match", "AnnAssign", "TryStar"}
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert modules == {"struct", "binascii"}
+
+
+_PICO = {
+    "hardware/gpio.h": """
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+enum { GPIO_FUNC_SPI = 1, GPIO_OUT = 1 };
+void gpio_init(unsigned);
+void gpio_put(unsigned, bool);
+bool gpio_get(unsigned);
+void gpio_set_dir(unsigned, bool);
+void gpio_set_function(unsigned, int);
+""",
+    "hardware/spi.h": """
+typedef struct spi_inst spi_inst_t;
+extern spi_inst_t *const spi0;
+unsigned spi_init(spi_inst_t *, unsigned);
+int spi_write_read_blocking(spi_inst_t *, const uint8_t *, uint8_t *, size_t);
+""",
+    "pico/time.h": "void sleep_us(uint64_t);",
+}
+"""What the example calls, as the Pico SDK declares it."""
+
+
+def example(language: str) -> str:
+    """Return the program of the page in a language."""
+    text = (ROOT / "docs" / "microcontrollers.md").read_text(encoding="utf-8")
+    (program,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return str(program)
+
+
+@needs_cc
+def test_example_for_an_rp2040_compiles_without_warnings(tmp_path: Path) -> None:
+    model = dataclasses.replace(MODEL, name="mnist_mlp")
+    for name, text in {**make_driver(model, "c"), **_PICO, "example.c": example("c")}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert CC is not None
+    subprocess.run([*CC, *FLAGS, "-I.", "-c", "example.c", "nnhw_spi.c"], cwd=tmp_path, check=True)
+
+
+def test_example_for_an_esp32_gives_the_output_of_the_gateware(monkeypatch: pytest.MonkeyPatch) -> None:
+    pins, (data, outputs) = SpiPins(device()), images(1)
+    levels = []
+
+    class Spi:
+        def __init__(self, number: int, **settings: Any) -> None:
+            assert settings.keys() == {"baudrate", "sck", "mosi", "miso"}
+
+        def write_readinto(self, sent: bytes, answer: bytearray) -> None:
+            assert levels[-1] == 0
+            answer[:] = pins.transfer(bytes(sent))
+
+    class Pin:
+        OUT = 1
+
+        def __init__(self, number: int, mode: int = 0, value: int = 0) -> None:
+            levels.append(value)
+
+        def __call__(self, value: int) -> None:
+            levels.append(value)
+
+    modules = {
+        "machine": {"SPI": Spi, "Pin": Pin},
+        "mnist_mlp_model": {"MODEL": python_model()},
+        "nnhw_spi": vars(python_driver()),
+    }
+    for name, members in modules.items():
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(**members))
+    names: dict[str, Any] = {"image": data}
+    exec(example("python"), names)
+    assert names["output"] == outputs
+    assert levels[-1] == 1
+
+
+@pytest.mark.parametrize(("name", "word"), [("net", "net"), ("net-2.b", "net_2_b"), ("8x8", "model_8x8")])
+def test_export_driver_makes_names_that_c_takes(name: str, word: str) -> None:
+    from nnhw.flow.commands.exporting_driver import _identifier
+
+    assert _identifier(name) == word
 
 
 def test_make_driver_rejects_other_languages() -> None:

@@ -306,11 +306,14 @@ def test_top_puts_the_spi_port_at_the_pins_of_the_board_file() -> None:
         ({"cs": "35"}, "cs", "35", "that of 'clk12'"),
         ({"irq": "14"}, "irq", "14", "one of 'spi_flash_1x'"),
         ({"irq": "47"}, "irq", "47", "'spi.cipo' as well"),
+        ({"irq": "9"}, "irq", "9", "one of 'uart'"),
     ],
 )
 def test_load_platform_rejects_pins_in_use(pins: dict[str, str], name: str, pin: str, what: str) -> None:
     with pytest.raises(BoardError) as caught:
         load_platform(spi_board(**pins))
+    with pytest.raises(BoardError, match="which is in use"):
+        load_platform(spi_board(**pins).with_link("uart"))
     assert str(caught.value) == (
         f"board 'icebreaker': field 'spi.{name}' is pin {pin}, which is in use: it is {what}; "
         "choose a free pin in the board file"

@@ -28,7 +28,7 @@ from nnhw.flow.verification.simulate import (
     simulate_pins,
 )
 from nnhw.ir import IntType
-from nnhw.links import Spi, Uart
+from nnhw.links import BoardLink, Spi, Uart
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
 from tests.sim.networks import INT4, NETWORKS, SMALL, Chain, accelerator_of, mlp, random_codes
@@ -204,12 +204,30 @@ def test_simulate_pins_counts_wrong_outputs(tmp_path: Path) -> None:
 
 @needs_simulator
 @pytest.mark.parametrize("faults", [False, True])
-def test_simulate_pins_speaks_spi(tmp_path: Path, faults: bool) -> None:
+@pytest.mark.parametrize(
+    ("link", "rate"),
+    [
+        (Spi(8_000_000), None),
+        (Uart(3_000_000, adapter="ft2232h"), None),
+        (Uart(3_000_000, adapter="ft2232h"), 3_000_000),
+    ],
+    ids=["spi", "uart", "uart-slow"],
+)
+def test_simulate_pins_survives_faults(tmp_path: Path, link: BoardLink, rate: int | None, faults: bool) -> None:
     body = mlp()
     codes = random_codes(body, 20)
     values = boundary_values(body, codes)["fc3.sum"]
-    found = simulate_pins(
-        accelerator_of(body, SMALL), codes, values, 48_000_000, Spi(8_000_000), tmp_path, None, faults
-    )
+    accelerator = accelerator_of(body, SMALL)
+    found = simulate_pins(accelerator, codes, values, 48_000_000, link, tmp_path, faults=faults, rate=rate)
     assert found.equal
     assert (found.frames, found.faults > 0) == (20, faults)
+
+
+@needs_simulator
+def test_simulate_pins_takes_frames_back_to_back_at_four_cycles_a_bit(tmp_path: Path) -> None:
+    body = mlp()
+    codes = random_codes(body, 100)
+    values, link = boundary_values(body, codes)["fc3.sum"], Uart(3_000_000, adapter="ft2232h")
+    found = simulate_pins(accelerator_of(body, SMALL), codes, values, 48_000_000, link, tmp_path, stepwise=False)
+    assert found.equal
+    assert found.frames == 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from nnhw.accelerator import Accelerator
@@ -67,13 +68,19 @@ def _model(accelerator: Accelerator) -> DriverModel:
     image_bytes = (schedule.latency_cycles + float(schedule.interval)) / (8 * CYCLES_PER_BIT)
     i_bytes, o_bytes = accelerator.device_bytes
     return DriverModel(
-        accelerator.name.removesuffix("_body"),
+        _identifier(accelerator.name.removesuffix("_body")),
         accelerator.device_hash[:16],
         i_bytes,
         o_bytes,
         math.ceil(4 * image_bytes) + _MARGIN_BYTES,
         _layout(accelerator),
     )
+
+
+def _identifier(name: str) -> str:
+    """Return a name that C and Python take, such as `net_2` of `net-2`."""
+    word = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return word if word[:1].isalpha() else f"model_{word}"
 
 
 def _layout(accelerator: Accelerator) -> tuple[str, ...]:

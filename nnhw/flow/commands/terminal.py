@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nnhw.boards import Board
 from nnhw.engines.timing import as_number
+from nnhw.links import LINKS
 
 if TYPE_CHECKING:
     from nnhw.flow.commands.doctor import Check
@@ -238,11 +239,16 @@ def _speed(report: Report) -> Table:
     else:
         table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")
     for link in report["links"]:
-        speed = f"{_count(link['baud'])} baud" if "baud" in link else f"{_count(link['hz'])} bit/s"
+        speed = _link_speed(link)
         name = "link" if link["kind"] == report["link"]["kind"] else f"with --link {link['kind']}"
         bound = f"{link['bound']} is the bound" if link["bound"] else ""
         table.add_row(f"{name}, images/s at {speed}", _count(link["inferences_per_second"]), bound)
     return table
+
+
+def _link_speed(link: Report) -> str:
+    kind = LINKS[link["kind"]]
+    return f"{_count(link[kind.speed_field])} {kind.speed_unit}"
 
 
 def _exactness(report: Report) -> Table:
@@ -324,7 +330,7 @@ def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[s
 
 
 def _verdict(report: Report) -> str:
-    if report["bound"] is None:
+    if report["inferences_per_second"] is None:
         return "Not built yet: place and route has still to reach the clock."
     rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
     return f"{_count(rate)} images/s from host to result: the {report['bound']} is the bound."

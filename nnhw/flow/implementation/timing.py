@@ -59,9 +59,9 @@ def usable_clocks(board: Board) -> tuple[PllSettings, ...]:
     link = board.host_link
     found = [settings for settings in reachable_clocks(board) if not link.clock_problem(settings.output_hz)]
     if not found:
-        (name,) = link.speed
+        speed = f"{link.speed:,} {link.speed_unit}"
         raise InputError(
-            f"board '{board.name}' has no PLL clock for a {link.title} of {link.rate_text}; lower {link.kind}.{name}"
+            f"board '{board.name}' has no PLL clock for a {link.title} of {speed}; lower {link.kind}.{link.speed_field}"
         )
     return tuple(found)
 

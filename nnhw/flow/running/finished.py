@@ -25,7 +25,6 @@ from nnhw.flow.models.calibrate import load_labels
 from nnhw.flow.pipeline import Build
 from nnhw.flow.running.accuracy import Score, score
 from nnhw.flow.tools.progress import Progress, SilentProgress
-from nnhw.links import Uart
 from nnhw.reading import load_npy
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def open(
     link: `sim` (the compiled hardware answers), `model` (the interpreter answers), `c` (the same integers by compiled
         C, the fastest without a board), `auto` (the only board that is plugged in), the name of a serial port, or a
         link that is open already.
-    baud: of a serial port; what the board was built for otherwise.
+    baud: of a serial port; the fastest that was built and at which the device answers otherwise.
     max_retries: attempts in a row without progress, after the first.
     notice: told what is slow and why, and when the device had refused the program that it started with.
     progress: called with bytes of the build's program taken and bytes in all, where the device has to be given it.
@@ -73,12 +72,14 @@ def open(
         link = HardwareLink(_virtual_board(folder, clock_hz, notice, trust), clock_hz)
     elif link == "c":
         link = _c_link(folder, clock_hz)
-    elif board.link != Uart.kind and link != "model" and isinstance(link, str):
+    elif not board.host_link.has_port and link != "model" and isinstance(link, str):
+        others = " or ".join(f"--link {other.kind}" for other in board.links if other.has_port)
         raise LinkError(
             f"build '{build}' is for the board's link '{board.link}', which no port of this computer speaks; "
-            f"drive it from a microcontroller, or build it with --link {Uart.kind}"
+            f"drive it from a microcontroller, or build it with {others}"
         )
-    return open_link(folder.path, link, baud or board.uart.baud, clock_hz, max_retries, progress, notice)
+    rates = (baud,) if baud else board.host_link.rates(_built_clock_hz(folder, board))
+    return open_link(folder.path, link, rates, clock_hz, max_retries, progress, notice)
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,12 @@ def _board(folder: BuildFolder) -> Board:
     """Return the board that a build is for, checked like a board file."""
     path = folder.path / "map.json"
     return board_of(read_fact(path, dict, "board"), f"build file '{path}'")
+
+
+def _built_clock_hz(folder: BuildFolder, board: Board) -> int:
+    """Return the clock of a build's bitstream; the board's usual one if it has none."""
+    path = folder.path / "build.json"
+    return read_fact(path, int, "clock_hz") if path.exists() else board.target_clock_hz
 
 
 def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:

@@ -29,7 +29,7 @@ from nnhw.flow.tools.toolchain import find_tool, share_folder
 from nnhw.flow.verification.simulate import sample_codes
 from nnhw.flow.virtual.compiled import LIBRARY, Compiler, compile_product, library_cache, taps_header
 from nnhw.flow.virtual.virtual_board import CompiledHardware
-from nnhw.protocol import BITS_PER_UART_BYTE
+from nnhw.links.uart import clocks_per_bit
 
 _HERE = Path(__file__).parent
 _TIMESCALE = "`timescale 1ps / 1ps\n"
@@ -97,13 +97,18 @@ def run_netlist(folder: Path, board: Board, clock_hz: int, frames: int, progress
 
 def open_netlist(folder: Path, board: Board, clock_hz: int, progress: Progress) -> Any:
     """Return the driver's device, whose link ends at the pins of a build's netlist; see `run_netlist`."""
-    baud = board.uart.baud
+    line = board.host_link
     progress.note("the netlist is compiled, which takes a minute or more for a full device")
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_netlist(folder, board, clock_hz, library_cache(Path(scratch)))
-        hardware = CompiledHardware(library, quiet_cycles=IDLE_BITS * round(clock_hz / baud))
-    link = HardwareLink(hardware, clock_hz, "netlist", baud / BITS_PER_UART_BYTE)
-    return open_link(folder, link, baud, clock_hz, progress=progress.advance)
+        hardware = CompiledHardware(library, quiet_cycles=IDLE_BITS * _divisor(board, clock_hz))
+    link = HardwareLink(hardware, clock_hz, "netlist", line.bytes_per_s(clock_hz))
+    return open_link(folder, link, clock_hz=clock_hz, progress=progress.advance)
+
+
+def _divisor(board: Board, clock_hz: int) -> int:
+    """Return the clock cycles of a bit at the fastest rate that the design speaks."""
+    return clocks_per_bit(clock_hz, board.host_link.rates(clock_hz)[0])
 
 
 def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, compiler: Compiler | None = None) -> Path:
@@ -122,9 +127,8 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
     bench = (_HERE / "netlist.v").read_text(encoding="utf-8")
     models = FAMILIES[board.family].models
-    divisor = max(1, round(clock_hz / board.uart.baud))
     sources = {
-        "top.v": _TIMESCALE + with_divisor(bench, divisor),
+        "top.v": _TIMESCALE + with_divisor(bench, _divisor(board, clock_hz)),
         "netlist.v": netlist_verilog(netlist, models, find_pins(netlist["ports"], board)),
         "cells.v": cell_models(models, {cell["type"] for cell in netlist["cells"].values()}),
         "taps.h": taps_header(()),

@@ -202,6 +202,8 @@ def simulate_pins(
     folder: Path,
     simulator: Simulator | None = None,
     faults: bool = False,
+    stepwise: bool = True,
+    rate: int | None = None,
 ) -> PinsRun:
     """Run codes through the pins of a device, bit by bit, by the protocol.
 
@@ -211,7 +213,9 @@ def simulate_pins(
     outputs: int [N, *shape], what has to come.
     clock_hz: of the device.
     folder: for everything that is written.
-    faults: with a link that the host clocks: damage frames, cut transfers off, pause, and send them again.
+    faults: in front of each frame goes a damaged copy, or a part of it that is cut off; and there are pauses.
+    stepwise: a frame is sent only when the one before is taken; else an engine must be faster than the link.
+    rate: one of those that the link has with this clock; the fastest otherwise.
 
     Raises
     ------
@@ -225,9 +229,9 @@ def simulate_pins(
     arrays, result = folder / "arrays.npz", folder / "result.json"
     packed = accelerator.input_format.pack(codes), accelerator.output_format.pack(outputs)
     np.savez(arrays, input=packed[0], output=packed[1])
-    ((_, speed),) = link.speed.items()
-    divisor = max(1, round(clock_hz / speed))
-    plan = {"arrays": str(arrays), "divisor": divisor, "result": str(result), "faults": faults}
+    divisor = max(1, round(clock_hz / (rate or link.rates(clock_hz)[0])))
+    given = {"divisor": divisor, "faults": faults, "stepwise": stepwise}
+    plan = {"arrays": str(arrays), "result": str(result), **given}
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     verilog = to_verilog(make_linked_device(accelerator, clock_hz, link), run_yosys)
     try:

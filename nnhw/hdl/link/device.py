@@ -1,4 +1,4 @@
-"""A device: an engine behind the link, with byte streams or with serial pins."""
+"""A device: an engine behind the link, with byte streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from amaranth.lib.wiring import In, Out
 from nnhw.hdl.link.flash import FlashLoader
 from nnhw.hdl.link.processor import Link
 from nnhw.hdl.link.program import ProgramSignature
-from nnhw.hdl.link.uart import UartReceiver, UartTransmitter, clocks_per_bit
 from nnhw.protocol import DeviceIdentity, ProgramState
 
 ENGINE_DOMAIN = "engine"
@@ -104,48 +103,3 @@ class LinkedEngine(wiring.Component):
             *(getattr(self, name).eq(getattr(flash, name)) for name in ("cs", "clk", "copi")),
         ]
         return link.reset_engine | flash.reset_engine
-
-
-class UartDevice(wiring.Component):
-    """A device at a serial line.
-
-    Parameters
-    ----------
-    device: the device; its identity names the clock.
-    baud: bits per second.
-
-    Members
-    -------
-    rx: In(1), not synchronous. tx: Out(1).
-    cs, clk, copi, cipo: those of the device, where it has them.
-
-    Raises
-    ------
-    InputError: no whole number of clock cycles comes near enough to one bit.
-    """
-
-    def __init__(self, device: LinkedEngine, baud: int) -> None:
-        self.device = device
-        self._divisor = clocks_per_bit(device.identity.clock_hz, baud)
-        super().__init__(
-            {
-                "rx": In(1, init=1),
-                "tx": Out(1, init=1),
-                **flash_pins(device.flash_offset),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.receiver = receiver = UartReceiver(self._divisor)
-        m.submodules.transmitter = transmitter = UartTransmitter(self._divisor)
-        m.submodules.device = device = self.device
-        wiring.connect(m, receiver.o, device.i)
-        wiring.connect(m, device.o, transmitter.i)
-        m.d.comb += [
-            receiver.rx.eq(self.rx),
-            self.tx.eq(transmitter.tx),
-            device.overrun.eq(receiver.overrun),
-        ]
-        device.connect_flash(m, self)
-        return m

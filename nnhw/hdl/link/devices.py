@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from amaranth.lib import wiring
 
 from nnhw.errors import InputError
-from nnhw.hdl.link.device import LinkedEngine, UartDevice
+from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.spi import SpiDevice
+from nnhw.hdl.link.uart import UartDevice
 from nnhw.links import BoardLink
+from nnhw.links.uart import clocks_per_bit
 
-DEVICES: Mapping[str, Callable[[LinkedEngine, Any], wiring.Component]] = {
-    "uart": lambda device, link: UartDevice(device, link.baud),
+
+def _uart_device(device: LinkedEngine, link: BoardLink) -> UartDevice:
+    clock_hz = device.identity.clock_hz
+    return UartDevice(device, *(clocks_per_bit(clock_hz, rate) for rate in link.rates(clock_hz)))
+
+
+DEVICES: Mapping[str, Callable[[LinkedEngine, BoardLink], wiring.Component]] = {
+    "uart": _uart_device,
     "spi": lambda device, link: SpiDevice(device),
 }
 """By the kind of the link."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from nnhw.errors import InputError
@@ -29,7 +32,8 @@ def frames_of(data: bytes) -> list[Frame]:
 
 @pytest.mark.parametrize("bit_cycles", [5, 6, 7, 8, 20])
 def test_spi_device_answers_images_through_its_pins(bit_cycles: int) -> None:
-    engine, pins = SumEngine(12, 5), SpiPins(device(), bit_cycles)
+    engine = SumEngine(12, 5)
+    pins = SpiPins(device(engine), bit_cycles)
     images = [bytes(range(start, start + 12)) for start in (0, 7, 99)]
     received = b""
     for frame in (encode(Command.RESET, 4), *data_frames(b"".join(images), 13)):
@@ -78,8 +82,9 @@ def test_every_link_has_its_gateware() -> None:
 
 
 def test_device_at_spi_pins_rejects_a_slow_clock() -> None:
+    slow: Any = SimpleNamespace(identity=IDENTITY)
     with pytest.raises(InputError) as caught:
-        device_at(Spi(10_000_000), LinkedEngine(SumEngine(12, 5), IDENTITY))
+        device_at(Spi(10_000_000), slow)
     assert str(caught.value) == (
         "SPI: a clock of 10000000 Hz needs 6 or more cycles of the design's clock per bit, and at 48000000 Hz there "
         "are 4.80; lower spi.hz to 8000000, or use a faster clock"
