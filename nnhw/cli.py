@@ -232,14 +232,16 @@ def check(
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
 ) -> None:
-    """List everything in a model that stands in the way of a build; if nothing does, what will run where."""
+    """List everything that stands in the way of a build; if nothing does, what will run where, and how fast."""
     from nnhw.flow.commands.inspection import check_file
+    from nnhw.flow.commands.terminal import render_rates
     from nnhw.flow.models.calibrate import make_calibration
     from nnhw.flow.options import Options
 
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
     with _advising(ctx, file, board, Options(), calibration):
-        division = check_file(file, board, calibration, _progress())
+        checked = check_file(file, board, calibration, _progress())
+    division = checked.division
     OUT.print(f"{file}: no problems", highlight=False, soft_wrap=True)
     for place, operators in (
         ("on the host, in front", division.before),
@@ -247,6 +249,8 @@ def check(
         ("on the host, behind", division.behind),
     ):
         OUT.print(f"{place}: {', '.join(operators) or 'nothing'}", highlight=False, markup=False, soft_wrap=True)
+    for line in render_rates(checked.clock_hz, checked.rates):
+        OUT.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -48,7 +48,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "clock_hz": clock_hz,
         "seeds": _seeds(facts),
         "planned": _planned(accelerator, _get(facts, "map", "clock_hz")),
-        **_rates(accelerator, clock_hz, _get(facts, "map", "clock_hz"), board),
+        **_rates(accelerator, clock_hz, _get(facts, "map", "clock_hz") or board.target_clock_hz, board),
         "style": _get(facts, "map", "style"),
         "layers": _layers(facts, accelerator),
         "program": _program(facts, accelerator),
@@ -140,21 +140,24 @@ def _seeds(facts: Facts) -> dict[str, float] | None:
     return {str(attempt["seed"]): attempt["fmax_hz"] for attempt in attempts}
 
 
-def _rates(
-    accelerator: Accelerator | None, built_hz: float | None, planned_hz: float | None, board: Board
-) -> dict[str, Any]:
-    """Return the rate of the engine, of the links that the board has, and what holds the other up with the built one.
+def _rates(accelerator: Accelerator | None, built_hz: float | None, planned_hz: float, board: Board) -> dict[str, Any]:
+    """Return the rates of a build; the engine's only once its clock is known, the others before with that planned."""
+    found = rates(accelerator, built_hz or planned_hz, board)
+    return found if built_hz else {**found, "inferences_per_second": None}
 
-    Of each link it says which of the two is the bound with it; before a build has a clock, with the clock planned.
+
+def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dict[str, Any]:
+    """Return the images a second of the engine and of the links that the board has, and what holds the other up.
+
+    Of each link it says which of the two is the bound with it.
     """
     i_bytes = accelerator.input_format.frame_bytes if accelerator else None
     o_bytes = accelerator.output_format.frame_bytes if accelerator else None
-    clock_hz = built_hz or planned_hz or board.target_clock_hz
     engine = clock_hz / float(accelerator.schedule.interval) if accelerator else None
     links = [link.facts(i_bytes, o_bytes, clock_hz) for link in board.links]
     link = board.host_link.facts(i_bytes, o_bytes, clock_hz)
     return {
-        "inferences_per_second": engine if built_hz else None,
+        "inferences_per_second": engine,
         "link": link,
         "links": [{**one, "bound": _bound(engine, one["inferences_per_second"])} for one in links],
         "bound": _bound(engine, link["inferences_per_second"]),

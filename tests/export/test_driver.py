@@ -32,7 +32,7 @@ needs_cc = pytest.mark.skipif(CC is None, reason="needs a C compiler (gcc, clang
 FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 ROOT = Path(__file__).resolve().parents[2]
 HASH = "3f1c09a5b77e2d84"
-MODEL = DriverModel("sums", HASH, 12, 5, 512, ("An image: 12 bytes.",))
+MODEL = DriverModel("sums", HASH, 12, 5, 8_000_000, 512, ("An image: 12 bytes.",))
 OK, NO_ANSWER, OTHER_MODEL, BAD_LINK = 0, 1, 4, 5
 _TRANSFER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 

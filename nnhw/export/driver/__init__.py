@@ -20,6 +20,7 @@ class DriverModel:
     name: of the model, an identifier.
     model_hash: hexadecimal, 16 digits.
     input_bytes, output_bytes: of one image and its output, packed.
+    hz: of the SPI clock, at most.
     patience_bytes: that are read in vain before the driver takes it that something was lost.
     layout: lines that say how images and outputs are packed.
     """
@@ -28,6 +29,7 @@ class DriverModel:
     model_hash: str
     input_bytes: int
     output_bytes: int
+    hz: int
     patience_bytes: int
     layout: tuple[str, ...]
 
@@ -65,6 +67,7 @@ def _c_model(model: DriverModel) -> str:
             '#include "nnhw_spi.h"',
             f"#define {model.name.upper()}_INPUT_BYTES {model.input_bytes}",
             f"#define {model.name.upper()}_OUTPUT_BYTES {model.output_bytes}",
+            f"#define {model.name.upper()}_SPI_HZ {model.hz}",
             f"static const nnhw_model {model.name}_model = {{",
             f"    {{{', '.join(f'0x{byte:02x}' for byte in digits)}}},",
             f"    {model.input_bytes}u, {model.output_bytes}u, {model.patience_bytes}u}};",
@@ -79,6 +82,7 @@ def _python_model(model: DriverModel) -> str:
         "hash": bytes.fromhex(model.model_hash),
         "input_bytes": model.input_bytes,
         "output_bytes": model.output_bytes,
+        "hz": model.hz,
         "patience_bytes": model.patience_bytes,
     }
     layout = "".join(f"{line}\n" for line in model.layout)

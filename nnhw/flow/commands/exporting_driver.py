@@ -52,7 +52,7 @@ def export_driver(build: Path, *, to: str = "c", out: Path | None = None) -> tup
             f"build '{build}' has a shared engine, to which the driver would have to send a program, which it cannot; "
             "build it with --style streaming"
         )
-    files = make_driver(_model(accelerator), to)
+    files = make_driver(_model(accelerator, board.host_link.speed), to)
     where = out or Path("driver")
     with reported(f"the folder '{where}' cannot be written", "give another one with --out"):
         where.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def export_driver(build: Path, *, to: str = "c", out: Path | None = None) -> tup
     return tuple(where / file for file in files)
 
 
-def _model(accelerator: Accelerator) -> DriverModel:
+def _model(accelerator: Accelerator, hz: int) -> DriverModel:
     """Return what a driver knows of a build; it waits four times as long as an image can take."""
     schedule = accelerator.schedule
     # A byte takes so many cycles of the design's clock or more.
@@ -72,6 +72,7 @@ def _model(accelerator: Accelerator) -> DriverModel:
         accelerator.device_hash[:16],
         i_bytes,
         o_bytes,
+        hz,
         math.ceil(4 * image_bytes) + _MARGIN_BYTES,
         _layout(accelerator),
     )

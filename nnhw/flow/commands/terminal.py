@@ -246,6 +246,15 @@ def _speed(report: Report) -> Table:
     return table
 
 
+def render_rates(clock_hz: float, rates: Report) -> Iterator[str]:
+    """Yield what a mapping says of rates: those of the engine and of each link, and which of the two is the bound."""
+    engine = _count(rates["inferences_per_second"])
+    yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine} images/s"
+    for link in rates["links"]:
+        images = _count(link["inferences_per_second"])
+        yield f"link {link['kind']} at {_link_speed(link)}: {images} images/s, the {link['bound']} is the bound"
+
+
 def _link_speed(link: Report) -> str:
     kind = LINKS[link["kind"]]
     return f"{_count(link[kind.speed_field])} {kind.speed_unit}"
