@@ -1,7 +1,7 @@
 """Every link of a board: what its gateware takes, what passes it in theory, and in simulation from host to logits.
 
-The pins are driven bit by bit, as the drivers do it, at the rates of the board file; the host and its USB take no time of
-their own. Under faults a damaged copy of each frame, or a part of it, goes in front of it.
+The pins are driven bit by bit, as the drivers do it, at the rates of the board file; the host and its USB take no time.
+Under faults a damaged copy of each frame, or a part of it, goes in front of it.
 """
 
 from __future__ import annotations

@@ -365,12 +365,15 @@ def run(
     trust: Annotated[
         bool, typer.Option("--trust", help="With link sim: compile the build's Verilog, whoever made it.")
     ] = False,
+    baud: Annotated[
+        int | None, typer.Option(help="Of a serial port; the fastest at which the device answers otherwise.")
+    ] = None,
 ) -> None:
     """Run images through a board, or a virtual one."""
     from nnhw.flow.commands.terminal import render_run
     from nnhw.flow.running.finished import run_file
 
-    done = run_file(build, file, link, out, _progress(), measure, labels, trust)
+    done = run_file(build, file, link, out, _progress(), measure, labels, trust, baud)
     OUT.print(render_run(done, link, out))
 
 

@@ -27,7 +27,6 @@ from nnhw.flow.stages import (
 )
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import Progress, SilentProgress, shown_progress
-from nnhw.links import Uart
 from nnhw.notebook import facts_table
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def build(
     seeds: place-and-route runs, of which the best counts.
     jobs: processes at a time; all cores otherwise.
     frames: that the RTL simulation runs; 0: none.
-    netlist_frames: that run through the netlist of the bitstream, entered at its serial pins; 0: none.
+    netlist_frames: that run through the netlist of the bitstream, entered at the pins of its link; 0: none.
     base: build folder of a network that differs in its weights alone, whose layout is taken with other contents; the
         folder `out` itself otherwise, where it has one. A network that differs in more is built as a whole.
     link: `uart` or `spi`, of those that the board has; the one that its board file says otherwise.
@@ -229,16 +228,9 @@ def _board_with_link(name: str, options: Options) -> Board:
     Raises
     ------
     BoardError: an unknown board, or one without that link.
-    InputError: frames are to run through a netlist, which is only entered at the pins of a serial port.
     """
     board = load_board(name)
-    board = board.with_link(options.link or board.link)
-    if options.netlist_frames and board.link != Uart.kind:
-        raise InputError(
-            f"--netlist-frames {options.netlist_frames} needs a build with --link {Uart.kind}, whose pins the netlist "
-            f"is entered at, given --link {board.link}; leave out one of them"
-        )
-    return board
+    return board.with_link(options.link or board.link)
 
 
 def _base(options: Options, folder: BuildFolder, selected: list[BuildStage]) -> Base | None:

@@ -136,7 +136,7 @@ class Top(wiring.Component):
     def _connect_link(self, m: Module, platform: Any) -> None:
         """Connect the device to the pins of the board's link."""
         link, device = self.board.host_link, cast(Any, self.device)
-        name = link.resource or _own_name(link)
+        name = link.resource_name
         # All pins unbuffered: those of a flow control that nothing uses then stay out of the design.
         pins = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
         for port in link.ports:
@@ -243,16 +243,11 @@ def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any
         raise BoardError(f"board '{board.name}': field '{field}': {error}") from None
 
 
-def _own_name(link: BoardLink) -> str:
-    """Return the name of the resource whose pins the board file gives."""
-    return f"nnhw_{link.kind}"
-
-
 def _link_pins(board: Board, link: BoardLink) -> Resource:
     """Return the link at the pins that the board file names."""
     attribute, standard = FAMILIES[board.family].pins.io_standard
     pins = [Subsignal(port.name, Pins(link.pins[port.name], dir=port.direction, assert_width=1)) for port in link.ports]
-    return Resource(_own_name(link), 0, *pins, Attrs(**{attribute: link.io_standard or standard}))
+    return Resource(link.resource_name, 0, *pins, Attrs(**{attribute: link.io_standard or standard}))
 
 
 def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[NnhwError]:

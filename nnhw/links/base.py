@@ -88,6 +88,11 @@ class BoardLink(Protocol):
         return {port.name: getattr(self, port.name) for port in self.ports}
 
     @property
+    def resource_name(self) -> str:
+        """Name of its resource in a design: that of amaranth-boards, or one for the pins of the board file."""
+        return self.resource or f"nnhw_{self.kind}"
+
+    @property
     def words(self) -> dict[str, str]:
         """Fields that other tools read as a word, by name."""
         return {"resource": self.resource, **self.pins, "io_standard": self.io_standard}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,24 @@ def test_spi_device_answers_images_through_its_pins(bit_cycles: int) -> None:
         received += pins.exchange(frame) + pins.exchange(bytes(60))
     frames = [frame for frame in frames_of(received) if frame.command != Command.TAKEN]
     assert frames == [Frame(Command.RESET_DONE, 4), *results(map(engine.expected, images))]
+
+
+@pytest.mark.parametrize(("pause", "seed"), [(0, 1), (3, 2), (7, 3)])
+def test_spi_device_answers_whatever_the_transfers_are(pause: int, seed: int) -> None:
+    """In pieces of any length, with pauses, and with bits of one more byte, which is cut off; the engine stalls."""
+    rng, engine = random.Random(seed), SumEngine(12, 5, pause)
+    pins = SpiPins(device(engine), bit_cycles=rng.randrange(5, 9))
+    images = [rng.randbytes(12) for _ in range(6)]
+    stream = encode(Command.RESET, 4) + b"".join(data_frames(b"".join(images), 17)) + IDENTIFY + bytes(200)
+    received = b""
+    while stream:
+        size = rng.randrange(1, 20)
+        received += pins.exchange(stream[:size], cut_bits=rng.choice((0, 0, 1, 5, 7)))
+        stream = stream[size:]
+        pins.rest(rng.choice((1, 5, 30, 300)))
+    frames = [frame for frame in frames_of(received) if frame.command != Command.TAKEN]
+    frames.sort(key=lambda frame: frame.command == Command.IDENTITY)
+    assert frames == [Frame(Command.RESET_DONE, 4), *results(map(engine.expected, images)), IDENTIFIED]
 
 
 @pytest.mark.parametrize("bits", [1, 4, 7])
