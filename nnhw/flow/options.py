@@ -33,6 +33,7 @@ class Options:
         faster that fits.
     array: of a shared engine that is there already: only a program is made for it.
     reusable: the shared engine is for other networks, too: no layer has an engine of its own, and limits have room.
+    sequences: of a recurrent network, so many take turns; see `nnhw.mapping.mapper.map_body`.
     base: build folder whose layout is taken where the new build has other contents of memories alone; None: the folder
         that is built into.
     link: kind of the board's link that the build is for; empty: the one that the board file says.
@@ -48,6 +49,7 @@ class Options:
     style: str = "auto"
     array: ArrayConfig | None = None
     reusable: bool = False
+    sequences: int = 1
     base: Path | None = None
     link: str = ""
 
@@ -56,6 +58,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"option {name} needs a positive number of {unit}, given {value}")
+        if self.sequences < 1:
+            raise InputError(f"--sequences are 1 or more, given {self.sequences}")
         if self.style not in STYLES:
             raise InputError(f"--style is one of {', '.join(STYLES)}; given '{self.style}'")
         if self.array is not None and self.style == "streaming":
@@ -143,6 +147,7 @@ def make_options(
     board: str,
     base: Path | None = None,
     link: str = "",
+    sequences: int = 1,
 ) -> Options:
     """Return the options of a command line, or of `nnhw.build`.
 
@@ -165,4 +170,5 @@ def make_options(
         reusable=reusable,
         base=base,
         link=link,
+        sequences=sequences,
     )

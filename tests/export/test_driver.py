@@ -313,19 +313,44 @@ def test_make_driver_rejects_other_languages() -> None:
     assert str(caught.value) == "--to is one of c, micropython; given 'rust'"
 
 
-def test_export_driver_rejects_a_build_for_another_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("link", "programs", "headed", "message"),
+    [
+        (
+            "uart",
+            (),
+            False,
+            "is for the board's link 'uart', and drivers for microcontrollers are for 'spi'; build it with --link spi",
+        ),
+        (
+            "spi",
+            (1,),
+            False,
+            "has a shared engine, to which the driver would have to send a program, which it cannot; build it with "
+            "--style streaming",
+        ),
+        (
+            "spi",
+            (),
+            True,
+            "keeps a state from step to step, which the driver could not restore behind a fault, as it sends only the "
+            "image again that has no answer; build it with another link, and drive it from a computer",
+        ),
+    ],
+)
+def test_export_driver_rejects_a_build_that_it_cannot_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str, programs: tuple[int, ...], headed: bool, message: str
+) -> None:
     from nnhw.flow.commands import exporting_driver
 
-    monkeypatch.setattr(exporting_driver, "board_of", lambda *_: load_board("icebreaker"))
+    accelerator = types.SimpleNamespace(programs=programs, input_format=types.SimpleNamespace(headed=headed))
+    monkeypatch.setattr(exporting_driver, "board_of", lambda *_: load_board("icebreaker").with_link(link))
     monkeypatch.setattr(exporting_driver, "read_fact", lambda *_: {})
     monkeypatch.setattr(exporting_driver.BuildFolder, "open", lambda path: _Folder(path))
-    monkeypatch.setattr(exporting_driver.Accelerator, "load", lambda path: None)
+    monkeypatch.setattr(exporting_driver.Accelerator, "load", lambda path: accelerator)
     with pytest.raises(InputError) as caught:
         exporting_driver.export_driver(tmp_path)
-    assert str(caught.value) == (
-        f"build '{tmp_path}' is for the board's link 'uart', and drivers for microcontrollers are for 'spi'; "
-        "build it with --link spi"
-    )
+    assert str(caught.value) == f"build '{tmp_path}' {message}"
 
 
 class _Folder:

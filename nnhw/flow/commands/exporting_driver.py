@@ -34,7 +34,7 @@ def export_driver(build: Path, *, to: str = "c", out: Path | None = None) -> tup
 
     Raises
     ------
-    InputError: another language, a build for another link, or one that needs a program.
+    InputError: another language, a build for another link, one that needs a program, or one that keeps a state.
     BuildError: no build folder, or not mapped; the files cannot be written.
     """
     folder = BuildFolder.open(build)
@@ -51,6 +51,11 @@ def export_driver(build: Path, *, to: str = "c", out: Path | None = None) -> tup
         raise InputError(
             f"build '{build}' has a shared engine, to which the driver would have to send a program, which it cannot; "
             "build it with --style streaming"
+        )
+    if accelerator.input_format.headed:
+        raise InputError(
+            f"build '{build}' keeps a state from step to step, which the driver could not restore behind a fault, as it "
+            "sends only the image again that has no answer; build it with another link, and drive it from a computer"
         )
     files = make_driver(_model(accelerator, board.host_link.speed), to)
     where = out or Path("driver")
