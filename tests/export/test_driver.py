@@ -326,15 +326,19 @@ def test_make_driver_rejects_other_languages() -> None:
             "spi",
             (1,),
             False,
-            "has a shared engine, to which the driver would have to send a program, which it cannot; build it with "
-            "--style streaming",
+            (
+                "has a shared engine, to which the driver would have to send a program, which it cannot; build it with "
+                "--style streaming"
+            ),
         ),
         (
             "spi",
             (),
             True,
-            "keeps a state from step to step, which the driver could not restore behind a fault, as it sends only the "
-            "image again that has no answer; build it with another link, and drive it from a computer",
+            (
+                "keeps a state from step to step, which the driver could not restore behind a fault, as it sends only "
+                "the image again that has no answer; build it with another link, and drive it from a computer"
+            ),
         ),
     ],
 )

@@ -54,8 +54,8 @@ def export_driver(build: Path, *, to: str = "c", out: Path | None = None) -> tup
         )
     if accelerator.input_format.headed:
         raise InputError(
-            f"build '{build}' keeps a state from step to step, which the driver could not restore behind a fault, as it "
-            "sends only the image again that has no answer; build it with another link, and drive it from a computer"
+            f"build '{build}' keeps a state from step to step, which the driver could not restore behind a fault, as "
+            "it sends only the image again that has no answer; build it with another link, and drive it from a computer"
         )
     files = make_driver(_model(accelerator, board.host_link.speed), to)
     where = out or Path("driver")
