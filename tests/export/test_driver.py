@@ -14,14 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import nnhw
+from nnhw import ir
 from nnhw.boards import load_board
 from nnhw.errors import InputError
 from nnhw.export.driver import DriverModel, make_driver
+from nnhw.flow.commands.exporting_driver import export_driver
 from nnhw.flow.virtual.compiled import find_cc
+from nnhw.flow.virtual.device import make_linked_device
 from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.spi import SpiDevice
+from nnhw.nn import Int, QuantLinear, UInt
 from nnhw.protocol import DeviceIdentity
 from tests.hdl.link.engines import HangingEngine, SumEngine
 from tests.hdl.link.spi_pins import SpiPins
@@ -37,13 +44,13 @@ OK, NO_ANSWER, OTHER_MODEL, BAD_LINK = 0, 1, 4, 5
 _TRANSFER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 _SHIM = """
-#include "sums_model.h"
+#include "@MODEL@_model.h"
 static nnhw_device device;
 typedef void (*transfer)(void *, const uint8_t *, uint8_t *, size_t);
 int test_open(transfer function)
 {
     nnhw_port port = {function, NULL, NULL};
-    return nnhw_open(&device, &port, &sums_model, 40);
+    return nnhw_open(&device, &port, &@MODEL@_model, 40);
 }
 int test_infer(const uint8_t *images, uint8_t *outputs, uint32_t count, uint32_t *done)
 {
@@ -65,12 +72,18 @@ def images(count: int) -> tuple[bytes, bytes]:
 
 
 class CDriver:
-    """The C, compiled as a library, whose transfers go to the pins."""
+    """The C, compiled as a library, whose transfers go to the pins.
 
-    def __init__(self, folder: Path, pins: Any) -> None:
-        for name, text in make_driver(MODEL, "c").items():
+    Parameters
+    ----------
+    folder: has the files of the driver, or takes those of a model.
+    """
+
+    def __init__(self, folder: Path, pins: Any, model: DriverModel = MODEL, exported: bool = False) -> None:
+        self._model = model
+        for name, text in ({} if exported else make_driver(model, "c")).items():
             (folder / name).write_text(text)
-        (folder / "shim.c").write_text(_SHIM)
+        (folder / "shim.c").write_text(_SHIM.replace("@MODEL@", model.name))
         assert CC is not None
         command = [*CC, *FLAGS, "-O1", "-shared", "-fPIC", "-o", "driver.so", "nnhw_spi.c", "shim.c"]
         subprocess.run(command, cwd=folder, check=True)
@@ -86,10 +99,10 @@ class CDriver:
 
     def infer(self, data: bytes) -> tuple[int, int, bytes]:
         """Return status, images done, and their outputs."""
-        count, done = len(data) // 12, ctypes.c_uint32()
-        outputs = ctypes.create_string_buffer(5 * count)
+        count, done, size = len(data) // self._model.input_bytes, ctypes.c_uint32(), self._model.output_bytes
+        outputs = ctypes.create_string_buffer(size * count)
         status = self._library.test_infer(data, outputs, count, ctypes.byref(done))
-        return status, done.value, outputs.raw[: 5 * done.value]
+        return status, done.value, outputs.raw[: size * done.value]
 
     @property
     def faults(self) -> int:
@@ -130,6 +143,29 @@ def test_c_driver_survives_a_restart_and_rejects_another_bitstream(tmp_path: Pat
     pins.replace(device("00" * 8))
     assert driver.infer(data) == (OTHER_MODEL, 0, b"")
     assert driver.open() == OTHER_MODEL
+
+
+@needs_cc
+def test_exported_driver_gives_the_outputs_of_the_model_under_faults(tmp_path: Path) -> None:
+    """From a PyTorch module to C that drives the RTL through its pins: the integers are those of the graph."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(UInt(4, scale=2**-4), QuantLinear(6, 5, weight_quant=Int(4, "max_abs"))).eval()
+    example = torch.rand(4, 6)
+    options: Any = {"style": "streaming", "link": "spi", "frames": 0}
+    build = nnhw.build(model, example, name="small", out=tmp_path / "b", stop_at="map", **options)
+    export_driver(build.path, to="c", out=tmp_path / "driver")
+    accelerator, board = build.accelerator, load_board("icebreaker").with_link("spi")
+    pins = SpiPins(make_linked_device(accelerator, board.target_clock_hz, board.host_link))
+    known = dataclasses.replace(
+        MODEL, name="small", input_bytes=accelerator.device_bytes[0], output_bytes=accelerator.device_bytes[1]
+    )
+    driver = CDriver(tmp_path / "driver", pins, known, exported=True)
+    codes = np.random.default_rng(1).integers(0, 16, (80, 6))
+    expected = accelerator.output_format.pack(ir.run(ir.load(build.path / "lower.ir"), codes)[0]).tobytes()
+    assert driver.open() == OK
+    pins.fault_rate = 0.05
+    assert driver.infer(accelerator.input_format.pack(codes).tobytes()) == (OK, 80, expected)
+    assert driver.faults > 0
 
 
 class _Dead:

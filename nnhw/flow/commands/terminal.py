@@ -241,7 +241,7 @@ def _speed(report: Report) -> Table:
     for link in report["links"]:
         speed = _link_speed(link)
         name = "link" if link["kind"] == report["link"]["kind"] else f"with --link {link['kind']}"
-        bound = f"{link['bound']} is the bound" if link["bound"] else ""
+        bound = f"bound: {link['bound']}" if link["bound"] else ""
         table.add_row(f"{name}, images/s at {speed}", _count(link["inferences_per_second"]), bound)
     return table
 
