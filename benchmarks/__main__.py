@@ -18,6 +18,7 @@ from benchmarks import (
     exported_c,
     faults,
     lanes,
+    links,
     mnist,
     mutants,
     partitions,
@@ -78,6 +79,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "structure": Benchmark("what a newcomer to the source has to know, counted", structure.run, structure.show, None),
     "c": Benchmark("exported C: equal, small, and faster than PyTorch", exported_c.run, exported_c.show, None),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
+    "links": Benchmark("every link: logic cells, images/s in theory and at its pins, faults", links.run, links.show),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
     "networks": Benchmark(

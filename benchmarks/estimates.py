@@ -33,7 +33,7 @@ from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.tools.processes import run as run_process
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.tools.toolchain import find_tool, prepare
-from nnhw.flow.virtual.device import make_uart_device
+from nnhw.flow.virtual.device import make_linked_device
 from nnhw.frontend.capture import capture
 from nnhw.hdl.top import make_top
 from nnhw.mapping.budget import Budget
@@ -133,7 +133,7 @@ def compare_one(accelerator: Accelerator, board: Board) -> Row:
 def used_resources(accelerator: Accelerator, board: Board, dsp: bool) -> Resources:
     """Return what a design takes, its logic cells as nextpnr packs them, which placement does not change."""
     settings = first_clock(usable_clocks(board), None, board.target_clock_hz)
-    design = make_top(lambda clock_hz: make_uart_device(accelerator, clock_hz, board.uart.baud), board, settings)
+    design = make_top(lambda clock_hz: make_linked_device(accelerator, clock_hz, board.host_link), board, settings)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         netlist = synthesize(design.rtlil, board, folder, dsp=dsp)

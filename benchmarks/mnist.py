@@ -25,8 +25,8 @@ from nnhw.flow.pipeline import Build, build_file
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.equality import Equality, check_equality
-from nnhw.flow.verification.simulate import simulate_uart_pins
-from nnhw.flow.virtual.device import make_uart_device
+from nnhw.flow.verification.simulate import simulate_pins
+from nnhw.flow.virtual.device import make_linked_device
 from nnhw.frontend import Source, load_source
 from nnhw.passes import Parts
 
@@ -109,9 +109,9 @@ def join(found: Sequence[Equality]) -> Row:
 def compare_pins(accelerator: Accelerator, parts: Parts, codes: np.ndarray, build: Build) -> Row:
     """Run frames through the pins of the device as it is on the board."""
     outputs = ir.run(parts.body, codes)[0]
-    clock_hz, baud = int(build.report["clock_hz"]), build.report["link"]["baud"]
+    clock_hz, link = int(build.report["clock_hz"]), load_board(build.report["board"]["name"]).host_link
     with tempfile.TemporaryDirectory() as scratch:
-        result = simulate_uart_pins(accelerator, codes, outputs, clock_hz, baud, Path(scratch))
+        result = simulate_pins(accelerator, codes, outputs, clock_hz, link, Path(scratch))
     return {"samples": result.frames, "mismatches": result.mismatches}
 
 
@@ -121,7 +121,7 @@ def all_seeds(accelerator: Accelerator, build: Build, board: str, progress: Prog
     settings = next(clock for clock in usable_clocks(found) if clock.output_hz == build.report["clock_hz"])
     with progress.stage(f"{SEEDS} seeds"), tempfile.TemporaryDirectory() as scratch:
         trial = ClockTrial(
-            lambda clock_hz: make_uart_device(accelerator, clock_hz, found.uart.baud),
+            lambda clock_hz: make_linked_device(accelerator, clock_hz, found.host_link),
             found,
             Path(scratch),
             BitstreamRequest(seeds=SEEDS),

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
+from nnhw.links import LINKS, BoardLink, Spi, Uart
 from nnhw.reading import is_plain_name, parse_toml
 
 BOARD_NAMES = (
@@ -68,26 +69,6 @@ class InputClock:
 
 
 @dataclass(frozen=True)
-class Uart:
-    """The serial port to the host.
-
-    Parameters
-    ----------
-    baud: its speed, in bits a second.
-    resource: its name in amaranth-boards; a board that has none there names pins instead.
-    rx: pin of the package to which the host sends.
-    tx: pin of the package on which the host listens.
-    io_standard: of these pins, as amaranth-boards calls it; empty: the family's default.
-    """
-
-    baud: int
-    resource: str = ""
-    rx: str = ""
-    tx: str = ""
-    io_standard: str = ""
-
-
-@dataclass(frozen=True)
 class Flash:
     """SPI flash that holds the bitstream, and behind it a program for an engine that runs one.
 
@@ -122,6 +103,8 @@ class Board:
     speed: grade of the device; empty where its name says it.
     aliases: other names of the board.
     flash: where a program may lie that the device loads by itself when it starts; None: nowhere.
+    spi: pins for a microcontroller; None: none are set aside.
+    link: of these, the link that a build is for when none is asked for.
     """
 
     name: str
@@ -138,6 +121,41 @@ class Board:
     speed: str = ""
     aliases: tuple[str, ...] = ()
     flash: Flash | None = None
+    spi: Spi | None = None
+    link: str = Uart.kind
+
+    @property
+    def links(self) -> tuple[BoardLink, ...]:
+        """The links that it has."""
+        return tuple(link for kind in LINKS if (link := getattr(self, kind)) is not None)
+
+    @property
+    def host_link(self) -> BoardLink:
+        """The link that a build is for."""
+        return next(link for link in self.links if link.kind == self.link)
+
+    def with_link(self, kind: str) -> Board:
+        """Return the same board, whose builds are for another of its links.
+
+        Raises
+        ------
+        BoardError: a link that nnhw or the board does not have.
+        """
+        return self if kind == self.link else _with_link(self, kind)
+
+
+def _with_link(board: Board, kind: str) -> Board:
+    """Return a board with another link, see `Board.with_link`."""
+    has = _quoted([link.kind for link in board.links])
+    if kind not in LINKS:
+        raise BoardError(f"--link is one of {_quoted(LINKS)}; given '{kind}'; board '{board.name}' has {has}")
+    if getattr(board, kind) is None:
+        pins = _quoted([port.name for port in LINKS[kind].ports])
+        raise BoardError(
+            f"board '{board.name}' has no link '{kind}', it has {has}; use one of these, or give a board file with a "
+            f"table '{kind}' that names the pins {pins}"
+        )
+    return replace(board, link=kind)
 
 
 def list_boards() -> tuple[Board, ...]:
@@ -259,7 +277,8 @@ def _describe(kind: Any) -> str:
 
 def _check(board: Board, where: str) -> list[NnhwError]:
     """Return what is wrong with a board whose fields have the right types."""
-    problems = [*_check_choices(board, where), *_check_uart(board.uart, where)]
+    problems: list[NnhwError] = _check_choices(board, where)
+    problems += [BoardError(f"{where}: {text}") for link in board.links for text in link.problems()]
     if not _PLATFORM.fullmatch(board.platform):
         problems.append(
             BoardError(
@@ -273,7 +292,7 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     positive = {
         "target_clock_hz": board.target_clock_hz,
         "input_clock.hz": board.input_clock.hz,
-        "uart.baud": board.uart.baud,
+        **{f"{link.kind}.{link.speed_field}": link.speed for link in board.links},
         "resources.lc": board.resources.lc,
     }
     problems += [
@@ -304,7 +323,7 @@ def _check_words(board: Board, where: str) -> list[NnhwError]:
         "openfpgaloader": board.openfpgaloader,
         "input_clock.resource": board.input_clock.resource,
         "flash.resource": board.flash.resource if board.flash else "",
-        **{f"uart.{name}": getattr(board.uart, name) for name in ("resource", "rx", "tx", "io_standard")},
+        **{f"{link.kind}.{name}": word for link in board.links for name, word in link.words.items()},
         **{f"aliases[{number}]": alias for number, alias in enumerate(board.aliases)},
     }
     problems: list[NnhwError] = [
@@ -319,7 +338,10 @@ def _check_words(board: Board, where: str) -> list[NnhwError]:
 
 def _check_choices(board: Board, where: str) -> list[NnhwError]:
     """Return the fields that are none of the words that the family allows."""
-    choices: dict[str, tuple[str, tuple[str, ...]]] = {"family": (board.family, tuple(FAMILIES))}
+    choices: dict[str, tuple[str, tuple[str, ...]]] = {
+        "family": (board.family, tuple(FAMILIES)),
+        "link": (board.link, tuple(link.kind for link in board.links)),
+    }
     if family := FAMILIES.get(board.family):
         choices |= {
             "device": (board.device, family.devices),
@@ -333,21 +355,6 @@ def _check_choices(board: Board, where: str) -> list[NnhwError]:
         )
         for field, (given, allowed) in choices.items()
         if given not in allowed
-    ]
-
-
-def _check_uart(uart: Uart, where: str) -> list[NnhwError]:
-    """Return what is wrong with the serial port: it is a resource or two pins, not both, and not neither."""
-    pins = bool(uart.rx and uart.tx)
-    if (not uart.resource and pins) or (uart.resource and not (uart.rx or uart.tx or uart.io_standard)):
-        return []
-    names = ("resource", "rx", "tx", "io_standard")
-    given = ", ".join(f"'{name}'" for name in names if getattr(uart, name)) or "none of them"
-    return [
-        BoardError(
-            f"{where}: table 'uart' must have either 'resource' (a serial port in amaranth-boards) or both 'rx' and "
-            f"'tx' (pins of the package, with 'io_standard' where the board needs one), but has {given}"
-        )
     ]
 
 

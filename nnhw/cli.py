@@ -189,6 +189,7 @@ def build(
         Path | None,
         typer.Option("--from", metavar="BUILD", help="A build that differs in its weights alone: its layout is taken."),
     ] = None,
+    link: Annotated[str, typer.Option(help="uart or spi, of those that the board has; empty: the board's own.")] = "",
     calibrate: Calibrate = None,
     evaluate: Annotated[
         Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images that the accuracy is of.")
@@ -220,6 +221,7 @@ def build(
         board,
         base,
         sequences=sequences,
+        link=link,
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     with _advising(ctx, file, board, chosen, calibration):
@@ -246,14 +248,16 @@ def check(
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
 ) -> None:
-    """List everything in a model that stands in the way of a build; if nothing does, what will run where."""
+    """List everything that stands in the way of a build; if nothing does, what will run where, and how fast."""
     from nnhw.flow.commands.inspection import check_file
+    from nnhw.flow.commands.terminal import render_rates
     from nnhw.flow.models.calibrate import make_calibration
     from nnhw.flow.options import Options
 
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
     with _advising(ctx, file, board, Options(), calibration):
-        division = check_file(file, board, calibration, _progress())
+        checked = check_file(file, board, calibration, _progress())
+    division = checked.division
     OUT.print(f"{file}: no problems", highlight=False, soft_wrap=True)
     for place, operators in (
         ("on the host, in front", division.before),
@@ -261,6 +265,8 @@ def check(
         ("on the host, behind", division.behind),
     ):
         OUT.print(f"{place}: {', '.join(operators) or 'nothing'}", highlight=False, markup=False, soft_wrap=True)
+    for line in render_rates(checked.clock_hz, checked.rates):
+        OUT.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -375,12 +381,15 @@ def run(
     trust: Annotated[
         bool, typer.Option("--trust", help="With link sim: compile the build's Verilog, whoever made it.")
     ] = False,
+    baud: Annotated[
+        int | None, typer.Option(help="Of a serial port; the fastest at which the device answers otherwise.")
+    ] = None,
 ) -> None:
     """Run images through a board, or a virtual one."""
     from nnhw.flow.commands.terminal import render_run
     from nnhw.flow.running.finished import run_file
 
-    done = run_file(build, file, link, out, _progress(), measure, labels, trust)
+    done = run_file(build, file, link, out, _progress(), measure, labels, trust, baud)
     OUT.print(render_run(done, link, out))
 
 
@@ -533,6 +542,19 @@ def export_core(
 
     made = write(build, bus=bus, name=name, clock_mhz=clock, out=out, progress=_progress())
     for path in made.paths:
+        OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+@export.command("driver")
+def export_driver(
+    build: BuildPath,
+    to: Annotated[str, typer.Option(help="c or micropython.")] = "c",
+    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("driver"),
+) -> None:
+    """Write a driver for a microcontroller, of a build with --link spi."""
+    from nnhw.flow.commands.exporting_driver import export_driver as write
+
+    for path in write(build, to=to, out=out):
         OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
 
 

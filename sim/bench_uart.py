@@ -4,6 +4,8 @@ Environment: NNHW_PLAN, path of a JSON document with
 
     arrays: path of an .npz: `input` uint8 [frames, bytes], `output` uint8 [frames, bytes]
     divisor: clock cycles of a bit
+    faults: in front of each frame goes a damaged copy, or a part of it, and pauses are in it
+    stepwise: a frame is sent only when the one before is taken
     result: path of the JSON document to write
 """
 
@@ -11,7 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,11 @@ from cobs import cobs
 from cocotb.triggers import ClockCycles, Timer
 from cocotb.utils import get_sim_time
 
-from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, DeviceIdentity, Frame
+from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, Frame
 
+from .frames import TOKEN, damaged, data_frames, judge
 from .harness import CLOCK_NS, BenchFailure, start
 
-TOKEN = 0x5A
 QUIET_BITS = 2000
 
 
@@ -37,20 +40,38 @@ class SerialLine:
     divisor: clock cycles of a bit.
     """
 
-    def __init__(self, dut: Any, divisor: int) -> None:
+    def __init__(self, dut: Any, divisor: int, seed: int) -> None:
         self._dut, self._bit_ns = dut, divisor * CLOCK_NS
+        self._random = random.Random(seed)
+        self.faults = 0
         self.frames: list[Frame] = []
         self._session = 0
         self.taken = 0
         self.last_ns = 0.0
         cocotb.start_soon(self._receive())
 
-    async def send(self, frame: Frame) -> None:
-        """Send one frame, byte after byte without a pause."""
-        for byte in cobs.encode(frame.to_bytes()) + DELIMITER:
+    async def begin(self) -> None:
+        """Send what the driver begins with: a delimiter, which tells a device of two rates which one this is."""
+        await self._send_bytes(DELIMITER)
+
+    async def send(self, frame: Frame, faults: bool = False) -> None:
+        """Send a frame; with faults, a damaged copy of it goes before it, and pauses are in it."""
+        data = cobs.encode(frame.to_bytes()) + DELIMITER
+        if faults:
+            self.faults += 1
+            await self._send_bytes(damaged(data, self._random))
+            await self._until(lambda: any(answer.command == Command.ERROR for answer in self.frames), "ERROR")
+            self.frames = [answer for answer in self.frames if answer.command != Command.ERROR]
+        await self._send_bytes(data, pauses=faults)
+
+    async def _send_bytes(self, data: bytes, pauses: bool = False) -> None:
+        """Send bytes, without a pause or with some of any length."""
+        for byte in data:
             for bit in (0, *(byte >> index & 1 for index in range(8)), 1):
                 self._dut.rx.value = bit
                 await Timer(self._bit_ns, unit="ns")
+            if pauses and self._random.random() < 0.1:
+                await Timer(self._random.randrange(1, 400), unit="ns")
 
     async def _receive(self) -> None:
         received = bytearray()
@@ -105,50 +126,22 @@ async def device_answers_at_its_pins(dut: Any) -> None:
     dut.rx.value = 1
     await start(dut)
     await ClockCycles(dut.clk, 8 * plan["divisor"])
-    line = SerialLine(dut, plan["divisor"])
+    line = SerialLine(dut, plan["divisor"], seed=1)
+    await line.begin()
     await line.send(Frame(Command.IDENTIFY, 1))
     await line.send(Frame(Command.RESET, TOKEN))
     await line.wait(2)
+    begin = get_sim_time("ns")
     for frame in data_frames(images.tobytes()):
-        await line.send(frame)
-        await line.wait_taken(frame.sequence)
+        await line.send(frame, plan["faults"])
+        if plan["stepwise"]:
+            await line.wait_taken(frame.sequence)
     per_image = -(-outputs.shape[1] // PAYLOAD_LIMIT_BYTES)
     await line.wait(2 + per_image * len(images))
     await Timer(40 * 10 * plan["divisor"] * CLOCK_NS, unit="ns")  # for answers that nobody expects
     mismatches = judge(line.frames, images.shape[1], outputs, per_image)
-    document = {"frames": len(images), "mismatches": mismatches}
+    cycles = round((line.last_ns - begin) / CLOCK_NS)
+    document = {"frames": len(images), "mismatches": mismatches, "cycles": cycles, "faults": line.faults}
     Path(plan["result"]).write_text(json.dumps(document), encoding="utf-8")
     if mismatches:
         raise BenchFailure(f"tx: {mismatches} of {len(images)} images have a wrong output")
-
-
-def data_frames(data: bytes) -> Iterable[Frame]:
-    """Yield the DATA frames of a byte stream."""
-    for number, start_ in enumerate(range(0, len(data), PAYLOAD_LIMIT_BYTES)):
-        yield Frame(Command.DATA, number % 256, data[start_ : start_ + PAYLOAD_LIMIT_BYTES])
-
-
-def judge(answers: list[Frame], image_bytes: int, outputs: np.ndarray, per_image: int) -> int:
-    """Return the images whose output differs.
-
-    Raises
-    ------
-    BenchFailure: an answer that does not belong here: identity, reset, command, sequence or count.
-    """
-    identity, reset, *results = answers
-    told = DeviceIdentity.unpack(identity.payload)
-    if (identity.command, told.input_bytes, told.output_bytes) != (Command.IDENTITY, image_bytes, outputs.shape[1]):
-        raise BenchFailure(
-            f"the device says {told}, but an image has {image_bytes} bytes, an output {outputs.shape[1]}"
-        )
-    if (reset.command, reset.sequence) != (Command.RESET_DONE, TOKEN):
-        raise BenchFailure(f"the answer to RESET {TOKEN:#x} is {reset}")
-    for number, answer in enumerate(results):
-        if (answer.command, answer.sequence) != (Command.RESULT, number % 256):
-            raise BenchFailure(f"result {number} is {answer}")
-    if len(results) != per_image * len(outputs):
-        raise BenchFailure(f"{len(results)} results came, expected {per_image * len(outputs)}")
-    seen = b"".join(answer.payload for answer in results)
-    if len(seen) != outputs.size:
-        raise BenchFailure(f"{len(seen)} output bytes came, expected {outputs.size}")
-    return int((np.frombuffer(seen, np.uint8).reshape(outputs.shape) != outputs).any(axis=1).sum())

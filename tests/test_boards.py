@@ -151,7 +151,7 @@ def test_board_of_reads_what_a_build_folder_keeps_of_a_board(board: Board) -> No
 def test_load_board_takes_pins_of_a_serial_port(tmp_path: Path) -> None:
     changes = {"resource = .uart.": None, "baud": '1_000_000\nrx = "6"\ntx = "9"\nio_standard = "SB_LVCMOS"'}
     board = load_board(write_board(tmp_path, **changes))
-    assert board.uart == Uart(1_000_000, rx="6", tx="9", io_standard="SB_LVCMOS")
+    assert board.uart == Uart(1_000_000, rx="6", tx="9", io_standard="SB_LVCMOS", adapter="ft2232h")
 
 
 def test_load_board_reads_where_a_program_lies_in_flash(tmp_path: Path) -> None:

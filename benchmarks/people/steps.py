@@ -112,7 +112,7 @@ def mapping(name: str, folder: Path, board_name: str) -> Row:
 def bound(accelerator: Accelerator, board: Board) -> str:
     """Return what bounds the rate at the board's usual clock: the link, or the engine that takes the most cycles."""
     interval = accelerator.schedule.interval_cycles
-    if link_rate(accelerator, board.uart.baud) < board.target_clock_hz / interval:
+    if link_rate(accelerator, board.host_link, board.target_clock_hz) < board.target_clock_hz / interval:
         return "link"
     stage = max(accelerator.stages, key=lambda one: one.config.cycles)
     return stage.name

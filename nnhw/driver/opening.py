@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from nnhw.driver.image import PROGRAM_FILE, ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
+from nnhw.driver.rates import open_fastest
 from nnhw.driver.session import Progress
 from nnhw.errors import BuildError, InputError
 from nnhw.protocol import DeviceIdentity, joined_id
@@ -26,7 +27,7 @@ DEFAULT_CLOCK_HZ = 48_000_000
 def open(
     build_dir: Path | str,
     link: str | ByteLink = "model",
-    baud: int = DEFAULT_BAUD,
+    baud: int | Sequence[int] = DEFAULT_BAUD,
     clock_hz: int = DEFAULT_CLOCK_HZ,
     max_retries: int = 3,
     progress: Progress = lambda finished, total: None,
@@ -39,11 +40,11 @@ def open(
     build_dir: what `nnhw build` made.
     link: `model` (the IR interpreter answers), the name of a serial port, `auto` (the only board that is plugged in),
         or a link that is open already, such as one to simulated hardware.
-    baud: of a serial port.
+    baud: of a serial port; or several, fastest first, of which the first is taken at which the device answers.
     clock_hz: what the `model` device says its clock is.
     max_retries: attempts in a row without progress, after the first.
     progress: called with bytes of the program taken and bytes in all, if the build has one that the device has not.
-    notice: told when the device had refused the program that it started with.
+    notice: told when the device had refused the program that it started with, and which rates do not work.
 
     Raises
     ------
@@ -56,7 +57,8 @@ def open(
     program = read_program(folder, accelerator)
     head, tail = ir.load(folder / "head.ir"), ir.load(folder / "tail.ir")
     if isinstance(link, str):
-        link = make_link(link, folder, accelerator, baud, clock_hz)
+        rates = (baud,) if isinstance(baud, int) else tuple(baud)
+        link = make_link(link, folder, accelerator, rates, clock_hz, notice)
     return Device(link, accelerator, head, tail, max_retries, program, progress, notice)
 
 
@@ -82,7 +84,14 @@ def read_program(folder: Path, accelerator: Accelerator) -> ProgramImage | None:
     return image
 
 
-def make_link(name: str, folder: Path, accelerator: Accelerator, baud: int, clock_hz: int) -> ByteLink:
+def make_link(
+    name: str,
+    folder: Path,
+    accelerator: Accelerator,
+    rates: Sequence[int],
+    clock_hz: int,
+    notice: Callable[[str], None],
+) -> ByteLink:
     """Return the link of a name; see `open`."""
     if name == "sim":
         raise InputError("link 'sim' needs the compiled hardware, which the driver alone cannot make; use nnhw.open")
@@ -92,7 +101,8 @@ def make_link(name: str, folder: Path, accelerator: Accelerator, baud: int, cloc
         return make_model_link(accelerator, ir.load(folder / "lower.ir"), clock_hz)
     from nnhw.driver.links.serial import SerialLink, find_port
 
-    return SerialLink(find_port() if name == "auto" else name, baud)
+    port = find_port() if name == "auto" else name
+    return open_fastest(rates, lambda baud: SerialLink(port, baud), notice)
 
 
 def _check_ends(accelerator: Accelerator, body: ir.Graph) -> None:

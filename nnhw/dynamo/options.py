@@ -36,7 +36,7 @@ class CompileOptions:
     max_parts: parts that the accelerator may get, the largest first. None: all with `model` and `sim`; one with a
         board, as one board runs one of them.
     clock_mhz, target_fps, seeds: see `nnhw.build`.
-    baud: of a serial port; what the board was built for otherwise.
+    baud: of a serial port; the fastest that was built and at which the device answers otherwise.
     show: print the partition as a table on standard error.
     on_partition: called with each partition that is made.
     progress: where builds report.

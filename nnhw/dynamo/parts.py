@@ -184,7 +184,7 @@ def _check_port(options: CompileOptions) -> None:
         from nnhw.driver.links.serial import SerialLink, find_port
 
         port = find_port() if options.link == "auto" else options.link
-        SerialLink(port, options.baud or load_board(options.board).uart.baud).close()
+        SerialLink(port, options.baud or load_board(options.board).host_link.speed).close()
 
 
 def folder_of(key: str, options: CompileOptions) -> Path:

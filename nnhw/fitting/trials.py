@@ -106,7 +106,7 @@ def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...],
         style=mapped.style,
         cycles=float(accelerator.schedule.interval),
         clock_hz=clock_hz,
-        link=link_rate(accelerator, board.uart.baud),
+        link=link_rate(accelerator, board.host_link, clock_hz),
         resources=facts["resources"],
     )
 

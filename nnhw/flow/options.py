@@ -36,6 +36,7 @@ class Options:
     sequences: of a recurrent network, so many take turns; see `nnhw.mapping.mapper.map_body`.
     base: build folder whose layout is taken where the new build has other contents of memories alone; None: the folder
         that is built into.
+    link: kind of the board's link that the build is for; empty: the one that the board file says.
     """
 
     clock_hz: float | None = None
@@ -50,6 +51,7 @@ class Options:
     reusable: bool = False
     sequences: int = 1
     base: Path | None = None
+    link: str = ""
 
     def __post_init__(self) -> None:
         for name, unit in (("clock_hz", "Hz"), ("target_fps", "frames/s")):
@@ -144,6 +146,7 @@ def make_options(
     reusable: bool,
     board: str,
     base: Path | None = None,
+    link: str = "",
     sequences: int = 1,
 ) -> Options:
     """Return the options of a command line, or of `nnhw.build`.
@@ -166,5 +169,6 @@ def make_options(
         array=load_array(array, load_board(board).name) if array else None,
         reusable=reusable,
         base=base,
+        link=link,
         sequences=sequences,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnhw.accelerator import Accelerator
-from nnhw.boards import load_board
+from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, InputError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.models.calibrate import Calibration, given_data, quantize_source
@@ -125,6 +125,7 @@ def build(
     frames: int = 8,
     netlist_frames: int = 0,
     base: Path | str | None = None,
+    link: str = "",
     calibrate: Any = None,
     evaluate: Any = None,
     labels: Any = None,
@@ -155,9 +156,10 @@ def build(
     seeds: place-and-route runs, of which the best counts.
     jobs: processes at a time; all cores otherwise.
     frames: that the RTL simulation runs; 0: none.
-    netlist_frames: that run through the netlist of the bitstream, entered at its serial pins; 0: none.
+    netlist_frames: that run through the netlist of the bitstream, entered at the pins of its link; 0: none.
     base: build folder of a network that differs in its weights alone, whose layout is taken with other contents; the
         folder `out` itself otherwise, where it has one. A network that differs in more is built as a whole.
+    link: `uart` or `spi`, of those that the board has; the one that its board file says otherwise.
     calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.
     evaluate, labels: images, else those of `calibrate`, and their labels [N]: the accuracy before and after
         quantization is noted in the report.
@@ -192,6 +194,7 @@ def build(
         board,
         base,
         sequences=sequences,
+        link=link,
     )
     data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)
     if data is not None and start_from == STAGE_NAMES[0]:
@@ -218,7 +221,7 @@ def run_build(
     ----------
     source: the model; may be None when `start_from` is a later stage.
     """
-    found = load_board(board)
+    found = _board_with_link(board, options)
     progress = progress or SilentProgress()
     selected = _selected(start_from, stop_at, options, progress)
     progress.note(f"board: {found.name} ({found.title}, {found.device})")
@@ -233,6 +236,17 @@ def run_build(
         for stage in selected:
             _advance(stage, job)
         return _finish(job)
+
+
+def _board_with_link(name: str, options: Options) -> Board:
+    """Return the board with the link that the options ask for.
+
+    Raises
+    ------
+    BoardError: an unknown board, or one without that link.
+    """
+    board = load_board(name)
+    return board.with_link(options.link or board.link)
 
 
 def _base(options: Options, folder: BuildFolder, selected: list[BuildStage]) -> Base | None:

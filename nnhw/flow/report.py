@@ -12,7 +12,7 @@ from nnhw.boards import Board
 from nnhw.engines.timing import as_number
 from nnhw.flow.arrays import peak, works
 from nnhw.flow.verification.counters import program_rows
-from nnhw.protocol import BITS_PER_UART_BYTE, PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
+from nnhw.links import BoardLink
 
 SCHEMA_VERSION = 1
 ANSWERS = ("torch_ir", "torch_gap", "torch_argmax", "torch_float64_ir", "torch_float64_gap", "torch_float64_argmax")
@@ -48,7 +48,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "clock_hz": clock_hz,
         "seeds": _seeds(facts),
         "planned": _planned(accelerator, _get(facts, "map", "clock_hz")),
-        **_rates(accelerator, clock_hz, board.uart.baud),
+        **_rates(accelerator, clock_hz, _get(facts, "map", "clock_hz") or board.target_clock_hz, board),
         "style": _get(facts, "map", "style"),
         "layers": _layers(facts, accelerator),
         "program": _program(facts, accelerator),
@@ -59,17 +59,9 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
     return report
 
 
-def link_rate(accelerator: Accelerator, baud: int) -> float:
-    """Return the images per second that pass a UART, both directions at once: the slower direction counts.
-
-    A byte takes ten bits. Images fill DATA frames without gaps, each of which is acknowledged; a result has frames of
-    its own.
-    """
-    i_payload, o_payload = accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes
-    i_frames, o_frames = i_payload / PAYLOAD_LIMIT_BYTES, -(-o_payload // PAYLOAD_LIMIT_BYTES)
-    i_bytes = i_payload + i_frames * WIRE_OVERHEAD_BYTES
-    o_bytes = o_payload + (o_frames + i_frames) * WIRE_OVERHEAD_BYTES
-    return baud / BITS_PER_UART_BYTE / max(i_bytes, o_bytes)
+def link_rate(accelerator: Accelerator, link: BoardLink, clock_hz: float) -> float:
+    """Return the images per second that pass a link, see `BoardLink.images_per_s`."""
+    return link.images_per_s(accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes, clock_hz)
 
 
 def _get(facts: Facts, stage: str, key: str) -> Any:
@@ -148,15 +140,33 @@ def _seeds(facts: Facts) -> dict[str, float] | None:
     return {str(attempt["seed"]): attempt["fmax_hz"] for attempt in attempts}
 
 
-def _rates(accelerator: Accelerator | None, clock_hz: float | None, baud: int) -> dict[str, Any]:
-    """Return the rate of the engine, the rate of the link, and which of them holds the other up."""
-    link = link_rate(accelerator, baud) if accelerator else None
-    engine = clock_hz / float(accelerator.schedule.interval) if accelerator and clock_hz else None
+def _rates(accelerator: Accelerator | None, built_hz: float | None, planned_hz: float, board: Board) -> dict[str, Any]:
+    """Return the rates of a build; the engine's only once its clock is known, the others before with that planned."""
+    found = rates(accelerator, built_hz or planned_hz, board)
+    return found if built_hz else {**found, "inferences_per_second": None}
+
+
+def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dict[str, Any]:
+    """Return the images a second of the engine and of the links that the board has, and what holds the other up.
+
+    Of each link it says which of the two is the bound with it.
+    """
+    i_bytes = accelerator.input_format.frame_bytes if accelerator else None
+    o_bytes = accelerator.output_format.frame_bytes if accelerator else None
+    engine = clock_hz / float(accelerator.schedule.interval) if accelerator else None
+    links = [link.facts(i_bytes, o_bytes, clock_hz) for link in board.links]
+    link = board.host_link.facts(i_bytes, o_bytes, clock_hz)
     return {
         "inferences_per_second": engine,
-        "link": {"kind": "uart", "baud": baud, "inferences_per_second": link},
-        "bound": ("link" if link < engine else "engine") if engine is not None and link is not None else None,
+        "link": link,
+        "links": [{**one, "bound": _bound(engine, one["inferences_per_second"])} for one in links],
+        "bound": _bound(engine, link["inferences_per_second"]),
     }
+
+
+def _bound(engine: float | None, link: float | None) -> str | None:
+    """Return which rate holds the other up; None where one is not known."""
+    return ("link" if link < engine else "engine") if engine is not None and link is not None else None
 
 
 def _planned(accelerator: Accelerator | None, clock_hz: float | None) -> dict[str, float] | None:

@@ -22,11 +22,12 @@ from nnhw.flow.tools.progress import Progress
 from nnhw.flow.tools.sources import code_hash
 
 if TYPE_CHECKING:
+    from amaranth.lib import wiring
+
     from nnhw.flow.implementation.bitstream import BitstreamRequest, MakeDevice
     from nnhw.flow.implementation.patching import Base
     from nnhw.flow.verification.simulate import SimulationResult
     from nnhw.frontend import Source
-    from nnhw.hdl.link.device import UartDevice
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def build(job: Job, out: Path) -> None:
     """Engines --> bitstream that holds its clock; patched from a finished one's layout where that is possible."""
     from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream
     from nnhw.flow.tools.cache import Cache
-    from nnhw.flow.virtual.device import make_uart_device
+    from nnhw.flow.virtual.device import make_linked_device
 
     accelerator, options = Accelerator.load(job.folder.path), job.options
     planned = {name: read_fact(job.path("map.json"), int, "resources", name) for name in ("ebr", "spram", "dsp")}
@@ -201,8 +202,8 @@ def build(job: Job, out: Path) -> None:
         dsp=planned["dsp"] > 0,
     )
 
-    def make(clock_hz: int) -> UartDevice:
-        return make_uart_device(accelerator, clock_hz, job.board.uart.baud, job.board.flash)
+    def make(clock_hz: int) -> wiring.Component:
+        return make_linked_device(accelerator, clock_hz, job.board.host_link, job.board.flash)
 
     facts = _patch(job, make, request, out)
     if facts is None:

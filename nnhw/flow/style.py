@@ -161,12 +161,13 @@ def _faster(
     least = least_cycles(products, budget, family)
     enough = interval is not None and streaming.interval <= interval
     clock_hz = options.clock_hz or board.target_clock_hz
-    link = link_rate(streaming.accelerator, board.uart.baud)
+    link = link_rate(streaming.accelerator, board.host_link, clock_hz)
     if enough or streaming.interval <= least or link <= clock_hz / streaming.interval:
         than = "as many as were asked for" if enough else f"a shared one could not take fewer than {least:,}"
         if not enough and streaming.interval > least:
+            speed = board.host_link.rate_text(clock_hz)
             than = (
-                f"at {clock_hz / 1e6:g} MHz that is faster than the link at {board.uart.baud:,} baud, which brings "
+                f"at {clock_hz / 1e6:g} MHz that is faster than the link at {speed}, which brings "
                 f"{link:,.0f} images a second, so with another engine the host would see no more"
             )
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; {than}")
@@ -175,11 +176,14 @@ def _faster(
     except MappingError as error:
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {first_of(error)}")
     why = f"{cycles}; with a shared one, {shared.why}"
-    seen = [min(clock_hz / each.interval, link_rate(each.accelerator, board.uart.baud)) for each in (streaming, shared)]
+    seen = [
+        min(clock_hz / each.interval, link_rate(each.accelerator, board.host_link, clock_hz))
+        for each in (streaming, shared)
+    ]
     best = streaming if (seen[0], -streaming.interval) >= (seen[1], -shared.interval) else shared
     if (best is shared) != (shared.interval < streaming.interval):
         why += (
             f"; but the host sees {seen[0]:,.0f} images a second with the one and {seen[1]:,.0f} with the other, "
-            f"through the link at {board.uart.baud:,} baud"
+            f"through the link at {board.host_link.rate_text(clock_hz)}"
         )
     return Mapped(best.accelerator, best.style, why, best.compiled)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from amaranth.build import Attrs, Pins, Platform, Resource, Subsignal, TemplatedPlatform
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
@@ -15,15 +15,13 @@ from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.boards import Board
-from nnhw.errors import BoardError
+from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
 from nnhw.hdl.cells import CELLS
 from nnhw.hdl.initial_words import words_at_once
 from nnhw.hdl.link.device import ENGINE_DOMAIN
 from nnhw.hdl.pll import PllSettings, connect_clock
-
-UART = "nnhw_uart"
-"""Name of the serial port whose pins the board file gives."""
+from nnhw.links import BoardLink
 
 _SETTLE_S = 15e-6
 
@@ -111,7 +109,8 @@ class Top(wiring.Component):
 
     Parameters
     ----------
-    device: component with ports `rx` and `tx`; and with `cs`, `clk`, `copi` and `cipo` if it reads the board's flash.
+    device: component with the ports of the board's link; and with `cs`, `clk`, `copi` and `cipo` if it reads the
+        board's flash.
     settings: of the PLL that makes the device's clock.
     """
 
@@ -128,16 +127,26 @@ class Top(wiring.Component):
         m.submodules.clock = clock = ClockGenerator(self.board, self.settings)
         m.d.comb += [ClockSignal(name).eq(clock.clock) for name in ("sync", ENGINE_DOMAIN)]
         m.d.comb += ResetSignal("sync").eq(clock.reset)
-        m.submodules.device = device = self.device
-        name = self.board.uart.resource or UART
-        # All pins unbuffered: those of a flow control that nothing uses then stay out of the design.
-        uart = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
-        m.submodules.rx = rx = io.Buffer("i", uart.rx)
-        m.submodules.tx = tx = io.Buffer("o", uart.tx)
-        m.d.comb += [device.rx.eq(rx.i), tx.o.eq(device.tx)]
-        if hasattr(device, "cs"):
+        m.submodules.device = self.device
+        self._connect_link(m, platform)
+        if hasattr(self.device, "cs"):
             self._connect_flash(m, platform)
         return m
+
+    def _connect_link(self, m: Module, platform: Any) -> None:
+        """Connect the device to the pins of the board's link."""
+        link, device = self.board.host_link, cast(Any, self.device)
+        name = link.resource_name
+        # All pins unbuffered: those of a flow control that nothing uses then stay out of the design.
+        pins = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
+        for port in link.ports:
+            m.submodules[port.name] = buffer = io.Buffer(port.direction, getattr(pins, port.name))
+            if port.direction == "i":
+                m.d.comb += getattr(device, port.gateware).eq(buffer.i)
+                continue
+            m.d.comb += buffer.o.eq(getattr(device, port.gateware))
+            if port.enable:
+                m.d.comb += buffer.oe.eq(getattr(device, port.enable))
 
     def _connect_flash(self, m: Module, platform: Any) -> None:
         """Connect the device to the flash; what else its chip has is held inactive.
@@ -163,7 +172,7 @@ def make_top(make_device: Callable[[int], wiring.Component], board: Board, setti
 
     Parameters
     ----------
-    make_device: returns a new device with ports `rx` and `tx` for a clock in hertz.
+    make_device: returns a new device with the ports of the board's link for a clock in hertz.
 
     Raises
     ------
@@ -200,10 +209,12 @@ def load_platform(board: Board) -> Platform:
         )
     if board.flash is not None:
         _look_up(board, platform, "flash.resource", board.flash.resource)
-    if board.uart.resource:
-        _look_up(board, platform, "uart.resource", board.uart.resource)
-    else:
-        platform.add_resources([_uart_pins(board)])
+    for link in board.links:
+        if link.resource:
+            _look_up(board, platform, f"{link.kind}.resource", link.resource)
+    own = [link for link in board.links if not link.resource]
+    raise_all([problem for link in own for problem in _pin_problems(board, platform, link)])
+    platform.add_resources([_link_pins(board, link) for link in own if link is board.host_link])
     return platform
 
 
@@ -232,11 +243,42 @@ def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any
         raise BoardError(f"board '{board.name}': field '{field}': {error}") from None
 
 
-def _uart_pins(board: Board) -> Resource:
-    """Return the serial port at the pins that the board file names."""
+def _link_pins(board: Board, link: BoardLink) -> Resource:
+    """Return the link at the pins that the board file names."""
     attribute, standard = FAMILIES[board.family].pins.io_standard
-    pins = [
-        Subsignal("rx", Pins(board.uart.rx, dir="i", assert_width=1)),
-        Subsignal("tx", Pins(board.uart.tx, dir="o", assert_width=1)),
-    ]
-    return Resource(UART, 0, *pins, Attrs(**{attribute: board.uart.io_standard or standard}))
+    pins = [Subsignal(port.name, Pins(link.pins[port.name], dir=port.direction, assert_width=1)) for port in link.ports]
+    return Resource(link.resource_name, 0, *pins, Attrs(**{attribute: link.io_standard or standard}))
+
+
+def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[NnhwError]:
+    """Return which of the pins that the board file gives are not different, or not free for the link.
+
+    A pin of another link is not free: what drives it is there, even if the design has nothing to do with it.
+    """
+    taken = dict.fromkeys(_pins_of(platform, board.input_clock.resource), f"that of '{board.input_clock.resource}'")
+    if board.flash is not None:
+        taken |= dict.fromkeys(_pins_of(platform, board.flash.resource), f"one of '{board.flash.resource}'")
+    for other in board.links:
+        if other is not link and other.resource:
+            taken |= dict.fromkeys(_pins_of(platform, other.resource), f"one of '{other.resource}'")
+        elif other is not link:
+            taken |= {pin: f"'{other.kind}.{name}' as well" for name, pin in other.pins.items()}
+    problems: list[NnhwError] = []
+    for name, pin in link.pins.items():
+        if pin in taken:
+            problems.append(
+                BoardError(
+                    f"board '{board.name}': field '{link.kind}.{name}' is pin {pin}, which is in use: it is "
+                    f"{taken[pin]}; choose a free pin in the board file"
+                )
+            )
+        taken[pin] = f"'{link.kind}.{name}' as well"
+    return problems
+
+
+def _pins_of(platform: Platform, resource: str) -> list[str]:
+    """Return the pins of the package that a resource of a platform has."""
+    found = platform.lookup(resource)
+    parts = [io for one in found.ios for io in getattr(one, "ios", (one,))]
+    names = [name for part in parts for name in getattr(part, "p", part).names]
+    return list(names)

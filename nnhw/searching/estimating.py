@@ -53,7 +53,7 @@ def estimate(source: Source, board: Board, options: Options) -> Estimate:
     interval, clock_hz = float(schedule.interval), options.clock_hz or board.target_clock_hz
     figures = {
         "rate": clock_hz / interval,
-        "link": link_rate(mapped.accelerator, board.uart.baud),
+        "link": link_rate(mapped.accelerator, board.host_link, clock_hz),
         "cycles": interval,
         "latency": float(schedule.latency_cycles),
         **{name: float(count) for name, count in facts["resources"].items()},

@@ -31,7 +31,7 @@ class Figure:
 FIGURES: Mapping[str, Figure] = {
     ACCURACY: Figure("what train() returned, on validation data", more=True),
     "rate": Figure("images/s of the engine at the clock", more=True),
-    "link": Figure("images/s that the board's serial port passes", more=True),
+    "link": Figure("images/s that the board's link passes", more=True),
     "cycles": Figure("cycles from image to image"),
     "latency": Figure("cycles from an image to its result"),
     "lc": Figure("logic cells"),

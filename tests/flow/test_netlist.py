@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nnhw.accelerator import Accelerator
-from nnhw.boards import load_board
+from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, LinkError
 from nnhw.families import FAMILIES
 from nnhw.flow.implementation.synthesis import synthesize
@@ -19,7 +19,7 @@ from nnhw.flow.pipeline import build_file
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification import netlist
 from nnhw.flow.verification.netlist import Pins, find_pins, netlist_verilog, run_netlist, with_divisor
-from nnhw.flow.virtual.device import make_uart_device
+from nnhw.flow.virtual.device import make_linked_device
 from nnhw.hdl.top import make_top
 
 CONV_NET = """
@@ -35,24 +35,35 @@ model = nn.Sequential(
 )
 example_input = torch.rand(4, 1, 6, 6)
 """
-PINS = Pins("clk_0__io", "uart_0__rx__io", "uart_0__tx__io")
+PINS = Pins("clk_0__io", {"rx": "uart_0__rx__io"}, {"tx": "uart_0__tx__io"})
 PROGRESS = SilentProgress()
+
+
+def synthesize_net(folder: Path, board: Board) -> tuple[Path, int]:
+    """Return a build folder with a netlist that has memories, DSP blocks and carry chains; its clock."""
+    (folder / "net.py").write_text(CONV_NET, encoding="utf-8")
+    options = Options(style="streaming", target_fps=100_000)
+    build = build_file(str(folder / "net.py"), board.name, options, out=folder / "b", stop_at="map")
+    settings, accelerator = usable_clocks(board)[0], Accelerator.load(build.path)
+    design = make_top(lambda hz: make_linked_device(accelerator, hz, board.host_link, board.flash), board, settings)
+    netlist = synthesize(design.rtlil, board, build.path, dsp=True)
+    assert netlist.resources.dsp
+    assert netlist.resources.ebr
+    return build.path, settings.output_hz
 
 
 @pytest.fixture(scope="module", params=["icebreaker", "ulx3s_25f"])
 def synthesized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, int]:
-    """A build folder with a netlist that has memories, DSP blocks and carry chains; its board; its clock."""
-    folder = tmp_path_factory.mktemp("netlist")
-    (folder / "net.py").write_text(CONV_NET, encoding="utf-8")
-    options = Options(style="streaming", target_fps=100_000)
-    build = build_file(str(folder / "net.py"), request.param, options, out=folder / "b", stop_at="map")
-    board, settings = load_board(request.param), usable_clocks(load_board(request.param))[0]
-    accelerator = Accelerator.load(build.path)
-    design = make_top(lambda hz: make_uart_device(accelerator, hz, board.uart.baud, board.flash), board, settings)
-    netlist = synthesize(design.rtlil, board, build.path, dsp=True)
-    assert netlist.resources.dsp
-    assert netlist.resources.ebr
-    return build.path, request.param, settings.output_hz
+    """A folder of `synthesize_net`; its board; its clock."""
+    folder, clock_hz = synthesize_net(tmp_path_factory.mktemp("netlist"), load_board(request.param))
+    return folder, request.param, clock_hz
+
+
+def test_netlist_computes_the_model_through_an_spi_port(tmp_path: Path) -> None:
+    board = load_board("icebreaker").with_link("spi")
+    folder, clock_hz = synthesize_net(tmp_path, board)
+    run = run_netlist(folder, board, clock_hz, 3, PROGRESS)
+    assert (run.samples, run.mismatches, run.bad_frames) == (3, 0, 0)
 
 
 def test_netlist_computes_the_model(synthesized: tuple[Path, str, int]) -> None:
@@ -106,7 +117,7 @@ def test_netlist_that_is_silent_is_a_link_error(synthesized: tuple[Path, str, in
 
 def netlist_of(**cells: dict[str, Any]) -> dict[str, Any]:
     """Return a netlist with the pins of a clock and a serial line, and some cells."""
-    ports = {PINS.clock: 2, PINS.rx: 3, PINS.tx: 4}
+    ports = {PINS.clock: 2, PINS.inputs["rx"]: 3, PINS.outputs["tx"]: 4}
     return {"ports": {name: {"direction": "inout", "bits": [bit]} for name, bit in ports.items()}, "cells": cells}
 
 
@@ -161,8 +172,13 @@ def test_netlist_verilog_refuses_a_pin_of_both_directions() -> None:
 def test_netlist_pins_are_those_of_the_platform() -> None:
     ports = dict.fromkeys(("clk12_0__io", "uart_0__rx__io", "uart_0__tx__io", "spi_flash_0__cs__io"))
     found = find_pins(ports, load_board("icebreaker"))
-    assert found == Pins("clk12_0__io", "uart_0__rx__io", "uart_0__tx__io")
-    with pytest.raises(BuildError, match=r"none of them is the board's '\.\*__tx__io'"):
+    assert found == Pins("clk12_0__io", {"rx": "uart_0__rx__io"}, {"tx": "uart_0__tx__io"})
+    names = {name: f"nnhw_spi_0__{name}__io" for name in ("cs", "sck", "copi", "cipo", "irq")}
+    ports = dict.fromkeys(("clk12_0__io", "spi_flash_1x_0__cs__io", *names.values()))
+    found = find_pins(ports, load_board("icebreaker").with_link("spi"))
+    outputs = {name: names.pop(name) for name in ("cipo", "irq")}
+    assert found == Pins("clk12_0__io", names, outputs)
+    with pytest.raises(BuildError, match=r"none of them is the board's 'uart_\\d\+__tx__io'"):
         find_pins(dict.fromkeys(("clk12_0__io", "uart_0__rx__io")), load_board("icebreaker"))
 
 

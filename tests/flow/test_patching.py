@@ -28,7 +28,7 @@ from nnhw.flow.implementation.patching import Base, DiffersError, describe, patc
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.tools.progress import SilentProgress
-from nnhw.flow.virtual.device import make_uart_device
+from nnhw.flow.virtual.device import make_linked_device
 from nnhw.frontend import Source, load_source
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import make_top
@@ -190,7 +190,7 @@ def repatch(folder: Path, out: Path, files: dict[str, bytes]) -> None:
     accelerator, board = Accelerator.load(folder), load_board("icebreaker")
     request = json.loads(base.files[CONTENTS])["made"]["request"]
     patch_bitstream(
-        damaged, lambda hz: make_uart_device(accelerator, hz, board.uart.baud), board, out, BitstreamRequest(**request)
+        damaged, lambda hz: make_linked_device(accelerator, hz, board.uart), board, out, BitstreamRequest(**request)
     )
 
 
@@ -260,9 +260,7 @@ def test_example_changes_nothing_but_what_is_in_memories(tmp_path: Path) -> None
     for name, network in (("one", model), ("two", changed(model))):
         made = nnhw.build(network, example_input, name=name, out=tmp_path / name, stop_at="map").accelerator
         clock = nearest_at_most(board, 48e6)
-        found.append(
-            part(make_top(lambda hz, made=made: make_uart_device(made, hz, board.uart.baud), board, clock).rtlil)
-        )
+        found.append(part(make_top(lambda hz, made=made: make_linked_device(made, hz, board.uart), board, clock).rtlil))
     assert found[0].skeleton == found[1].skeleton
     assert [found[0].memories.keys(), found[0].tables.keys()] == [found[1].memories.keys(), found[1].tables.keys()]
     same = [path for path, words in found[0].memories.items() if (words == found[1].memories[path]).all()]

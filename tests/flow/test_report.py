@@ -35,6 +35,7 @@ from nnhw.flow.running.measuring import count_parts
 from nnhw.flow.verification.counters import Counted, program_rows
 from nnhw.frontend import capture
 from nnhw.ir.types import BIPOLAR, IntType
+from nnhw.links import Uart
 from tests.mapping.shared.networks import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +125,8 @@ def test_report_of_an_unfinished_build_follows_the_schema(done: int) -> None:
     report = make_report(facts, mapped, load_board("icebreaker"))
     jsonschema.validate(report, SCHEMA)
     if "build" not in facts:
-        assert report["bound"] is None
+        assert report["bound"] == ("link" if mapped else None)
+        assert [link["bound"] for link in report["links"]] == [report["bound"]] * 2
         assert "Not built yet" in text_of(report)
     if "map" in facts:
         rate = 48e6 / float(accelerator().schedule.interval)
@@ -180,10 +182,12 @@ def test_run_on_a_terminal_says_what_the_device_counted() -> None:
 def test_report_link_rate_counts_framing_in_the_slower_direction() -> None:
     # In: 8 bytes an image, 240 of them with 8 around. Out: 8 around each payload, and 8 for each 240 bytes that came.
     taken = 8 * 8 / 240
-    assert link_rate(accelerator(output_bytes=16), 3_000_000) == pytest.approx(300_000 / (16 + 8 + taken))
-    assert link_rate(accelerator(output_bytes=241), 3_000_000) == pytest.approx(300_000 / (241 + 16 + taken))
+    assert link_rate(accelerator(output_bytes=16), Uart(3_000_000), 48e6) == pytest.approx(300_000 / (16 + 8 + taken))
+    assert link_rate(accelerator(output_bytes=241), Uart(3_000_000), 48e6) == pytest.approx(
+        300_000 / (241 + 16 + taken)
+    )
     long = dataclasses.replace(accelerator(output_bytes=1), input_format=InputFormat((240,), IntType(0, 255), 1))
-    assert link_rate(long, 3_000_000) == pytest.approx(300_000 / 248)
+    assert link_rate(long, Uart(3_000_000), 48e6) == pytest.approx(300_000 / 248)
 
 
 def test_report_bound_is_the_engine_when_it_is_slower() -> None:
@@ -198,7 +202,7 @@ def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
     for row in ("│ fc    │     4 x 8 │     32 │  100.0% │       1,024 │        8 │", "48.00", "51.20"):
         assert row in text
     assert re.search(r"│ IR and RTL +│ +8 │ +3 │", text)
-    assert text.rstrip().endswith("12,362 images/s from host to result: the link is the bound.")
+    assert text.rstrip().endswith("49,450 images/s from host to result: the link is the bound.")
 
 
 @pytest.mark.parametrize(

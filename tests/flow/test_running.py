@@ -419,3 +419,44 @@ def test_running_rejects_files_that_are_no_arrays(tmp_path: Path) -> None:
             load_images(tmp_path / name)
     with pytest.raises(InputError, match=r"it is an archive of several arrays, not one; save them with"):
         load_images(tmp_path / "y.npz")
+
+
+@pytest.mark.parametrize(
+    ("link", "baud", "message"),
+    [
+        ("model", 9600, "baud 9600 is the rate of a serial port, and link 'model' is none; leave out the rate"),
+        ("/dev/ttyUSB1", 0, "the baud rate of a serial port must be 1 or more, given 0"),
+    ],
+)
+def test_open_rejects_a_rate_that_cannot_be(tmp_path: Path, link: str, baud: int, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        nnhw.open(tmp_path, link, baud=baud)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("baud", "tried"), [(None, [12_000_000, 3_000_000]), (1_000_000, [1_000_000])])
+def test_open_tries_the_rates_that_were_built(
+    small_build: Build, monkeypatch: pytest.MonkeyPatch, baud: int | None, tried: list[int]
+) -> None:
+    asked: list[int] = []
+
+    class Port:
+        def __init__(self, name: str, rate: int) -> None:
+            asked.append(rate)
+            raise LinkError(f"'{name}' cannot be opened")
+
+    monkeypatch.setattr("nnhw.driver.links.serial.SerialLink", Port)
+    with pytest.raises(LinkError, match="'/dev/ttyUSB1' cannot be opened"):
+        nnhw.open(small_build, "/dev/ttyUSB1", baud=baud)
+    assert asked == tried
+
+
+def test_open_rejects_a_port_for_a_link_to_a_microcontroller(source: Source, tmp_path: Path) -> None:
+    options = {"link": "spi", "style": "streaming"}
+    build = nnhw.build(source.model, source.example_input, name="small", out=tmp_path / "b", stop_at="map", **options)
+    with pytest.raises(LinkError) as caught:
+        nnhw.open(build, "/dev/ttyUSB1")
+    assert str(caught.value) == (
+        f"build '{build.path}' is for the board's link 'spi', which no port of this computer speaks; "
+        "drive it from a microcontroller, or build it with --link uart"
+    )

@@ -183,8 +183,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch, intervals: tuple[int, int], shared_b
 
 
 def test_auto_takes_the_style_that_is_faster_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert BOARD.uart.baud == 3_000_000
     assert BOARD.target_clock_hz == 48e6
+    assert BOARD.uart.rates(48e6)[0] == 12_000_000
     name, why = chosen(monkeypatch, (200_000, 100_000), 100)
     assert (name, why) == (
         "shared",
@@ -194,16 +194,16 @@ def test_auto_takes_the_style_that_is_faster_for_the_host(monkeypatch: pytest.Mo
     assert name == "streaming"
     assert why == (
         "an engine for each layer takes 200,000 cycles a frame; with a shared one, all layers; but the host sees "
-        "240 images a second with the one and 58 with the other, through the link at 3,000,000 baud"
+        "240 images a second with the one and 232 with the other, through the link at 12,000,000 baud"
     )
 
 
 def test_auto_seeks_no_other_style_where_the_link_is_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    name, why = chosen(monkeypatch, (1000, 10), 1)
+    name, why = chosen(monkeypatch, (300, 10), 1)
     assert name == "streaming"
     assert why == (
-        "an engine for each layer takes 1,000 cycles a frame; at 48 MHz that is faster than the link at 3,000,000 "
-        "baud, which brings 29,605 images a second, so with another engine the host would see no more"
+        "an engine for each layer takes 300 cycles a frame; at 48 MHz that is faster than the link at 12,000,000 "
+        "baud, which brings 118,421 images a second, so with another engine the host would see no more"
     )
 
 

@@ -267,3 +267,74 @@ def test_load_platform_rejects_unknown_resource(change: dict[str, object], messa
     with pytest.raises(BoardError) as caught:
         load_platform(dataclasses.replace(load_board("icebreaker"), **change))  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+def spi_board(**pins: str) -> Board:
+    """Return the iCEBreaker with builds for its SPI port, some of whose pins are others."""
+    board = load_board("icebreaker").with_link("spi")
+    assert board.spi is not None
+    return dataclasses.replace(board, spi=dataclasses.replace(board.spi, **pins))
+
+
+class SpiEcho(wiring.Component):
+    """A device that answers with what it gets."""
+
+    def __init__(self) -> None:
+        inputs = dict.fromkeys(("spi_cs", "spi_sck", "spi_copi"), In(1))
+        super().__init__({**inputs, **dict.fromkeys(("spi_cipo", "spi_selected", "spi_irq"), Out(1))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += [self.spi_cipo.eq(self.spi_copi & self.spi_sck), self.spi_selected.eq(~self.spi_cs)]
+        return m
+
+
+def test_top_puts_the_spi_port_at_the_pins_of_the_board_file() -> None:
+    board = spi_board()
+    design = make_top(lambda clock_hz: SpiEcho(), board, nearest_at_most(board, board.target_clock_hz))
+    pins = dict(line.split()[1:] for line in design.constraints.splitlines() if line.startswith("set_io"))
+    assert pins == {
+        "clk12_0__io": "35",
+        **{f"nnhw_spi_0__{name}__io": pin for name, pin in (("cs", "4"), ("sck", "45"), ("copi", "2"))},
+        **{"nnhw_spi_0__cipo__io": "47", "nnhw_spi_0__irq__io": "3"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pins", "name", "pin", "what"),
+    [
+        ({"cs": "35"}, "cs", "35", "that of 'clk12'"),
+        ({"irq": "14"}, "irq", "14", "one of 'spi_flash_1x'"),
+        ({"irq": "47"}, "irq", "47", "'spi.cipo' as well"),
+        ({"irq": "9"}, "irq", "9", "one of 'uart'"),
+    ],
+)
+def test_load_platform_rejects_pins_in_use(pins: dict[str, str], name: str, pin: str, what: str) -> None:
+    with pytest.raises(BoardError) as caught:
+        load_platform(spi_board(**pins))
+    with pytest.raises(BoardError, match="which is in use"):
+        load_platform(spi_board(**pins).with_link("uart"))
+    assert str(caught.value) == (
+        f"board 'icebreaker': field 'spi.{name}' is pin {pin}, which is in use: it is {what}; "
+        "choose a free pin in the board file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("icebreaker", "usb", "--link is one of 'uart', 'spi'; given 'usb'; board 'icebreaker' has 'uart', 'spi'"),
+        (
+            "icestick",
+            "spi",
+            (
+                "board 'icestick' has no link 'spi', it has 'uart'; use one of these, or give a board file with a "
+                "table 'spi' that names the pins 'cs', 'sck', 'copi', 'cipo', 'irq'"
+            ),
+        ),
+    ],
+)
+def test_board_rejects_a_link_that_it_lacks(name: str, kind: str, message: str) -> None:
+    with pytest.raises(BoardError) as caught:
+        load_board(name).with_link(kind)
+    assert str(caught.value) == message

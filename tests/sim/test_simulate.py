@@ -25,9 +25,10 @@ from nnhw.flow.verification.simulate import (
     enough_frames,
     simulate,
     simulate_accelerator,
-    simulate_uart_pins,
+    simulate_pins,
 )
 from nnhw.ir import IntType
+from nnhw.links import BoardLink, Spi, Uart
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
 from tests.sim.networks import INT4, NETWORKS, SMALL, Chain, accelerator_of, mlp, random_codes
@@ -182,20 +183,51 @@ def test_compare_asks_for_what_is_missing_and_extra() -> None:
 
 
 @needs_simulator
-def test_simulate_uart_pins_answers_frames_back_to_back(tmp_path: Path) -> None:
+def test_simulate_pins_answers_frames_back_to_back(tmp_path: Path) -> None:
     body = mlp()
     codes = random_codes(body, 20)
     values = boundary_values(body, codes)["fc3.sum"]
-    found = simulate_uart_pins(accelerator_of(body, SMALL), codes, values, 8_000_000, 1_000_000, tmp_path)
+    found = simulate_pins(accelerator_of(body, SMALL), codes, values, 8_000_000, Uart(1_000_000), tmp_path)
     assert found.equal
     assert found.frames == 20
 
 
 @needs_simulator
-def test_simulate_uart_pins_counts_wrong_outputs(tmp_path: Path) -> None:
+def test_simulate_pins_counts_wrong_outputs(tmp_path: Path) -> None:
     body = mlp()
     codes = random_codes(body, 6)
     values = boundary_values(body, codes)["fc3.sum"]
     values[4, 0] += 2
-    found = simulate_uart_pins(accelerator_of(body, SMALL), codes, values, 8_000_000, 1_000_000, tmp_path)
+    found = simulate_pins(accelerator_of(body, SMALL), codes, values, 8_000_000, Uart(1_000_000), tmp_path)
     assert (found.frames, found.mismatches) == (6, 1)
+
+
+@needs_simulator
+@pytest.mark.parametrize("faults", [False, True])
+@pytest.mark.parametrize(
+    ("link", "rate"),
+    [
+        (Spi(8_000_000), None),
+        (Uart(3_000_000, adapter="ft2232h"), None),
+        (Uart(3_000_000, adapter="ft2232h"), 3_000_000),
+    ],
+    ids=["spi", "uart", "uart-slow"],
+)
+def test_simulate_pins_survives_faults(tmp_path: Path, link: BoardLink, rate: int | None, faults: bool) -> None:
+    body = mlp()
+    codes = random_codes(body, 20)
+    values = boundary_values(body, codes)["fc3.sum"]
+    accelerator = accelerator_of(body, SMALL)
+    found = simulate_pins(accelerator, codes, values, 48_000_000, link, tmp_path, faults=faults, rate=rate)
+    assert found.equal
+    assert (found.frames, found.faults > 0) == (20, faults)
+
+
+@needs_simulator
+def test_simulate_pins_takes_frames_back_to_back_at_four_cycles_a_bit(tmp_path: Path) -> None:
+    body = mlp()
+    codes = random_codes(body, 100)
+    values, link = boundary_values(body, codes)["fc3.sum"], Uart(3_000_000, adapter="ft2232h")
+    found = simulate_pins(accelerator_of(body, SMALL), codes, values, 48_000_000, link, tmp_path, stepwise=False)
+    assert found.equal
+    assert found.frames == 100

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from nnhw.flow.budget import map_on_board
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.models.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options
+from nnhw.flow.report import rates
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.tools.storage import write_whole
 from nnhw.ir import Graph, dumps, load
@@ -48,10 +50,26 @@ class Division:
         return cls(*(_operators(graph) for graph in (parts.head, parts.body, parts.tail)))
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A model that nothing stands in the way of.
+
+    Parameters
+    ----------
+    division: what of it runs where.
+    clock_hz: that the board usually reaches.
+    rates: at that clock, see `nnhw.flow.report.rates`.
+    """
+
+    division: Division
+    clock_hz: float
+    rates: Mapping[str, Any]
+
+
 def check_file(
     file: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None
-) -> Division:
-    """Capture, lower and map a model; return what of it runs where.
+) -> Checked:
+    """Capture, lower and map a model; return what of it runs where, and how fast it is through each link.
 
     Parameters
     ----------
@@ -63,8 +81,8 @@ def check_file(
     """
     found, progress = load_board(board), progress or SilentProgress()
     parts = lowered(captured(file, calibration, progress), progress)
-    _mapped(parts.body, found, progress)
-    return Division.of(parts)
+    accelerator, clock_hz = _mapped(parts.body, found, progress), found.target_clock_hz
+    return Checked(Division.of(parts), clock_hz, rates(accelerator, clock_hz, found))
 
 
 @dataclass(frozen=True)

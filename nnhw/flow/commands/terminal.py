@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nnhw.boards import Board
 from nnhw.engines.timing import as_number
+from nnhw.links import LINKS
 
 if TYPE_CHECKING:
     from nnhw.flow.commands.doctor import Check
@@ -237,10 +238,26 @@ def _speed(report: Report) -> Table:
         table.add_row(f"engine, images/s at {clock}", _count(planned["inferences_per_second"]), "")
     else:
         table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")
-    table.add_row(
-        f"link, images/s at {_count(report['link']['baud'])} baud", _count(report["link"]["inferences_per_second"]), ""
-    )
+    for link in report["links"]:
+        speed = _link_speed(link)
+        name = "link" if link["kind"] == report["link"]["kind"] else f"with --link {link['kind']}"
+        bound = f"bound: {link['bound']}" if link["bound"] else ""
+        table.add_row(f"{name}, images/s at {speed}", _count(link["inferences_per_second"]), bound)
     return table
+
+
+def render_rates(clock_hz: float, rates: Report) -> Iterator[str]:
+    """Yield what a mapping says of rates: those of the engine and of each link, and which of the two is the bound."""
+    engine = _count(rates["inferences_per_second"])
+    yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine} images/s"
+    for link in rates["links"]:
+        images = _count(link["inferences_per_second"])
+        yield f"link {link['kind']} at {_link_speed(link)}: {images} images/s, the {link['bound']} is the bound"
+
+
+def _link_speed(link: Report) -> str:
+    kind = LINKS[link["kind"]]
+    return f"{_count(link[kind.speed_field])} {kind.speed_unit}"
 
 
 def _exactness(report: Report) -> Table:
@@ -322,7 +339,7 @@ def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[s
 
 
 def _verdict(report: Report) -> str:
-    if report["bound"] is None:
+    if report["inferences_per_second"] is None:
         return "Not built yet: place and route has still to reach the clock."
     rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
     return f"{_count(rate)} images/s from host to result: the {report['bound']} is the bound."

@@ -48,25 +48,20 @@ class Closure:
 
 @cache
 def usable_clocks(board: Board) -> tuple[PllSettings, ...]:
-    """Return the clocks of the board's PLL that the serial port's speed can be divided from, slowest first.
+    """Return the clocks of the board's PLL that serve its link, slowest first.
 
     Raises
     ------
     InputError: there is none.
     """
-    from nnhw.hdl.link.uart import clocks_per_bit
     from nnhw.hdl.pll import reachable_clocks
 
-    found = []
-    for settings in reachable_clocks(board):
-        try:
-            clocks_per_bit(settings.output_hz, board.uart.baud)
-        except InputError:
-            continue
-        found.append(settings)
+    link = board.host_link
+    found = [settings for settings in reachable_clocks(board) if not link.clock_problem(settings.output_hz)]
     if not found:
+        speed = f"{link.speed:,} {link.speed_unit}"
         raise InputError(
-            f"board '{board.name}' has no PLL clock for a serial port of {board.uart.baud} baud; lower uart.baud"
+            f"board '{board.name}' has no PLL clock for a {link.title} of {speed}; lower {link.kind}.{link.speed_field}"
         )
     return tuple(found)
 

@@ -18,7 +18,7 @@ from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.opening import make_model_link
-from nnhw.errors import InputError, ToolError
+from nnhw.errors import InputError, LinkError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.folder.manifest import read_fact
 from nnhw.flow.models.calibrate import load_labels
@@ -51,7 +51,7 @@ def open(
     link: `sim` (the compiled hardware answers), `model` (the interpreter answers), `c` (the same integers by compiled
         C, the fastest without a board), `auto` (the only board that is plugged in), the name of a serial port, or a
         link that is open already.
-    baud: of a serial port; what the board was built for otherwise.
+    baud: of a serial port; the fastest that was built and at which the device answers otherwise.
     max_retries: attempts in a row without progress, after the first.
     notice: told what is slow and why, and when the device had refused the program that it started with.
     progress: called with bytes of the build's program taken and bytes in all, where the device has to be given it.
@@ -60,9 +60,11 @@ def open(
     Raises
     ------
     BuildError: no build folder, an incomplete one, or one of another version; with `sim`, somebody else's.
-    InputError: its program is damaged.
+    InputError: its program is damaged, or a `baud` for a link that is no serial port.
     LinkError: no such port, no answer, or a device with another model; the program was refused.
     """
+    if baud is not None:
+        _check_baud(baud, link)
     folder = _mapped(build)
     board = _board(folder)
     clock_hz = board.target_clock_hz
@@ -72,7 +74,14 @@ def open(
         link = HardwareLink(_virtual_board(folder, clock_hz, notice, trust), clock_hz)
     elif link == "c":
         link = _c_link(folder, clock_hz)
-    return open_link(folder.path, link, baud or board.uart.baud, clock_hz, max_retries, progress, notice)
+    elif not board.host_link.has_port and link != "model" and isinstance(link, str):
+        others = " or ".join(f"--link {other.kind}" for other in board.links if other.has_port)
+        raise LinkError(
+            f"build '{folder.path}' is for the board's link '{board.link}', which no port of this computer speaks; "
+            f"drive it from a microcontroller, or build it with {others}"
+        )
+    rates = (baud,) if baud else board.host_link.rates(_built_clock_hz(folder, board))
+    return open_link(folder.path, link, rates, clock_hz, max_retries, progress, notice)
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,7 @@ def run_file(
     measure: bool = False,
     labels: Path | None = None,
     trust: bool = False,
+    baud: int | None = None,
 ) -> FileRun:
     """Run the images of a .npy file through a device.
 
@@ -112,7 +122,7 @@ def run_file(
     out: where results go, as .npy; when the link fails, those of the images that were finished.
     measure: let the device measure the cycles of each layer; see `measure_parts`.
     labels: .npy file of the images' labels [N], 0 for the first output: for the accuracy.
-    trust: see `open`.
+    trust, baud: see `open`.
 
     Raises
     ------
@@ -122,7 +132,7 @@ def run_file(
     images = load_images(file)
     known = None if labels is None else load_labels(labels, len(images))
     with progress.stage(f"open link '{link}'"):
-        device = open(build, link, notice=progress.note, progress=progress.advance, trust=trust)
+        device = open(build, link, baud=baud, notice=progress.note, progress=progress.advance, trust=trust)
     with device:
         measured = _measured(device, progress) if measure else None
         with progress.stage(f"{len(images)} images"):
@@ -269,6 +279,20 @@ def _board(folder: BuildFolder) -> Board:
     """Return the board that a build is for, checked like a board file."""
     path = folder.path / "map.json"
     return board_of(read_fact(path, dict, "board"), f"build file '{path}'")
+
+
+def _check_baud(baud: int, link: str | ByteLink) -> None:
+    """Raise InputError for a rate that cannot be, or of a link that has none."""
+    if not isinstance(link, str) or link in ("sim", "model", "c"):
+        raise InputError(f"baud {baud} is the rate of a serial port, and link '{link}' is none; leave out the rate")
+    if baud < 1:
+        raise InputError(f"the baud rate of a serial port must be 1 or more, given {baud}")
+
+
+def _built_clock_hz(folder: BuildFolder, board: Board) -> int:
+    """Return the clock of a build's bitstream; the board's usual one if it has none."""
+    path = folder.path / "build.json"
+    return read_fact(path, int, "clock_hz") if path.exists() else board.target_clock_hz
 
 
 def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:

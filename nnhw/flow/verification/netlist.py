@@ -1,4 +1,4 @@
-"""The netlist that is placed, run as a virtual board: what synthesis made of the design, entered at its serial pins.
+"""The netlist that is placed, run as a virtual board: what synthesis made of the design, entered at its link's pins.
 
 Simulated RTL says nothing about what synthesis makes of it. Here the cells of the netlist are simulated, by yosys's own
 models of them, so that a cut clock, a memory with a wrong word or a lost register shows before a board does.
@@ -30,22 +30,30 @@ from nnhw.flow.verification.boundaries import boundary_values
 from nnhw.flow.verification.simulate import sample_codes
 from nnhw.flow.virtual.compiled import LIBRARY, Compiler, compile_product, library_cache, taps_header
 from nnhw.flow.virtual.virtual_board import CompiledHardware
-from nnhw.protocol import BITS_PER_UART_BYTE
+from nnhw.links.uart import clocks_per_bit
 
 _HERE = Path(__file__).parent
 _TIMESCALE = "`timescale 1ps / 1ps\n"
+BENCHES = {"uart": "netlist.v", "spi": "netlist_spi.v"}
+"""What makes byte streams of the pins of a link, by its kind."""
 IDLE_BITS = 128
-"""Bits of the serial line without a byte after which a transfer counts as answered."""
+"""Bits of the link without a byte after which a transfer counts as answered."""
 Cell = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Pins:
-    """The ports of a netlist that are driven or watched."""
+    """The ports of a netlist that are driven or watched.
+
+    Parameters
+    ----------
+    clock: that of the oscillator.
+    inputs, outputs: pins of the link by their names in the board file.
+    """
 
     clock: str
-    rx: str
-    tx: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class NetlistRun:
     samples: frames.
     mismatches: of them, those whose result is not what the IR says.
     bad_frames: of the protocol, that did not arrive once the device had answered.
-    cycles: of the whole run, most of which the serial line takes.
+    cycles: of the whole run, most of which the link takes.
     """
 
     samples: int
@@ -98,22 +106,27 @@ def run_netlist(folder: Path, board: Board, clock_hz: int, frames: int, progress
 
 def open_netlist(folder: Path, board: Board, clock_hz: int, progress: Progress) -> Any:
     """Return the driver's device, whose link ends at the pins of a build's netlist; see `run_netlist`."""
-    baud = board.uart.baud
+    line = board.host_link
     progress.note("the netlist is compiled, which takes a minute or more for a full device")
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_netlist(folder, board, clock_hz, library_cache(Path(scratch)))
-        hardware = CompiledHardware(library, quiet_cycles=IDLE_BITS * round(clock_hz / baud))
-    link = HardwareLink(hardware, clock_hz, "netlist", baud / BITS_PER_UART_BYTE)
-    return open_link(folder, link, baud, clock_hz, progress=progress.advance)
+        hardware = CompiledHardware(library, quiet_cycles=IDLE_BITS * _divisor(board, clock_hz))
+    link = HardwareLink(hardware, clock_hz, "netlist", line.bytes_per_s(clock_hz))
+    return open_link(folder, link, clock_hz=clock_hz, progress=progress.advance)
+
+
+def _divisor(board: Board, clock_hz: int) -> int:
+    """Return the clock cycles of a bit at the fastest rate that the design speaks."""
+    return clocks_per_bit(clock_hz, board.host_link.rates(clock_hz)[0])
 
 
 def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, compiler: Compiler | None = None) -> Path:
-    """Return the library of a build's netlist, behind a serial port, with byte streams `i` and `o`.
+    """Return the library of a build's netlist, behind its link, with byte streams `i` and `o`.
 
     Parameters
     ----------
     folder: has `design.json`.
-    clock_hz: that the bitstream was made for: the serial port's speed is divided from it.
+    clock_hz: that the bitstream was made for: the link's speed is divided from it.
     cache: folder; a library that was made before is taken from it.
 
     Raises
@@ -121,11 +134,10 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     BuildError: the netlist has cells that cannot be simulated. ToolError: a tool is missing, or failed.
     """
     netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
-    bench = (_HERE / "netlist.v").read_text(encoding="utf-8")
+    bench = (_HERE / BENCHES[board.link]).read_text(encoding="utf-8")
     models = FAMILIES[board.family].models
-    divisor = max(1, round(clock_hz / board.uart.baud))
     sources = {
-        "top.v": _TIMESCALE + with_divisor(bench, divisor),
+        "top.v": _TIMESCALE + with_divisor(bench, _divisor(board, clock_hz)),
         "netlist.v": netlist_verilog(netlist, models, find_pins(netlist["ports"], board)),
         "cells.v": cell_models(models, {cell["type"] for cell in netlist["cells"].values()}),
         "taps.h": taps_header(()),
@@ -137,12 +149,12 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
 def with_divisor(bench: str, divisor: int) -> str:
     """Return the Verilog of the bench for so many cycles of a bit."""
     text, count = re.subn(r"(?<=\blocalparam DIVISOR = )\d+", str(divisor), bench)
-    assert count == 1, "netlist.v has no DIVISOR"
+    assert count == 1, "the bench has no DIVISOR"
     return text
 
 
 def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:
-    """Return the names of the ports of the clock and of the serial line, as amaranth-boards' platforms call them.
+    """Return the names of the ports of the clock and of the link, as amaranth-boards' platforms call them.
 
     Raises
     ------
@@ -158,13 +170,17 @@ def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:
             )
         return found[0]
 
-    return Pins(one(rf"{board.input_clock.resource}_\d+__(io|p)"), one(r".*__rx__io"), one(r".*__tx__io"))
+    link = board.host_link
+    found = {port: one(rf"{link.resource_name}_\d+__{port.name}__io") for port in link.ports}
+    ways = [{port.name: name for port, name in found.items() if port.direction == way} for way in "io"]
+    return Pins(one(rf"{board.input_clock.resource}_\d+__(io|p)"), *ways)
 
 
 def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) -> str:
-    """Return the Verilog of a netlist: module `netlist` with ports `clk`, `rx` and `tx`.
+    """Return the Verilog of a netlist: module `netlist` with ports `clk` and those of its link.
 
-    Its clock is that of the PLL's output. Other pins that lead in are high, as a pull-up leaves them.
+    Its clock is that of the PLL's output. Other pins that lead in are high, as a pull-up leaves them. Pins that lead
+    out are always driven.
 
     Parameters
     ----------
@@ -178,12 +194,13 @@ def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) 
     ports = {name: port["bits"][0] for name, port in netlist["ports"].items()}
     lines = [line for number, cell in enumerate(cells) for line in _cell(cell, number, models)]
     driven = {line.split()[1] for line in lines if line.startswith("assign ")}
-    given = {pins.clock: "clk", pins.rx: "rx"}
+    given = {pins.clock: "clk", **{port: name for name, port in pins.inputs.items()}}
     lines += [f"assign n{bit} = {given.get(name, '1')};" for name, bit in ports.items() if f"n{bit}" not in driven]
-    lines.append(f"assign tx = n{ports[pins.tx]};")
+    lines += [f"assign {name} = n{ports[port]};" for name, port in pins.outputs.items()]
     nets = {bit for cell in cells for bits in cell["connections"].values() for bit in bits if isinstance(bit, int)}
     wires = [f"wire n{net};" for net in sorted(nets | set(ports.values()))]
-    return "\n".join([_TIMESCALE + "module netlist(input clk, input rx, output tx);", *wires, *lines, "endmodule", ""])
+    heads = [f"input {name}" for name in ("clk", *pins.inputs)] + [f"output {name}" for name in pins.outputs]
+    return "\n".join([_TIMESCALE + f"module netlist({', '.join(heads)});", *wires, *lines, "endmodule", ""])
 
 
 def cell_models(models: CellModels, used: set[str]) -> str:

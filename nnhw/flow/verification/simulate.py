@@ -29,6 +29,7 @@ from nnhw.flow.verification.boundaries import Comparison, Passing, boundary_valu
 from nnhw.flow.verification.counters import Counted, program_rows
 from nnhw.flow.virtual.virtual_board import PATTERNS
 from nnhw.ir.files import pack_arrays
+from nnhw.links import BoardLink
 
 STALLS = PATTERNS
 SEED = 2
@@ -106,6 +107,31 @@ class SimulationResult:
         }
 
 
+@dataclass(frozen=True)
+class PinsRun:
+    """What came out of the pins of a device.
+
+    Parameters
+    ----------
+    kind: of the link.
+    frames: images.
+    mismatches: images with a wrong output.
+    seconds: from the first bit of the first image to the last of the last result.
+    faults: that were injected.
+    """
+
+    kind: str
+    frames: int
+    mismatches: int
+    seconds: float
+    faults: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether every image has its output."""
+        return not self.mismatches
+
+
 def simulate(
     folder: Path, frames: int = 8, stalls: str = "random", progress: Progress | None = None
 ) -> SimulationResult:
@@ -169,45 +195,58 @@ def simulate_accelerator(
     return _collect(found, simulator, frames, accelerator)
 
 
-def simulate_uart_pins(
+PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi"}
+"""What drives the pins of a link, by its kind."""
+
+
+def simulate_pins(
     accelerator: Accelerator,
     codes: np.ndarray,
     outputs: np.ndarray,
     clock_hz: int,
-    baud: int,
+    link: BoardLink,
     folder: Path,
     simulator: Simulator | None = None,
-) -> Comparison:
-    """Run codes through the serial pins of a device, bit by bit, by the protocol.
+    faults: bool = False,
+    stepwise: bool = True,
+    rate: int | None = None,
+) -> PinsRun:
+    """Run codes through the pins of a device, bit by bit, by the protocol.
 
     Parameters
     ----------
     codes: int [N, *shape].
     outputs: int [N, *shape], what has to come.
-    clock_hz, baud: of the device; `clock_hz / baud` is a whole number.
+    clock_hz: of the device.
     folder: for everything that is written.
+    faults: in front of each frame goes a damaged copy, or a part of it that is cut off; and there are pauses.
+    stepwise: a frame is sent only when the one before is taken; else an engine must be faster than the link.
+    rate: one of those that the link has with this clock; the fastest otherwise.
 
     Raises
     ------
+    InputError: the clock does not serve the link.
     ToolError: no simulator; or the device broke the protocol, with the bench's words.
     """
     from nnhw.flow.tools.toolchain import run_yosys
-    from nnhw.flow.virtual.device import make_uart_device
-    from nnhw.hdl.link.uart import clocks_per_bit
+    from nnhw.flow.virtual.device import make_linked_device
     from nnhw.hdl.verilog import to_verilog
 
     arrays, result = folder / "arrays.npz", folder / "result.json"
     packed = accelerator.input_format.pack(codes), accelerator.output_format.pack(outputs)
     np.savez(arrays, input=packed[0], output=packed[1])
-    plan = {"arrays": str(arrays), "divisor": clocks_per_bit(clock_hz, baud), "result": str(result)}
+    divisor = max(1, round(clock_hz / (rate or link.rates(clock_hz)[0])))
+    given = {"divisor": divisor, "faults": faults, "stepwise": stepwise}
+    plan = {"arrays": str(arrays), "result": str(result), **given}
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    verilog = to_verilog(make_uart_device(accelerator, clock_hz, baud), run_yosys)
+    verilog = to_verilog(make_linked_device(accelerator, clock_hz, link), run_yosys)
     try:
-        run_bench(verilog, "bench_uart", [{"NNHW_PLAN": str(folder / "plan.json")}], folder, simulator)
+        run_bench(verilog, PIN_BENCHES[link.kind], [{"NNHW_PLAN": str(folder / "plan.json")}], folder, simulator)
     except ToolFailure:
         if not result.exists():
             raise
-    return Comparison("uart", len(codes), json.loads(result.read_text(encoding="utf-8"))["mismatches"])
+    found = json.loads(result.read_text(encoding="utf-8"))
+    return PinsRun(link.kind, len(codes), found["mismatches"], found["cycles"] / clock_hz, found["faults"])
 
 
 def engine_verilog(accelerator: Accelerator, taps: bool = True) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from amaranth.lib import wiring
+
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Flash
 from nnhw.hdl.engine import ByteEngine
-from nnhw.hdl.link.device import LinkedEngine, UartDevice
+from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.devices import device_at
+from nnhw.links import BoardLink
 from nnhw.protocol import DeviceIdentity, joined_id
 
 
@@ -23,6 +27,13 @@ def make_device(accelerator: Accelerator, clock_hz: int, flash: Flash | None = N
     return LinkedEngine(ByteEngine(accelerator), identity, joined_id(arrays), None if flash is None else flash.offset)
 
 
-def make_uart_device(accelerator: Accelerator, clock_hz: int, baud: int, flash: Flash | None = None) -> UartDevice:
-    """Return engine, link and serial port; see `make_device`."""
-    return UartDevice(make_device(accelerator, clock_hz, flash), baud)
+def make_linked_device(
+    accelerator: Accelerator, clock_hz: int, link: BoardLink, flash: Flash | None = None
+) -> wiring.Component:
+    """Return engine, protocol and the pins of a link; see `make_device`.
+
+    Raises
+    ------
+    InputError: the clock does not serve the link.
+    """
+    return device_at(link, make_device(accelerator, clock_hz, flash))

@@ -1,18 +1,23 @@
-"""The link between host and engine in gateware: UART, COBS, CRC, frames, commands, identity and counters."""
+"""The link between host and engine in gateware: UART, SPI, COBS, CRC, frames, commands, identity and counters."""
 
-from .device import LinkedEngine, UartDevice
+from .device import LinkedEngine
+from .devices import device_at
 from .flash import FlashReader
 from .processor import Link
 from .program import ProgramSignature
-from .uart import UartReceiver, UartTransmitter, clocks_per_bit
+from .spi import SpiDevice, SpiPeripheral
+from .uart import RateDetector, UartDevice, UartReceiver, UartTransmitter
 
 __all__ = [
     "FlashReader",
     "Link",
     "LinkedEngine",
     "ProgramSignature",
+    "RateDetector",
+    "SpiDevice",
+    "SpiPeripheral",
     "UartDevice",
     "UartReceiver",
     "UartTransmitter",
-    "clocks_per_bit",
+    "device_at",
 ]

@@ -1,4 +1,4 @@
-"""A device: an engine behind the link, with byte streams or with serial pins."""
+"""A device: an engine behind the link, with byte streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from amaranth.lib.wiring import In, Out
 from nnhw.hdl.link.flash import FlashLoader
 from nnhw.hdl.link.processor import Link
 from nnhw.hdl.link.program import ProgramSignature
-from nnhw.hdl.link.uart import UartReceiver, UartTransmitter, clocks_per_bit
 from nnhw.protocol import DeviceIdentity, ProgramState
 
 ENGINE_DOMAIN = "engine"
@@ -80,6 +79,12 @@ class LinkedEngine(wiring.Component):
         m.d.comb += link.overrun.eq(self.overrun)
         return m
 
+    def connect_flash(self, m: Module, outer: Any) -> None:
+        """Connect the pins of the flash to those of the component around this device, where it has them."""
+        if self.flash_offset is not None:
+            m.d.comb += [getattr(outer, name).eq(getattr(self, name)) for name in ("cs", "clk", "copi")]
+            m.d.comb += self.cipo.eq(outer.cipo)  # type: ignore[attr-defined]
+
     def _connect_program(self, m: Module, link: Link) -> Value:
         """Connect what loads programs; return the engine's reset."""
         load, program = self.engine.load, getattr(self.engine, "program", self.engine)  # type: ignore[attr-defined]
@@ -98,50 +103,3 @@ class LinkedEngine(wiring.Component):
             *(getattr(self, name).eq(getattr(flash, name)) for name in ("cs", "clk", "copi")),
         ]
         return link.reset_engine | flash.reset_engine
-
-
-class UartDevice(wiring.Component):
-    """A device at a serial line.
-
-    Parameters
-    ----------
-    device: the device; its identity names the clock.
-    baud: bits per second.
-
-    Members
-    -------
-    rx: In(1), not synchronous. tx: Out(1).
-    cs, clk, copi, cipo: those of the device, where it has them.
-
-    Raises
-    ------
-    InputError: no whole number of clock cycles comes near enough to one bit.
-    """
-
-    def __init__(self, device: LinkedEngine, baud: int) -> None:
-        self.device = device
-        self._divisor = clocks_per_bit(device.identity.clock_hz, baud)
-        super().__init__(
-            {
-                "rx": In(1, init=1),
-                "tx": Out(1, init=1),
-                **flash_pins(device.flash_offset),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.receiver = receiver = UartReceiver(self._divisor)
-        m.submodules.transmitter = transmitter = UartTransmitter(self._divisor)
-        m.submodules.device = device = self.device
-        wiring.connect(m, receiver.o, device.i)
-        wiring.connect(m, device.o, transmitter.i)
-        m.d.comb += [
-            receiver.rx.eq(self.rx),
-            self.tx.eq(transmitter.tx),
-            device.overrun.eq(receiver.overrun),
-        ]
-        if device.flash_offset is not None:
-            m.d.comb += [getattr(self, name).eq(getattr(device, name)) for name in ("cs", "clk", "copi")]
-            m.d.comb += device.cipo.eq(self.cipo)
-        return m

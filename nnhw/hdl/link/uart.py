@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, unsigned
 from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.errors import InputError
-
-_LIMIT = 0.02
-_SHORTEST = 8
+from nnhw.hdl.link.device import LinkedEngine, flash_pins
+from nnhw.links.uart import SHORT_CYCLES
 
 
-def clocks_per_bit(clock_hz: int, baud: int) -> int:
-    """Return the whole number of clock cycles nearest to one bit.
+def _chosen(slow: ValueLike, divisors: Sequence[int]) -> Value:
+    """Return the cycles of a bit: the second of the divisors while `slow`, if there is one."""
+    return Mux(slow, divisors[-1], divisors[0]) if len(divisors) > 1 else Const(divisors[0])
 
-    Raises
-    ------
-    InputError: the line would be more than 2 % off, or a bit shorter than 8 cycles.
+
+class RateDetector(wiring.Component):
+    """Tells by the length of lows on a line which of two rates its sender has.
+
+    No byte holds the line low for more than 9 bits, so a longer low is no byte of the faster rate; a zero byte of the
+    slower one is such a low. A low shorter than a bit of the slower rate is none of its bits. The driver begins a
+    session with a zero byte, so a session at the slower rate is heard from its first byte on; one at the faster rate
+    behind a slower one from its second question on.
+
+    Parameters
+    ----------
+    divisors: clock cycles of a bit at both rates, the faster one first.
+
+    Members
+    -------
+    line: In(1), the line. slow: Out(1), a register: the sender has the slower rate; the faster one at the start.
     """
-    divisor = max(1, round(clock_hz / baud))
-    error = clock_hz / divisor / baud - 1
-    if divisor < _SHORTEST or abs(error) > _LIMIT:
-        near = clock_hz / max(divisor, _SHORTEST)
-        raise InputError(
-            f"UART: {baud} baud from a clock of {clock_hz} Hz needs {clock_hz / baud:.2f} cycles per bit; it must be "
-            f"{_SHORTEST} or more and within {_LIMIT:.0%} of a whole number; use {near:.0f} baud or another clock"
-        )
-    return divisor
+
+    def __init__(self, divisors: Sequence[int]) -> None:
+        fast, slow = divisors
+        self.longest = 10 * fast + fast // 2
+        self.shortest = (fast + slow) // 2
+        super().__init__({"line": In(1, init=1), "slow": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        low, rose = Signal(range(self.longest + 1)), Signal()
+        with m.If(self.line):
+            m.d.sync += low.eq(0)
+        with m.Elif(low != self.longest):
+            m.d.sync += low.eq(low + 1)
+        m.d.comb += rose.eq(self.line & (low != 0))
+        with m.If(low == self.longest):
+            m.d.sync += self.slow.eq(1)
+        with m.Elif(rose & (low <= self.shortest)):
+            m.d.sync += self.slow.eq(0)
+        return m
 
 
 class UartTransmitter(wiring.Component):
@@ -37,23 +61,25 @@ class UartTransmitter(wiring.Component):
 
     Parameters
     ----------
-    divisor: clock cycles per bit.
+    divisors: clock cycles per bit, 3 or more, of one rate, or of two, the faster one first.
 
     Members
     -------
     i: stream of bytes.
+    slow: In(1), the second rate is the sender's.
     tx: Out(1), the line, 1 when idle.
 
     Timing
     ------
-    10 * divisor cycles per byte.
+    10 bits of so many cycles per byte.
     """
 
-    def __init__(self, divisor: int) -> None:
-        self._divisor = divisor
+    def __init__(self, *divisors: int) -> None:
+        self._divisors = divisors
         super().__init__(
             {
                 "i": In(stream.Signature(unsigned(8))),
+                "slow": In(1),
                 "tx": Out(1, init=1),
             }
         )
@@ -62,14 +88,15 @@ class UartTransmitter(wiring.Component):
         m = Module()
         # Above the data stands the stop bit; when it has left and nothing but zeros came after, the byte is sent.
         shift = Signal(9)
-        elapsed = Signal(range(self._divisor))
+        elapsed = Signal(range(max(self._divisors)))
         tick, sent = Signal(), Signal()
         # The ticks run freely: a byte that comes to an idle line waits for the next.
-        m.d.sync += [elapsed.eq(elapsed + 1), tick.eq(elapsed == self._divisor - 2)]
-        if self._divisor != 1 << len(elapsed):
+        last = _chosen(self.slow, [divisor - 2 for divisor in self._divisors])
+        m.d.sync += [elapsed.eq(elapsed + 1), tick.eq(elapsed == last)]
+        if self._divisors != (1 << len(elapsed),):
             with m.If(tick):
                 m.d.sync += elapsed.eq(0)
-        # A tick comes long after the last change of `shift`, so this may be a cycle late.
+        # A tick comes 3 cycles or more after the last change of `shift`, so this may be a cycle late.
         m.d.sync += sent.eq(shift == 0)
         m.d.comb += self.i.ready.eq(tick & sent)
         with m.If(tick):
@@ -91,24 +118,33 @@ class UartReceiver(wiring.Component):
 
     Parameters
     ----------
-    divisor: clock cycles per bit.
+    divisors: clock cycles per bit, 3 or more, of one rate, or of two, the faster one first.
 
     Members
     -------
     rx: In(1), the line, not synchronous.
+    slow: Out(1), of two rates the sender has the second, see `RateDetector`.
     o: stream of bytes.
-    overrun: Out(1), strobe, a byte was lost: it had not been taken when the data bits of the next one began.
+    overrun: Out(1), strobe, a byte was lost: it had not been taken in time.
 
     Timing
     ------
-    A byte waits at least half a bit and one more: 1.5 * divisor - 1 cycles.
+    A byte waits at least half a bit and one more, until the data bits of the next one begin: 1.5 * divisor - 1 cycles.
+    With bits of less than 8 cycles it waits in a register of its own until the next byte is whole: 10 * divisor - 2
+    cycles.
+
+    Range
+    -----
+    Edges are seen up to a cycle late, and a bit is sampled a cycle or more from either end. A sender may be 2 % faster
+    or slower with edges that are a tenth of a cycle early or late, or 1 % with a quarter of a cycle.
     """
 
-    def __init__(self, divisor: int) -> None:
-        self._divisor = divisor
+    def __init__(self, *divisors: int) -> None:
+        self._divisors = divisors
         super().__init__(
             {
                 "rx": In(1, init=1),
+                "slow": Out(1),
                 "o": Out(stream.Signature(unsigned(8))),
                 "overrun": Out(1),
             }
@@ -118,30 +154,32 @@ class UartReceiver(wiring.Component):
         m = Module()
         line = Signal(init=1)
         m.submodules.synchronizer = cdc.FFSynchronizer(self.rx, line, init=1)
+        if len(self._divisors) > 1:
+            m.submodules.detector = detector = RateDetector(self._divisors)
+            m.d.comb += [detector.line.eq(line), self.slow.eq(detector.slow)]
         phase = Signal(_Phase)
         # Starts with a mark in the highest place; when it stands in the lowest, the next data bit is the last.
         shift = Signal(8)
-        left = Signal(range(self._divisor))
-        sample = left == 0
-        m.d.comb += self.o.payload.eq(shift)
+        left = Signal(range(max(self._divisors)))
+        sample, begun, whole = left == 0, Signal(), Signal()
         m.d.sync += left.eq(left - 1)
-        if self._divisor != 1 << len(left):
+        if self._divisors != (1 << len(left),):
             with m.If(sample):
-                m.d.sync += left.eq(self._divisor - 1)
+                m.d.sync += left.eq(_chosen(self.slow, [divisor - 1 for divisor in self._divisors]))
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.Switch(phase):
             with m.Case(_Phase.IDLE):
                 # Two cycles have gone into the synchronizer and one goes into this decision.
-                m.d.sync += left.eq(max(0, self._divisor // 2 - 2))
+                m.d.sync += left.eq(_chosen(self.slow, [(divisor - 1) // 2 - 1 for divisor in self._divisors]))
                 with m.If(~line):
                     m.d.sync += phase.eq(_Phase.START)
             with m.Case(_Phase.START):
                 with m.If(sample & line):
                     m.d.sync += phase.eq(_Phase.IDLE)
                 with m.Elif(sample):
-                    m.d.comb += self.overrun.eq(self.o.valid & ~self.o.ready)
-                    m.d.sync += [phase.eq(_Phase.DATA), shift.eq(0x80), self.o.valid.eq(0)]
+                    m.d.comb += begun.eq(1)
+                    m.d.sync += [phase.eq(_Phase.DATA), shift.eq(0x80)]
             with m.Case(_Phase.DATA):
                 with m.If(sample):
                     m.d.sync += shift.eq(Cat(shift[1:], line))
@@ -149,5 +187,63 @@ class UartReceiver(wiring.Component):
                         m.d.sync += phase.eq(_Phase.STOP)
             with m.Case(_Phase.STOP):
                 with m.If(sample & line):
-                    m.d.sync += [phase.eq(_Phase.IDLE), self.o.valid.eq(1)]
+                    m.d.comb += whole.eq(1)
+                    m.d.sync += phase.eq(_Phase.IDLE)
+        self._connect_output(m, shift, begun, whole)
+        return m
+
+    def _connect_output(self, m: Module, shift: Signal, begun: Signal, whole: Signal) -> None:
+        """Offer each byte: as it lies in `shift` until the next one begins, or out of a register."""
+        if min(self._divisors) < SHORT_CYCLES:
+            with m.If(whole):
+                m.d.comb += self.overrun.eq(self.o.valid & ~self.o.ready)
+                m.d.sync += [self.o.payload.eq(shift), self.o.valid.eq(1)]
+            return
+        m.d.comb += self.o.payload.eq(shift)
+        with m.If(begun):
+            m.d.comb += self.overrun.eq(self.o.valid & ~self.o.ready)
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(whole):
+            m.d.sync += self.o.valid.eq(1)
+
+
+class UartDevice(wiring.Component):
+    """A device at a serial line.
+
+    Parameters
+    ----------
+    divisors: clock cycles per bit, of one rate, or of two, the faster one first: it then speaks that of the host, see
+        `RateDetector`.
+
+    Members
+    -------
+    rx: In(1), not synchronous. tx: Out(1).
+    cs, clk, copi, cipo: those of the device's flash, where it has them.
+    """
+
+    def __init__(self, device: LinkedEngine, *divisors: int) -> None:
+        self.device = device
+        self._divisors = divisors
+        super().__init__(
+            {
+                "rx": In(1, init=1),
+                "tx": Out(1, init=1),
+                **flash_pins(device.flash_offset),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.receiver = receiver = UartReceiver(*self._divisors)
+        m.submodules.transmitter = transmitter = UartTransmitter(*self._divisors)
+        m.submodules.device = device = self.device
+        wiring.connect(m, receiver.o, device.i)
+        wiring.connect(m, device.o, transmitter.i)
+        m.d.comb += [
+            receiver.rx.eq(self.rx),
+            self.tx.eq(transmitter.tx),
+            transmitter.slow.eq(receiver.slow),
+            device.overrun.eq(receiver.overrun),
+        ]
+        device.connect_flash(m, self)
         return m

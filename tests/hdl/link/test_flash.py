@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from amaranth.sim import Simulator
 
-from nnhw.hdl.link.device import LinkedEngine, UartDevice
+from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.flash import MOST_HZ, PAUSE_S, FlashReader, half_cycles
+from nnhw.hdl.link.uart import UartDevice
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus, Refusal
 from sim.stalls import stalls
 from tests.hdl.link.bench import talk
@@ -172,7 +173,7 @@ def test_uart_device_has_the_pins_of_its_flash() -> None:
     chip = FlashChip(in_flash(SMALL.data))
     engine = ProgramEngine()
     identity = DeviceIdentity(IDENTITY.model_hash, 12, 5, CLOCK_HZ)
-    device = UartDevice(LinkedEngine(engine, identity, ProgramEngine.ARRAY_ID, OFFSET), 100_000)
+    device = UartDevice(LinkedEngine(engine, identity, ProgramEngine.ARRAY_ID, OFFSET), 16)
 
     async def bench(ctx: Any) -> None:
         await ctx.tick().repeat(len(reading(len(SMALL.data))))

@@ -10,7 +10,7 @@ from nnhw.accelerator import stream_order
 from nnhw.boards import load_board
 from nnhw.families import ECP5
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.flow.virtual.device import make_uart_device
+from nnhw.flow.virtual.device import make_linked_device
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.shared import choose_array, network_of
 from nnhw.mapping.shared.accelerator import map_program
@@ -48,7 +48,7 @@ def test_an_array_of_the_ecp5_takes_the_blocks_of_the_cost_model(tmp_path: Path)
     array = CHOICE.compiled.config.array
     accelerator, _ = map_program(BODY, BOARD.name, array)
     assert BOARD.uart is not None
-    device = make_uart_device(accelerator, 60_000_000, BOARD.uart.baud)
+    device = make_linked_device(accelerator, 60_000_000, BOARD.uart)
     netlist = synthesize(top_of(device, BOARD, 60e6).rtlil, BOARD, tmp_path, dsp=True)
     assert netlist.resources.dsp == array.dsp_lanes * array.simd == CHOICE.cost.dsp
     assert abs(netlist.resources.lc - CHOICE.cost.lc - ECP5.room.link.lc) < 0.1 * netlist.resources.lc

@@ -1,0 +1,49 @@
+"""The rate of a link: the fastest at which the device answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nnhw.driver.links.base import ByteLink
+from nnhw.driver.session import Session
+from nnhw.errors import LinkError
+
+_ATTEMPTS = 2
+"""The first question may turn a device to this rate that was asked at another one before; the second is heard."""
+
+
+def open_fastest(
+    rates: Sequence[int], open_at: Callable[[int], ByteLink], notice: Callable[[str], None] = lambda text: None
+) -> ByteLink:
+    """Return a link at the first of several rates at which the device answers; if it answers at none, at the last.
+
+    An adapter, a cable or a system that cannot do a rate either says so, or nothing arrives.
+
+    Parameters
+    ----------
+    rates: bits a second, fastest first.
+    open_at: opens the link at a rate; raises LinkError where that is not possible.
+    notice: told which rates do not work.
+
+    Raises
+    ------
+    LinkError: the link cannot be opened at the last rate.
+    """
+    *faster, last = rates
+    for rate in faster:
+        try:
+            link = open_at(rate)
+        except LinkError as error:
+            notice(f"the link cannot be opened at {rate:,} bits a second: {error}")
+            continue
+        try:
+            Session(link, max_retries=_ATTEMPTS - 1).reset()
+        except LinkError:
+            link.close()
+            notice(f"link '{link.name}': no answer at {rate:,} bits a second; the next rate is tried")
+        except BaseException:
+            link.close()
+            raise
+        else:
+            return link
+    return open_at(last)

@@ -1,0 +1,89 @@
+"""Drivers for microcontrollers: C and MicroPython for an accelerator at an SPI port."""
+
+from __future__ import annotations
+
+import importlib.resources
+from dataclasses import dataclass
+
+from nnhw.errors import InputError
+from nnhw.protocol import PAYLOAD_LIMIT_BYTES, PROTOCOL_VERSION
+
+LANGUAGES = ("c", "micropython")
+
+
+@dataclass(frozen=True)
+class DriverModel:
+    """What a driver knows of the bitstream that it is for.
+
+    Parameters
+    ----------
+    name: of the model, an identifier.
+    model_hash: hexadecimal, 16 digits.
+    input_bytes, output_bytes: of one image and its output, packed.
+    hz: of the SPI clock, at most.
+    patience_bytes: that are read in vain before the driver takes it that something was lost.
+    layout: lines that say how images and outputs are packed.
+    """
+
+    name: str
+    model_hash: str
+    input_bytes: int
+    output_bytes: int
+    hz: int
+    patience_bytes: int
+    layout: tuple[str, ...]
+
+
+def make_driver(model: DriverModel, language: str) -> dict[str, str]:
+    """Return the files of a driver, text by name; the file of the model comes first.
+
+    Raises
+    ------
+    InputError: another language.
+    """
+    if language not in LANGUAGES:
+        raise InputError(f"--to is one of {', '.join(LANGUAGES)}; given '{language}'")
+    if language == "micropython":
+        return {f"{model.name}_model.py": _python_model(model), "nnhw_spi.py": _template("micropython.txt")}
+    sources = {name: _template(name) for name in ("nnhw_spi.h", "nnhw_spi.c")}
+    return {f"{model.name}_model.h": _c_model(model), **sources}
+
+
+def _template(name: str) -> str:
+    text = (importlib.resources.files(__name__) / name).read_text(encoding="utf-8")
+    return text.replace("@VERSION@", str(PROTOCOL_VERSION)).replace("@PAYLOAD@", str(PAYLOAD_LIMIT_BYTES))
+
+
+def _c_model(model: DriverModel) -> str:
+    digits = bytes.fromhex(model.model_hash)
+    guard = f"{model.name.upper()}_MODEL_H"
+    return "\n".join(
+        (
+            f"/* The bitstream of the model {model.name}.",
+            *(f" * {line}" for line in model.layout),
+            " */",
+            f"#ifndef {guard}",
+            f"#define {guard}",
+            '#include "nnhw_spi.h"',
+            f"#define {model.name.upper()}_INPUT_BYTES {model.input_bytes}",
+            f"#define {model.name.upper()}_OUTPUT_BYTES {model.output_bytes}",
+            f"#define {model.name.upper()}_SPI_HZ {model.hz}",
+            f"static const nnhw_model {model.name}_model = {{",
+            f"    {{{', '.join(f'0x{byte:02x}' for byte in digits)}}},",
+            f"    {model.input_bytes}u, {model.output_bytes}u, {model.patience_bytes}u}};",
+            "#endif",
+            "",
+        )
+    )
+
+
+def _python_model(model: DriverModel) -> str:
+    values = {
+        "hash": bytes.fromhex(model.model_hash),
+        "input_bytes": model.input_bytes,
+        "output_bytes": model.output_bytes,
+        "hz": model.hz,
+        "patience_bytes": model.patience_bytes,
+    }
+    layout = "".join(f"{line}\n" for line in model.layout)
+    return f'"""The bitstream of the model {model.name}.\n\n{layout}"""\n\nMODEL = {values!r}\n'

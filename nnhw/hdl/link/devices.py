@@ -1,0 +1,38 @@
+"""The gateware of each link of a board: what stands between its pins and the byte streams of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from amaranth.lib import wiring
+
+from nnhw.errors import InputError
+from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.spi import SpiDevice
+from nnhw.hdl.link.uart import UartDevice
+from nnhw.links import BoardLink
+from nnhw.links.uart import clocks_per_bit
+
+
+def _uart_device(device: LinkedEngine, link: BoardLink) -> UartDevice:
+    clock_hz = device.identity.clock_hz
+    return UartDevice(device, *(clocks_per_bit(clock_hz, rate) for rate in link.rates(clock_hz)))
+
+
+DEVICES: Mapping[str, Callable[[LinkedEngine, BoardLink], wiring.Component]] = {
+    "uart": _uart_device,
+    "spi": lambda device, link: SpiDevice(device),
+}
+"""By the kind of the link."""
+
+
+def device_at(link: BoardLink, device: LinkedEngine) -> wiring.Component:
+    """Return a device behind the pins of a link, whose ports are those that `link.ports` names.
+
+    Raises
+    ------
+    InputError: the device's clock does not serve the link.
+    """
+    if problem := link.clock_problem(device.identity.clock_hz):
+        raise InputError(problem)
+    return DEVICES[link.kind](device, link)

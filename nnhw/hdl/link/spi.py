@@ -1,0 +1,116 @@
+"""SPI peripheral: mode 0, highest bit first, its pins sampled by the clock of the design."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.lib import cdc, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from nnhw.hdl.link.device import LinkedEngine, flash_pins
+
+
+class SpiPeripheral(wiring.Component):
+    """Bytes from and to an SPI controller, both at once.
+
+    While no byte waits in `i`, zeros are sent: they are delimiters, which mean nothing between frames. What a byte is,
+    is decided before its first bit, and a byte leaves `i` with its last bit: one that is cut off by `cs` is sent again.
+    Of a byte from the controller that is cut off, nothing is taken.
+
+    Members
+    -------
+    cs: In(1), active low; sck, copi: In(1). Not synchronous.
+    cipo: Out(1), a register. selected: Out(1), follows `cs` without a clock: `cipo` is to be driven.
+    irq: Out(1), a register: a byte waits to be read.
+    i: stream of bytes to the controller. o: stream of bytes from it.
+    overrun: Out(1), strobe: a byte was lost, as the one before had not been taken.
+
+    Timing
+    ------
+    `sck` may have at most a sixth of the clock's frequency, and each of its levels lasts 2 cycles or more: a bit is on
+    `cipo` 3 cycles behind the rising edge that the bit before was sampled with, at the latest. Between the falling edge
+    of `cs` and the first of `sck` lie 4 cycles or more, and `cs` stays high for 4 cycles or more.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "cs": In(1, init=1),
+                "sck": In(1),
+                "copi": In(1),
+                "cipo": Out(1),
+                "selected": Out(1),
+                "irq": Out(1),
+                "i": In(stream.Signature(unsigned(8))),
+                "o": Out(stream.Signature(unsigned(8))),
+                "overrun": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        cs, sck, copi, before = Signal(init=1), Signal(), Signal(), Signal()
+        m.submodules.cs_synchronizer = cdc.FFSynchronizer(self.cs, cs, init=1)
+        m.submodules.sck_synchronizer = cdc.FFSynchronizer(self.sck, sck)
+        m.submodules.copi_synchronizer = cdc.FFSynchronizer(self.copi, copi)
+        bit, filling = Signal(3), Signal(init=1)
+        outgoing, incoming = Signal(8), Signal(7)
+        rising, last = Signal(), Signal()
+        m.d.sync += [before.eq(sck), self.irq.eq(self.i.valid)]
+        m.d.comb += [
+            self.selected.eq(~self.cs),
+            self.cipo.eq(outgoing[-1]),
+            rising.eq(sck & ~before & ~cs),
+            last.eq(rising & (bit == 7)),
+            self.i.ready.eq(last & ~filling),
+        ]
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(rising):
+            m.d.sync += [bit.eq(bit + 1), incoming.eq(Cat(copi, incoming)), outgoing.eq(outgoing << 1)]
+        with m.If(last):
+            m.d.comb += self.overrun.eq(self.o.valid & ~self.o.ready)
+            m.d.sync += [self.o.payload.eq(Cat(copi, incoming)), self.o.valid.eq(1)]
+        # The next byte is chosen in the cycle behind the last bit, when the one before has left the stream.
+        choose = Signal()
+        m.d.sync += choose.eq(last)
+        with m.If(cs | choose):
+            m.d.sync += [outgoing.eq(Mux(self.i.valid, self.i.payload, 0)), filling.eq(~self.i.valid)]
+        with m.If(cs):
+            m.d.sync += bit.eq(0)
+        return m
+
+
+class SpiDevice(wiring.Component):
+    """A device at an SPI port.
+
+    Members
+    -------
+    spi_cs, spi_sck, spi_copi: In(1), not synchronous. spi_cipo, spi_selected, spi_irq: Out(1). See `SpiPeripheral`.
+    cs, clk, copi, cipo: those of the device's flash, where it has them.
+    """
+
+    def __init__(self, device: LinkedEngine) -> None:
+        self.device = device
+        super().__init__(
+            {
+                "spi_cs": In(1, init=1),
+                "spi_sck": In(1),
+                "spi_copi": In(1),
+                "spi_cipo": Out(1),
+                "spi_selected": Out(1),
+                "spi_irq": Out(1),
+                **flash_pins(device.flash_offset),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.port = port = SpiPeripheral()
+        m.submodules.device = device = self.device
+        wiring.connect(m, port.o, device.i)
+        wiring.connect(m, device.o, port.i)
+        m.d.comb += [getattr(port, name).eq(getattr(self, f"spi_{name}")) for name in ("cs", "sck", "copi")]
+        m.d.comb += [getattr(self, f"spi_{name}").eq(getattr(port, name)) for name in ("cipo", "selected", "irq")]
+        m.d.comb += device.overrun.eq(port.overrun)
+        device.connect_flash(m, self)
+        return m
