@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Value, unsigned
+from amaranth.hdl import Module, Mux, Value, unsigned
 
 from nnhw.engines.encoding import encode
 from nnhw.engines.requantize import CommonSteps
@@ -36,30 +36,41 @@ class CommonStepsUnit(MultiplyAddUnit):
         return m
 
     def _count(self, m: Module, lane: int, number: Value) -> Value:
-        """Return how many steps a number reaches, eight moves later, ten if registered."""
-        common = self.common
-        cells, wait = 1 << common.cells_log2, 1 + common.registered
-        place, cell = number[: common.cell_bits], number[common.cell_bits : common.cell_bits + common.cells_log2]
-        above = number.shift_right(common.cell_bits + common.cells_log2)
-        word = self.clamp(m, lane, above, common.word_range, common.words - 1)
-        place, cell = (self.delay(m, f"{name}_{lane}", value, 2) for name, value in (("place", place), ("cell", cell)))
-        ranks = self._read(m, f"ranks_{lane}", common.ranks().tolist(), common.rank_bits + cells, word)
-        ranks = self.delay(m, f"rank_{lane}", ranks, wait - 1)
-        lower = [self.delay(m, f"lower_{lane}_{k}", cell > k, wait) for k in range(cells - 1)]
-        cell = self.delay(m, f"cell_read_{lane}", cell, wait)
-        inside = sum((ranks[k] & lower[k] for k in range(1, cells - 1)), ranks[0] & lower[0])
-        steps = self.register(m, f"inside_{lane}", inside, unsigned((cells - 1).bit_length()))
-        below = self.register(m, f"below_word_{lane}", ranks[cells:])
-        has_step = self.register(m, f"has_step_{lane}", ranks[:cells].bit_select(cell, 1))
-        index = self.register(m, f"rank_sum_{lane}", below + steps, unsigned(common.rank_bits))
-        has_step = self.delay(m, f"has_step_late_{lane}", has_step, 1 + wait)
+        """Return how many steps a number reaches, six moves later, eight if registered."""
+        common, wait = self.common, 1 + self.common.registered
+        word_start = common.cell_bits + common.cells_log2
+        word = self.register(m, f"word_{lane}", self._clamped(number.shift_right(word_start)))
+        cell = self.register(m, f"cell_{lane}", number[common.cell_bits : word_start])
+        below, has_step = self._rank(m, lane, word, cell)
+        index = self.register(m, f"index_{lane}", below, unsigned(common.rank_bits))
+        has_step = self.delay(m, f"has_step_{lane}", has_step, 1 + wait)
         step = self._read(m, f"places_{lane}", common.places().tolist(), common.cell_bits, index)
         step = self.delay(m, f"step_{lane}", step, wait - 1)
-        place = self.delay(m, f"place_read_{lane}", place, 2 * wait + 2)
-        # A carry is whether a place reaches a step: no LUT stands between the two and the chain.
+        place = self.delay(m, f"place_{lane}", number[: common.cell_bits], 2 + 2 * wait)
         reached = self.register(m, f"reached_{lane}", has_step & (place >= step))
         index = self.delay(m, f"index_late_{lane}", index, wait + 1)
-        return self.register(m, f"count_{lane}", Cat(index, Const(0, 1)) + reached, unsigned(common.rank_bits))
+        return self.register(m, f"count_{lane}", index + reached, unsigned(common.rank_bits))
+
+    def _clamped(self, word: Value) -> Value:
+        """Return the number of a word, or of the first or the last one: there are as many as bits can tell apart."""
+        bits = self.common.words.bit_length() - 1
+        outside = word.shift_right(bits)
+        low, high = self.common.word_range
+        if low < 0:
+            kept = Mux(outside.any(), ~word[-1].replicate(bits), word[:bits])
+            return kept if high >= self.common.words else Mux(word[-1], 0, word[:bits])
+        return word[:bits] | outside.any().replicate(bits) if high >= self.common.words else word[:bits]
+
+    def _rank(self, m: Module, lane: int, word: Value, cell: Value) -> tuple[Value, Value]:
+        """Return how many steps lie below a cell, and whether it has one; a memory later, two moves if registered."""
+        common = self.common
+        cells, wait = 1 << common.cells_log2, 1 + common.registered
+        ranks = self._read(m, f"ranks_{lane}", common.ranks().tolist(), common.rank_bits + cells, word)
+        ranks = self.delay(m, f"rank_{lane}", ranks, wait - 1)
+        above = [self.delay(m, f"above_{lane}_{k}", cell > k, wait) for k in range(cells - 1)]
+        cell = self.delay(m, f"cell_read_{lane}", cell, wait)
+        inside = sum((ranks[k] & above[k] for k in range(1, cells - 1)), ranks[0] & above[0])
+        return ranks[cells:] + inside, ranks[:cells].bit_select(cell, 1)
 
     def _read(self, m: Module, name: str, words: list[int], bits: int, address: Value) -> Value:
         """Return a memory's word, one move after its address."""

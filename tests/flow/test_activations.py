@@ -15,6 +15,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import CommonSteps
+from nnhw.families import ICE40
 from nnhw.flow.budget import map_on_board
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.options import Options
@@ -52,7 +53,7 @@ def common_steps(accelerator: Accelerator) -> list[CommonSteps]:
 @pytest.mark.parametrize("name", CURVED)
 def test_mlp_of_8_bits_with_any_activation_fits_a_up5k(name: str) -> None:
     accelerator = mapped(name)
-    assert accelerator_cost(accelerator).ebr <= 28
+    assert accelerator_cost(accelerator, ICE40).ebr <= 28
     if name != "leaky_relu":  # two segments of a line may be cheaper
         assert len(common_steps(accelerator)) == 2
     check_equal(body_of(name), accelerator)

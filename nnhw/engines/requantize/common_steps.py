@@ -38,8 +38,8 @@ class CommonSteps:
     registered: what a block RAM reads waits in a register, where it takes most of a cycle.
     logic_words: memories of at most so many words are constants in logic, the others block RAM.
 
-    Timing: the product, two moves for the clamp, six for both memories, rank, comparison and count, two more if
-    registered, one for codes that do not just count up.
+    Timing: the product, one move each for the clamp, the first memory, the rank, the second memory, the comparison, and
+    the count; two more if registered, one for codes that do not just count up.
     """
 
     multiplier: np.ndarray
@@ -55,7 +55,7 @@ class CommonSteps:
     logic: bool = True
     fused: bool = False
     registered: bool = False
-    logic_words: int = 64
+    logic_words: int = 16
 
     def __post_init__(self) -> None:
         reject_wide(self.product)
@@ -92,8 +92,8 @@ class CommonSteps:
 
     @property
     def words(self) -> int:
-        """Words of the memory of ranks; the first and the last hold what lies beyond all steps."""
-        return int(self.steps[-1] >> self.cell_bits >> self.cells_log2) + 2
+        """Words of the memory of ranks, a power of two: the first and the last hold what lies beyond all steps."""
+        return 1 << (int(self.steps[-1] >> self.cell_bits >> self.cells_log2) + 1).bit_length()
 
     @property
     def word_range(self) -> tuple[int, int]:
@@ -121,7 +121,7 @@ class CommonSteps:
     @property
     def latency(self) -> int:
         """Moves from a raw sum to its code."""
-        return self.product.latency + 2 + 6 + 2 * self.registered + (not self.counts_up)
+        return self.product.latency + 6 + 2 * self.registered + (not self.counts_up)
 
     @property
     def borders(self) -> np.ndarray:

@@ -167,7 +167,8 @@ def _dsp_products(product: Product, family: Family) -> tuple[Cost, int]:
     for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
         width = left + right
         operands.append(((i + j) * DSP_PIECE_BITS, width))
-        in_block = width >= family.dsp.least_bits
+        unsigned = j == len(rights) - 1 and product.multiplier.min() >= 0  # a sign that is 0 is left out
+        in_block = width - unsigned >= family.dsp.least_bits
         blocks += in_block
         own += logic.luts(0 if in_block else left * right) + logic.state(width)
         if len(rights) > 1 and j == len(rights) - 1:  # the register of the narrowest one stays outside
@@ -252,21 +253,19 @@ def _common_cost(common: CommonSteps, lanes: int, raw: tuple[int, int], family: 
     depth, logic = common.outputs // lanes, family.logic
     total = _product_cost(common.product, lanes, depth, 1, common.drop, family)
     total += _constants(common_roms(common, raw, lanes), family)
-    wait, cells = 1 + common.registered, 1 << common.cells_log2
-    above = common.product.bits - common.drop - common.cell_bits - common.cells_log2
-    low, high = common.word_range
-    word = max((common.words - 1).bit_length(), 1)
-    own = _clamp(word, above, logic) + logic.state(2 * word + (low < 0) + (high > common.words - 1))
+    wait, cells, words = 1 + common.registered, 1 << common.cells_log2, common.words.bit_length() - 1
     rank, cell, place = common.rank_bits, common.cells_log2, common.cell_bits
-    # What waits for the clamp, for memories, and for the moves between.
-    waiting = cell * (2 + wait) + (place * 2 + rank) * (wait + 1) + place * 2 + rank + 1 + wait
+    outside = common.product.bits - common.drop - place - cell - words
+    own = logic.luts(words + outside / 3) + logic.state(words)
+    # What waits: for the clamp, for the two memories, and for the moves between.
+    waiting = cell * (1 + wait) + place * (2 + 2 * wait) + rank * (wait + 1) + wait
     waiting += (wait - 1) * sum(
         bits
         for count, bits in ((common.words, rank + cells), (len(common.steps) + 1, place))
         if count <= common.logic_words
     )
     own += logic.register(waiting) + logic.comparison(place) + logic.luts(3.5 * (cells - 1)) + logic.luts(cells)
-    own += 2 * logic.adder(rank) + logic.state((cells - 1) * wait + cell + 2 * rank + 2)
+    own += 2 * logic.adder(rank) + logic.state((cells - 1) * wait + 2 * rank + 2)
     return total + lanes * own + _walk(common, depth, logic)
 
 
