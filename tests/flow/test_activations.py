@@ -6,10 +6,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
-import nnhw
-from benchmarks.people.mlps import ACTIVATIONS, mlp
+from benchmarks.activations import lowered
+from benchmarks.people.mlps import ACTIVATIONS
 from benchmarks.random_networks import extreme_codes, rtl_difference
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
@@ -17,24 +16,19 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import CommonSteps
 from nnhw.families import ICE40
 from nnhw.flow.budget import map_on_board
-from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.options import Options
-from nnhw.frontend import capture
 from nnhw.ir import Graph
 from nnhw.mapping.cost import accelerator_cost
 from tests.mapping.test_mapper import check_equal
 from tests.sim.test_benches import pytestmark as needs_simulator
 
-CURVED = ["tanh", "sigmoid", "gelu", "silu", "leaky_relu", "elu", "hardswish", "softplus"]
+CURVED = [name for name in ACTIVATIONS if name != "relu"]
 
 
 @cache
 def body_of(name: str) -> Graph:
-    """Return the body of 8-32-32-1 with an activation, quantized to 8 bits."""
-    torch.manual_seed(30)
-    inputs = torch.randn(32, 8)
-    model = nnhw.quantize(mlp(ACTIVATIONS[name], 8, 32, 32, 1).eval(), inputs)
-    return lower_graph(capture(model, inputs), {"inputs": inputs.numpy()})[0].body
+    """Return the body of the network with an activation."""
+    return lowered(name)
 
 
 @cache
@@ -54,7 +48,7 @@ def common_steps(accelerator: Accelerator) -> list[CommonSteps]:
 def test_mlp_of_8_bits_with_any_activation_fits_a_up5k(name: str) -> None:
     accelerator = mapped(name)
     assert accelerator_cost(accelerator, ICE40).ebr <= 28
-    if name != "leaky_relu":  # two segments of a line may be cheaper
+    if name not in ("leaky_relu", "prelu"):  # two segments of a line may be cheaper
         assert len(common_steps(accelerator)) == 2
     check_equal(body_of(name), accelerator)
 
