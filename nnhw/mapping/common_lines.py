@@ -49,10 +49,15 @@ def fit_lines(aligned: AlignedSteps) -> CommonLines | None:
     most = np.where(shared, away, np.iinfo(np.int64).min).max(axis=1)
     least = np.where(shared, away, np.iinfo(np.int64).max).min(axis=1)
     if (shared.any(axis=1) & (most - least <= 1)).all():
-        found = _Program(aligned, reference, equal=True).solve()
+        found = refit_lines(aligned, np.ones(len(aligned.steps)))
         if found is not None:
             return found
-    return _Program(aligned, reference, equal=False).solve()
+    return _Program(aligned, reference, None).solve()
+
+
+def refit_lines(aligned: AlignedSteps, gains: np.ndarray) -> CommonLines | None:
+    """Return lines with given gains [channels], the largest of which are around 1, or None."""
+    return _Program(aligned, int(aligned.seen.sum(axis=1).argmax()), gains).solve()
 
 
 @dataclass(frozen=True)
@@ -73,21 +78,22 @@ class _Program:
 
     Parameters
     ----------
-    reference: channel whose line is given: it rises by 1 with each place.
-    equal: all lines do.
+    reference: channel whose line is given: without gains, it rises by 1 with each place.
+    gains: by how much the lines rise with each place; None: they are sought.
     """
 
-    def __init__(self, aligned: AlignedSteps, reference: int, equal: bool) -> None:
-        self.aligned, self.reference, self.equal = aligned, reference, equal
+    def __init__(self, aligned: AlignedSteps, reference: int, gains: np.ndarray | None) -> None:
+        self.aligned, self.reference, self.gains = aligned, reference, gains
         self.above, self.below = aligned.above, aligned.below
         low, high = float(aligned.lows.min()), float(aligned.highs.max())
         self.middle, self.half = (low + high) / 2, (high - low) / 2
         places = (aligned.steps - self.middle) / self.half  # in -1..1
         before = places - 1 / self.half
         ones = np.ones_like(places)
-        parts = ([ones], [ones]) if equal else ([places, ones], [before, ones])
+        parts = ([places, ones], [before, ones]) if gains is None else ([ones], [ones])
         self.at, self.under = (np.stack(part, axis=1) for part in parts)  # [channels, unknowns, count]
-        self.fixed_at, self.fixed_under = (equal * self.half * part for part in (places, before))
+        given = np.zeros(len(places)) if gains is None else self.half * gains
+        self.fixed_at, self.fixed_under = (given[:, None] * part for part in (places, before))
 
     def solve(self) -> CommonLines | None:
         """Return the lines with the largest slack, or None if it is not positive."""
@@ -106,25 +112,26 @@ class _Program:
             if count / weight <= GAP * point.slack:
                 break
             weight *= 10
-        gains = self.half if self.equal else point.lines[:, 0]
-        slopes = np.broadcast_to(gains / self.half, len(point.lines)).copy()
+        slopes = point.lines[:, 0] / self.half if self.gains is None else self.gains
         return CommonLines(slopes, point.lines[:, -1] - slopes * self.middle, point.heights, point.slack)
 
     def _start(self) -> _Point | None:
         """Return lines fitted to one channel after the other, or None if two have too few steps in common."""
         seen, places = self.aligned.seen, (self.aligned.steps - 0.5 - self.middle) / self.half
         lines = np.zeros(self.at.shape[:2])
-        lines[self.reference] = [0.0] if self.equal else [self.half, 0.0]
-        heights, known = self.half * places[self.reference], seen[self.reference].copy()
+        gains = np.full(len(lines), self.half) if self.gains is None else self.half * self.gains
+        if self.gains is None:
+            lines[self.reference, 0] = self.half
+        heights, known = gains[self.reference] * places[self.reference], seen[self.reference].copy()
         for channel in np.argsort(-seen.sum(axis=1), kind="stable"):
             both, x = seen[channel] & known, places[channel]
             if channel == self.reference:
                 continue
-            if both.sum() < 2 - self.equal:
+            if both.sum() < lines.shape[1]:
                 return None
-            gain = self.half if self.equal else _slope(x[both], heights[both])
+            gain = gains[channel] if self.gains is not None else _slope(x[both], heights[both])
             offset = float((heights[both] - gain * x[both]).mean())
-            lines[channel] = [offset] if self.equal else [gain, offset]
+            lines[channel] = [gain, offset][-lines.shape[1] :]
             heights = np.where(seen[channel] & ~known, gain * x + offset, heights)
             known |= seen[channel]
         if not known.all():

@@ -12,12 +12,16 @@ from nnhw.errors import MappingError
 from nnhw.families import ICE40
 from nnhw.ir.types import IntType
 from nnhw.mapping.alignment import AlignedSteps, align
-from nnhw.mapping.common_lines import CommonLines, fit_lines
+from nnhw.mapping.common_lines import CommonLines, fit_lines, refit_lines
+from nnhw.mapping.cost.requantizer import requantizer_cost
 
 MOST_BITS = 60
 """Bits of a channel's number, in which all arithmetic of the search is exact."""
 MOST_WORDS = 2048
 """Of the memory of ranks; steps that lie unevenly would need more."""
+
+MOST_REFITTED = 1 << 15
+"""Steps of all channels together up to which narrower multipliers are sought: it takes as long as the lines did."""
 
 
 @dataclass(frozen=True)
@@ -51,32 +55,44 @@ def find_common_steps(
     lines = None if aligned is None else fit_lines(aligned)
     if aligned is None or lines is None:
         return None
-    fitted = integer_lines(aligned, lines)
-    if fitted is None:
-        return None
-    multiplier, addend = np.zeros((2, len(steps)), dtype=np.int64)
-    multiplier[moving] = np.where(aligned.mirrored, -fitted.multiplier, fitted.multiplier)
-    addend[moving] = fitted.addend
-    for channel in set(range(len(steps))) - set(moving):
-        found = np.flatnonzero(aligned.codes == codes[channel][0])
-        if not len(found):
-            return None
-        heights = np.append(fitted.steps, fitted.steps[-1] + 1)
-        addend[channel] = (int(heights[found[0]]) - 1) << fitted.drop
-    return _smallest(fitted, multiplier, addend, aligned.codes, code, raw)
+    found = []
+    for fitted in integer_lines(aligned, lines):
+        multiplier, addend = np.zeros((2, len(steps)), dtype=np.int64)
+        multiplier[moving] = np.where(aligned.mirrored, -fitted.multiplier, fitted.multiplier)
+        addend[moving] = fitted.addend
+        for channel in set(range(len(steps))) - set(moving):
+            places = np.flatnonzero(aligned.codes == codes[channel][0])
+            if not len(places):
+                return None
+            addend[channel] = (int(np.append(fitted.steps, fitted.steps[-1] + 1)[places[0]]) - 1) << fitted.drop
+        common = _smallest(fitted, multiplier, addend, aligned.codes, code, raw)
+        found += [] if common is None else [common]
+    return min(found, key=_weight, default=None)
 
 
-def integer_lines(aligned: AlignedSteps, lines: CommonLines) -> IntegerLines | None:
-    """Return integers near real lines that satisfy every condition exactly, those with the fewest bits, or None."""
+def integer_lines(aligned: AlignedSteps, lines: CommonLines) -> Iterator[IntegerLines]:
+    """Yield integers near real lines that satisfy every condition exactly, those with more and more narrow multipliers.
+
+    The first are the lines times a power of two, rounded. With half of that and less, heights and offsets are sought
+    again for the rounded gains, until there are none.
+    """
     bits = int(max(abs(aligned.lows).max(), abs(aligned.highs).max())).bit_length()
-    first = max(0, int(-np.log2(lines.slack)) - 1)
-    for scale in range(first, MOST_BITS - bits):
-        if float(np.abs(lines.heights).max()) * 2.0**scale >= 2.0**MOST_BITS:
-            return None
-        found = _rounded(aligned, lines, scale)
+    largest = float(np.abs(lines.heights).max())
+    for scale in range(max(0, int(-np.log2(lines.slack)) - 1), MOST_BITS - bits):
+        found = _rounded(aligned, lines, scale) if largest * 2.0**scale < 2.0**MOST_BITS else None
         if found is not None:
-            return found
-    return None
+            break
+    else:
+        return
+    yield found
+    if len(set(found.multiplier.tolist())) == 1 or aligned.steps.size > MOST_REFITTED:
+        return
+    for narrow in range(scale - 1, 0, -1):
+        refitted = refit_lines(aligned, np.rint(lines.gains * 2.0**narrow) / 2.0**narrow)
+        found = None if refitted is None else _rounded(aligned, refitted, narrow)
+        if found is None:
+            return
+        yield found
 
 
 def _rounded(aligned: AlignedSteps, lines: CommonLines, scale: int) -> IntegerLines | None:
@@ -139,6 +155,12 @@ def _cells(steps: np.ndarray) -> Iterator[tuple[int, int]]:
         for cell_bits in range(largest, 0, -1):
             if int(away[-1]) >> (cell_bits + cells_log2) < MOST_WORDS:
                 yield cell_bits, cells_log2
+
+
+def _weight(common: CommonSteps) -> float:
+    """Return what a requantizer takes on the iCE40, as one number."""
+    cost = requantizer_cost(common, common.raw, 1)
+    return ICE40.weight(cost.lc, cost.ebr, cost.dsp)
 
 
 def _memory(common: CommonSteps) -> tuple[int, int, int]:

@@ -153,7 +153,7 @@ def _monotone(thresholds: Thresholds, raw: IntType, fused: bool) -> list[Requant
 
 def _common(function: NormalSteps, fused: bool) -> list[Requantizer]:
     """Return steps that all channels share, where there are many: behind products in logic and in DSP blocks."""
-    if max(len(row) for row in function.steps) <= MOST_COMPARATORS or function.outputs == 1:
+    if max(len(row) for row in function.steps) <= MOST_COMPARATORS:
         return []
     common = find_common_steps(function.steps, function.codes, function.code, function.raw)
     if common is None:

@@ -100,12 +100,14 @@ def test_common_steps_satisfy_the_condition_of_each_channel_and_step() -> None:
     lines = fit_lines(aligned)
     assert lines is not None
     assert lines.slack > 0
-    found = integer_lines(aligned, lines)
-    assert found is not None
-    heights = found.steps << found.drop
-    at = found.multiplier[:, None] * aligned.steps + found.addend[:, None]
-    assert (at >= heights)[aligned.above].all()
-    assert (at - found.multiplier[:, None] < heights)[aligned.below].all()
+    found = list(integer_lines(aligned, lines))
+    widths = [int(each.multiplier.max()).bit_length() for each in found]
+    assert widths == sorted(set(widths), reverse=True)
+    for each in found:
+        heights = each.steps << each.drop
+        at = each.multiplier[:, None] * aligned.steps + each.addend[:, None]
+        assert (at >= heights)[aligned.above].all()
+        assert (at - each.multiplier[:, None] < heights)[aligned.below].all()
 
 
 def test_common_steps_do_not_exist_where_one_step_of_one_channel_is_moved() -> None:
