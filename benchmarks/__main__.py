@@ -26,6 +26,7 @@ from benchmarks import (
     planted,
     random_networks,
     recheck,
+    recurrent,
     search,
     second_network,
     speed,
@@ -65,6 +66,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "activations": Benchmark("8-32-32-1 of 8 bits with each activation", activations.run, activations.show),
     "estimates": Benchmark("estimated and used resources of 20 random networks", estimates.run, estimates.show),
     "random_networks": Benchmark("random networks, from PyTorch to RTL", random_networks.run, random_networks.show),
+    "recurrent": Benchmark(
+        "recurrent cells: cycles a step, and every value in RTL", recurrent.run, recurrent.show, None
+    ),
     "faults": Benchmark("a million inferences while link and board fail: no row is wrong", faults.run, faults.show),
     "planted": Benchmark("mistakes planted in captures, passes, engines: what stops each", planted.run, planted.show),
     "mutants": Benchmark("faults planted in nnhw's source: the test that fails", mutants.run, mutants.show, None),

@@ -35,6 +35,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.datapaths import Datapaths
 from nnhw.mapping.folding import foldings
 from nnhw.mapping.layers import Layer, StepFunction
+from nnhw.mapping.loops import step_of
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.plans import Planner
 from nnhw.mapping.reader import read_layers
@@ -239,7 +240,7 @@ def double_accelerator(body: Graph, interval: int, family: str) -> Accelerator:
     planner.datapaths = DoubleDatapaths(planner.encodings, FAMILIES[family])
     fitting = [each for each in foldings(layer) if planner.plan(layer, each).cycles <= interval]
     least = min(fitting, key=lambda each: (each.pe * each.simd, each.drain))
-    return assemble(layers, [planner.plan(layer, least)], body, "any")
+    return assemble(layers, [planner.plan(layer, least)], step_of(body), "any")
 
 
 def check_vector(path: Path, family: str) -> dict[str, Any]:

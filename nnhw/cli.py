@@ -171,6 +171,9 @@ def build(
     reusable: Annotated[
         bool, typer.Option("--reusable", help="With --style shared: an engine for other networks, too, with --array.")
     ] = False,
+    sequences: Annotated[
+        int, typer.Option(min=1, help="Of a recurrent network, so many take turns, which keeps its engines busy.")
+    ] = 1,
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores otherwise.")] = None,
@@ -204,7 +207,19 @@ def build(
     from nnhw.flow.pipeline import build_file
 
     chosen = make_options(
-        clock, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, array, reusable, board, base
+        clock,
+        target_fps,
+        overrides,
+        seeds,
+        jobs,
+        frames,
+        netlist_frames,
+        style,
+        array,
+        reusable,
+        board,
+        base,
+        sequences=sequences,
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     with _advising(ctx, file, board, chosen, calibration):

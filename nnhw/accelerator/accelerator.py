@@ -25,7 +25,7 @@ from nnhw.ir.files import pack_arrays, widen_integers
 from nnhw.ir.types import IntType
 from nnhw.reading import load_npz, parse_json
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _HASH = re.compile(r"[0-9a-fA-F]{16,64}")
 
 
@@ -98,7 +98,10 @@ class Accelerator:
     @property
     def output_node(self) -> str:
         """The IR value that leaves."""
-        return next(stage.node for stage in reversed(self.stages) if stage.node)
+        stage = self.stages[-1]
+        while not stage.node:
+            stage = self.stages[stage.sources[0][0]]
+        return stage.node
 
     def save(self, folder: Path) -> None:
         """Write `accelerator.json` and `accelerator.npz` into a folder; the same accelerator gives the same bytes."""
@@ -141,8 +144,9 @@ def _checked(loaded: Any) -> Accelerator:
     if not isinstance(loaded, Accelerator):
         raise ValueError(f"it is of type {type(loaded).__name__}")
     for index, stage in enumerate(loaded.stages):
-        for source, port in stage.sources:
-            if not -1 <= source < index or port < 0:
+        for number, (source, port) in enumerate(stage.sources):
+            end = len(loaded.stages) if number in stage.config.late_inputs else index
+            if not -1 <= source < end or port < 0:
                 raise ValueError(f"stage '{stage.name}' reads output {port} of stage {source}")
     if min(loaded.schedule.latency_cycles, loaded.schedule.interval_cycles) < 1:
         raise ValueError("its schedule has no cycles")

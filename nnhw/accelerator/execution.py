@@ -9,7 +9,8 @@ import numpy as np
 
 from nnhw.accelerator.accelerator import Accelerator
 from nnhw.accelerator.boundaries import Boundary, StreamBoundary
-from nnhw.accelerator.stages import INPUT
+from nnhw.accelerator.formats import Codes, as_array
+from nnhw.accelerator.stages import INPUT, Stage
 from nnhw.engines.encoding import encode
 from nnhw.engines.shared.golden import Trace
 from nnhw.engines.shared.program import elements_of
@@ -17,7 +18,7 @@ from nnhw.engines.shared.program import elements_of
 
 @dataclass(frozen=True)
 class Execution:
-    """One frame on its way through an accelerator.
+    """One frame on its way through an accelerator; of a sequence, one step.
 
     Parameters
     ----------
@@ -46,26 +47,53 @@ class Execution:
         return np.concatenate([codes, stored.addresses[:, None]], axis=1)
 
 
-def execute(accelerator: Accelerator, codes: np.ndarray) -> Execution:
+def execute(accelerator: Accelerator, codes: np.ndarray, before: Execution | None = None) -> Execution:
     """Send one frame through all stages: engines of a layer each, and programs of shared engines.
 
     Parameters
     ----------
     codes: int [*shape], of the input.
+    before: of a step of a sequence, the step before; None: it is the first one.
     """
-    source = accelerator.input_format.stream
-    streams: dict[tuple[int, int], np.ndarray] = {INPUT: source.elements_of(codes[None])[0]}
-    assert source.element.holds(streams[INPUT])
+    source, form = accelerator.input_format.stream, accelerator.input_format
+    taken = source.elements_of(codes[None])[0]
+    assert source.element.holds(taken)
+    if form.headed:
+        taken = np.concatenate([[before is None], np.zeros(source.lanes - 1, np.int64), taken])
+    streams: dict[tuple[int, int], np.ndarray] = {INPUT: taken}
     elements, traces = list[np.ndarray](), dict[int, Trace]()
     for index, stage in enumerate(accelerator.stages):
-        inputs = [streams[source] for source in stage.sources]
+        inputs = [
+            _left(stage, before, *source) if port in stage.config.late_inputs else streams[source]
+            for port, source in enumerate(stage.sources)
+        ]
         if (program := stage.config.program) is not None:
             traces[index] = program.trace(inputs[0])
             left = elements_of(traces[index], stage.output.element)
         else:
             left = stage.config.golden_elements(inputs, stage.output.element)
         assert len(left) == stage.output.elements, stage.name
-        assert stage.output.element.holds(left), stage.name
+        # Where frames are steps, what stands between the values of the IR may carry heads, which are no elements.
+        assert stage.output.element.holds(left) or (form.headed and not stage.node), stage.name
         elements.append(left)
         streams |= {(index, port): left for port in range(stage.config.o_ports)}
     return Execution(accelerator, tuple(elements), traces)
+
+
+def execute_all(accelerator: Accelerator, codes: Codes) -> list[Execution]:
+    """Send frames through all stages, one after the other; of sequences, in the order of their steps."""
+    form = accelerator.input_format
+    if not form.headed:
+        return [execute(accelerator, frame) for frame in as_array(codes)]
+    order, steps = form.order(codes), np.concatenate(list(codes))
+    found: list[Execution] = []
+    for row, begins in zip(order.rows, order.begins, strict=True):
+        found.append(execute(accelerator, steps[row], None if begins else found[-form.turns]))
+    return found
+
+
+def _left(stage: Stage, before: Execution | None, source: int, port: int) -> np.ndarray:
+    """Return what came to a late input at the end of the step before: in front of the first one, anything."""
+    if before is None:
+        return np.zeros(stage.output.elements, np.int64)
+    return before.elements[source]

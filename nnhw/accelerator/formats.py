@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nnhw.accelerator.streams import Stream, stream_order, tensor_order
+from nnhw.accelerator.turns import Turns
 from nnhw.engines.encoding import decode, encode
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.unpack import UnpackConfig
@@ -15,6 +17,13 @@ from nnhw.ir.types import IntType
 
 ELEMENTS_MAX = 1 << 28
 """Elements of a frame are no more, by far."""
+Codes = np.ndarray | Sequence[np.ndarray]
+"""What comes in: int [N, *shape]; of a network with a state, sequences int [steps, *shape], or [N, steps, *shape]."""
+
+
+def as_array(codes: Codes) -> np.ndarray:
+    """Return frames that are not steps, int [N, *shape]."""
+    return np.asarray(codes)
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,9 @@ class InputFormat:
     lanes: 0, or the elements that the engine takes at once where they do not go well with bytes. Then the bits of
         elements follow one another, across bytes, up to the end of the frame; `per_byte` is 0, and `beat_bytes` are as
         wide as a beat at the engine.
+    headed: a frame is one step of a sequence. In front of its codes stands one beat whose lowest bit is 1 if the step
+        is the first one of its sequence, and whose other bits are 0.
+    turns: sequences whose steps take turns: as many frames lie between the steps of one sequence.
     """
 
     shape: tuple[int, ...]
@@ -39,11 +51,17 @@ class InputFormat:
     beat_bytes: int = 1
     offset: int = 0
     lanes: int = 0
+    headed: bool = False
+    turns: int = 1
 
     def check(self) -> None:
         """Raise ValueError for parameters that cannot be: a file may say anything."""
         if not self.shape or min(self.shape) < 1 or self.elements > ELEMENTS_MAX or self.element.bits > 8:
             raise ValueError(f"no input has shape {self.shape} of {self.element}")
+        if self.turns < 1 or (self.turns > 1 and not self.headed):
+            raise ValueError(
+                f"no {self.turns} sequences take turns where frames are {'' if self.headed else 'no '}steps"
+            )
         if self.lanes:
             wide = -(-self.lanes * self.element.bits // 8)
             if self.lanes < 1 or self.elements % self.lanes or (self.per_byte, self.beat_bytes) != (0, wide):
@@ -67,12 +85,14 @@ class InputFormat:
     @property
     def frame_bytes(self) -> int:
         """Bytes of one frame."""
-        return -(-self.elements * self.element.bits // 8) if self.lanes else self.elements // self.per_byte
+        if self.lanes:
+            return -(-self.frame_beats * self.lanes * self.element.bits // 8)
+        return self.elements // self.per_byte + self.headed * self.beat_bytes
 
     @property
     def frame_beats(self) -> int:
-        """Beats of one frame at the engine."""
-        return self.elements // self.stream.lanes
+        """Beats of one frame at the engine, the one in front of a step included."""
+        return self.elements // self.stream.lanes + self.headed
 
     @property
     def unpacking(self) -> UnpackConfig | None:
@@ -81,39 +101,69 @@ class InputFormat:
 
     @property
     def stream(self) -> Stream:
-        """What the elements are in the engine."""
+        """What the elements are in the engine; without the beat in front of a step."""
         offsets = np.array([self.offset]) if self.offset else None
         return Stream(self.lanes or self.per_byte * self.beat_bytes, self.elements, self.element, offsets=offsets)
 
-    def pack(self, codes: np.ndarray) -> np.ndarray:
-        """Return uint8 [N, frame_bytes] of int codes [N, *shape]."""
-        patterns = self._patterns(codes)
-        if self.lanes:
-            return np.packbits(self._bits(patterns).reshape(len(codes), -1), axis=1, bitorder="little")
-        weights = 1 << (np.arange(self.per_byte) * self.element.bits)
-        return (patterns.reshape(len(codes), -1, self.per_byte) * weights).sum(axis=2).astype(np.uint8)
+    def pack(self, codes: Codes) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of int codes [N, *shape]; where frames are steps, of sequences."""
+        return self._packed(self._frames(codes))
 
-    def pack_beats(self, codes: np.ndarray) -> np.ndarray:
-        """Return uint8 [N * frame_beats, bytes] of int codes [N, *shape]: what the engine takes at once."""
+    def order(self, sequences: Codes) -> Turns:
+        """Return the order in which the steps of sequences come in as frames."""
+        return Turns.of([len(sequence) for sequence in sequences], self.turns)
+
+    def pack_steps(self, codes: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of steps, int codes [N, *shape]; bool [N] says which begin a sequence."""
+        return self._packed(self._patterns(codes, begins))
+
+    def pack_beats(self, codes: Codes) -> np.ndarray:
+        """Return uint8 [N * frame_beats, bytes] of the same: what the engine takes at once."""
         if not self.lanes:
             return self.pack(codes).reshape(-1, self.beat_bytes)
-        bits = self._bits(self._patterns(codes)).reshape(-1, self.lanes * self.element.bits)
+        bits = self._bits(self._frames(codes)).reshape(-1, self.lanes * self.element.bits)
         return np.packbits(bits, axis=1, bitorder="little")
 
     def unpack(self, frames: np.ndarray) -> np.ndarray:
         """Return int64 codes [N, *shape] of uint8 [N, frame_bytes]."""
         shifts = np.arange(self.per_byte) * self.element.bits
+        head = self.headed * self.stream.lanes
         if self.lanes:
-            bits = np.unpackbits(frames, axis=1, count=self.elements * self.element.bits, bitorder="little")
+            count = head + self.elements
+            bits = np.unpackbits(frames, axis=1, count=count * self.element.bits, bitorder="little")
             places = 1 << np.arange(self.element.bits)
-            patterns = (bits.reshape(len(frames), self.elements, -1) * places).sum(axis=2)
+            patterns = (bits.reshape(len(frames), count, -1) * places).sum(axis=2)
         else:
             patterns = (frames.astype(np.int64)[:, :, None] >> shifts) & ((1 << self.element.bits) - 1)
-        return tensor_order(decode(patterns, self.element).reshape(len(frames), -1) + self.offset, self.shape)
+        codes = decode(patterns.reshape(len(frames), -1)[:, head:], self.element)
+        return tensor_order(codes + self.offset, self.shape)
 
-    def _patterns(self, codes: np.ndarray) -> np.ndarray:
-        """Return the bit patterns [N, elements] of codes."""
-        return encode(stream_order(codes) - self.offset, self.element)
+    def begins(self, frames: np.ndarray) -> np.ndarray:
+        """Return bool [N] of uint8 [N, frame_bytes] of steps: each is the first one of its sequence."""
+        return (frames[:, 0] & 1).astype(bool)
+
+    def _packed(self, patterns: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, frame_bytes] of the bit patterns [N, elements] of elements."""
+        if self.lanes:
+            return np.packbits(self._bits(patterns).reshape(len(patterns), -1), axis=1, bitorder="little")
+        weights = 1 << (np.arange(self.per_byte) * self.element.bits)
+        return (patterns.reshape(len(patterns), -1, self.per_byte) * weights).sum(axis=2).astype(np.uint8)
+
+    def _frames(self, codes: Codes) -> np.ndarray:
+        """Return the bit patterns [N, elements] of frames."""
+        if not self.headed:
+            return self._patterns(as_array(codes))
+        order = self.order(codes)
+        return self._patterns(np.concatenate(list(codes))[order.rows], order.begins)
+
+    def _patterns(self, codes: np.ndarray, begins: np.ndarray | None = None) -> np.ndarray:
+        """Return the bit patterns [N, elements] of codes [N, *shape], those in front of steps included."""
+        patterns = encode(stream_order(codes) - self.offset, self.element)
+        if begins is None:
+            return patterns
+        heads = np.zeros((len(codes), self.stream.lanes), dtype=patterns.dtype)
+        heads[:, 0] = begins
+        return np.concatenate([heads, patterns], axis=1)
 
     def _bits(self, patterns: np.ndarray) -> np.ndarray:
         """Return uint8 [N, elements, bits], the lowest first."""
@@ -133,6 +183,7 @@ class OutputFormat:
     offsets: int64 [channels], or [elements] of a vector.
     streamed: the shape in which they stream, where a reshape of the model follows; None: the same.
     packed: bits of elements follow one another through the link, across bytes, up to the end of the frame.
+    last_step: of a sequence, only the result behind its last step is one; those before are what it would have been.
     """
 
     shape: tuple[int, ...]
@@ -142,6 +193,7 @@ class OutputFormat:
     offsets: np.ndarray
     streamed: tuple[int, ...] | None = None
     packed: bool = False
+    last_step: bool = False
 
     def check(self) -> None:
         """Raise ValueError for parameters that cannot be: a file may say anything."""

@@ -17,6 +17,7 @@ from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 
 BUILT_IN: tuple[type[EngineConfig], ...] = (
@@ -31,6 +32,7 @@ BUILT_IN: tuple[type[EngineConfig], ...] = (
     PoolConfig,
     SharedConfig,
     SliceConfig,
+    StateConfig,
     SumConfig,
     WindowConfig,
 )
@@ -50,6 +52,7 @@ class Stage:
     node: the IR value that leaves it as `output` says, or "" where what leaves is not a value of the IR.
     config: the engine's parameters.
     sources: for each input port, (index of an earlier stage, its output port); (-1, 0) is the input of the accelerator.
+        What feeds a late input of the engine, the next state of a loop, is a later stage.
     output: what leaves, from every output port the same.
     products: of one frame that it computes, those with a border of padding not counted.
     """

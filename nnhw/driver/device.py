@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from nnhw.accelerator import Accelerator
+from nnhw.accelerator.formats import Codes
 from nnhw.driver.arrays import as_array
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.sending import Pace
 from nnhw.driver.session import BatchError, Progress, Session
+from nnhw.driver.steps import Batch, Stream, encode_step
 from nnhw.driver.turns import Turns
 from nnhw.errors import InputError, LinkError, OtherDeviceError
 from nnhw.ir import Graph, run_in_chunks
@@ -121,6 +123,8 @@ class Device:
         self.program = program
         self._head, self._tail = head, tail
         self._session = Session(link, max_retries)
+        self._stream: tuple[Stream, int] | None = None
+        """The stream whose state the device has, and the number of RESETs at that time."""
         self._turns = Turns(link.name, self._session.check_open)
         try:
             self.identity = self._session.identify()
@@ -288,17 +292,18 @@ class Device:
                 "it was restarted, or loaded by another; open it again"
             )
 
-    def infer_codes(self, codes: np.ndarray, progress: Progress = lambda finished, total: None) -> np.ndarray:
+    def infer_codes(self, codes: Codes, progress: Progress = lambda finished, total: None) -> Any:
         """Run the device on integers.
 
         Parameters
         ----------
-        codes: integers [N, *shape], in the range of the device's input.
-        progress: called with images finished and images in all.
+        codes: integers [N, *shape], in the range of the device's input. Of a recurrent network, sequences: integers
+            [N, steps, *shape], or a list of [steps, *shape] where they are of unlike lengths.
+        progress: called with images, or steps, finished and those in all.
 
         Returns
         -------
-        int64 [N, *shape].
+        int64 [N, *shape]. Where a recurrent network gives a result for each step, [N, steps, *shape], or a list.
 
         Raises
         ------
@@ -307,18 +312,89 @@ class Device:
         BatchError: the link failed; `results` holds what was finished, in the same form.
         """
         self._session.check_open()
-        accelerator = self.accelerator
-        codes = _check_codes(np.asarray(codes), accelerator)
-        if not len(codes):
-            return _unpack(np.zeros((0, 0), np.uint8), accelerator)
-        frames = accelerator.input_format.pack(codes)
+        batch = Batch.of(_checked(codes, self.accelerator), self.accelerator)
         try:
-            with self._turns.take():
-                outputs = self._session.run(frames, accelerator.output_format.frame_bytes, self.pace, progress)
+            return batch.results(self._run(batch, progress), self.accelerator)
         except BatchError as error:
-            error.results = _unpack(error.results, accelerator)
+            error.results = batch.results(error.results, self.accelerator)
             raise
-        return _unpack(outputs, accelerator)
+
+    def every_result(self, codes: Codes) -> np.ndarray:
+        """Return the results int64 [N, *shape] behind each frame: of sequences, behind each step of all of them.
+
+        Parameters, errors: see `infer_codes`.
+        """
+        batch = Batch.of(_checked(codes, self.accelerator), self.accelerator)
+        values = self.accelerator.output_format.unpack(self._run(batch))
+        return values if batch.order is None else values[batch.order.places]
+
+    def _run(self, batch: Batch, progress: Progress = lambda finished, total: None) -> np.ndarray:
+        if not len(batch.frames):
+            return np.zeros((0, 0), np.uint8)
+        with self._turns.take():
+            self._stream = None
+            o_bytes = self.accelerator.output_format.frame_bytes
+            starts = None if batch.order is None else batch.order.starts
+            return self._session.run(batch.frames, o_bytes, self.pace, progress, starts)
+
+    def stream(self) -> Stream:
+        """Return a sequence that runs step by step: `with device.stream() as stream: result = stream(step)`.
+
+        Several may take turns: the device has one state, so each change from one to another sends the steps again that
+        led to it.
+
+        Raises
+        ------
+        ClosedError: the device is closed. InputError: its network has no state, or it was opened without head and tail.
+        """
+        self._session.check_open()
+        head, tail = self._head, self._tail
+        if not self.accelerator.input_format.headed:
+            raise InputError(
+                f"accelerator '{self.accelerator.name}' keeps no state from one image to the next; call the device"
+            )
+        if head is None or tail is None:
+            raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
+        steps = (1,) if tail.inputs[0].type.is_sequence else ()
+
+        def decode(values: np.ndarray, step: Any) -> Any:
+            results = run_in_chunks(tail, values.reshape(1, *steps, *values.shape))
+            bare = tuple(np.ascontiguousarray(one.reshape(one.shape[1 + len(steps) :])) for one in results)
+            return _in_form(bare, as_array(step)[1])
+
+        return Stream(self, lambda step: encode_step(self, head, step), decode)
+
+    def run_step(self, stream: Stream, frames: np.ndarray) -> np.ndarray:
+        """Run the last step of a stream; those before it, too, where the device has not the state behind them.
+
+        Parameters
+        ----------
+        frames: uint8 [N, bytes], of the sequence so far and of those whose steps take turns with its own.
+
+        Returns
+        -------
+        uint8 [1, bytes].
+        """
+        turns = self.accelerator.input_format.turns
+        self._session.check_open()
+        with self._turns.take():
+            # Whoever fails below leaves a device of which nobody knows the state.
+            kept, self._stream = (stream, self._session.resets) == self._stream, None
+            first = len(frames) - turns if kept else 0
+            outputs = self._session.run(
+                frames,
+                self.accelerator.output_format.frame_bytes,
+                self.pace,
+                starts=np.zeros(len(frames), np.int64),
+                first=first,
+            )
+            self._stream = stream, self._session.resets
+        return outputs[-turns:][:1]
+
+    def forget(self, stream: Stream) -> None:
+        """Note that a stream goes on from another state than the device's."""
+        if self._stream is not None and self._stream[0] is stream:
+            self._stream = None
 
     def __call__(self, images: Any, progress: Progress = lambda finished, total: None) -> Any:
         """Run the whole model.
@@ -352,10 +428,13 @@ class Device:
 
     def _finish(self, values: np.ndarray, torch: Any) -> Any:
         assert self._tail is not None
-        outputs: tuple[Any, ...] = run_in_chunks(self._tail, values)
-        if torch is not None:
-            outputs = tuple(map(torch.from_numpy, outputs))
-        return outputs[0] if len(outputs) == 1 else outputs
+        return _in_form(run_in_chunks(self._tail, values), torch)
+
+
+def _in_form(outputs: tuple[np.ndarray, ...], torch: Any) -> Any:
+    """Return outputs as tensors where torch is given; one output is no tuple."""
+    made: tuple[Any, ...] = outputs if torch is None else tuple(map(torch.from_numpy, outputs))
+    return made[0] if len(made) == 1 else made
 
 
 def _described(identity: DeviceIdentity) -> str:
@@ -410,13 +489,27 @@ def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
     return Pace(patience_s, window_bytes, not link.flow_controlled and max(image_s, o_s) >= i_s)
 
 
-def _check_codes(codes: np.ndarray, accelerator: Accelerator) -> np.ndarray:
+def _checked(codes: Codes, accelerator: Accelerator) -> Codes:
+    """Return codes that the device can take, int64. Raises: InputError."""
+    if not accelerator.input_format.headed:
+        return _check_codes(np.asarray(codes), accelerator, ("N",))
+    if not isinstance(codes, np.ndarray):
+        return [_check_codes(np.asarray(sequence), accelerator, ("steps",)) for sequence in codes]
+    return _check_codes(codes, accelerator, ("N", "steps"))
+
+
+def _check_codes(codes: np.ndarray, accelerator: Accelerator, lead: tuple[str, ...]) -> np.ndarray:
     given, element = accelerator.input_format, accelerator.input_format.codes
-    if codes.ndim == 0 or codes.shape[1:] != given.shape:
-        shape = ", ".join(map(str, ("N", *given.shape)))
+    if codes.ndim < len(lead) or codes.shape[len(lead) :] != given.shape:
+        shape = ", ".join(map(str, (*lead, *given.shape)))
+        counts = "images" if lead == ("N",) else "sequences" if "N" in lead else "steps"
         raise InputError(
             f"accelerator '{accelerator.name}' needs codes of shape [{shape}], not {list(codes.shape)}; "
-            "the first axis counts the images"
+            f"the first axis counts the {counts}"
+        )
+    if "steps" in lead and not codes.shape[lead.index("steps")]:
+        raise InputError(
+            f"accelerator '{accelerator.name}' needs one step or more of each sequence, given {list(codes.shape)}"
         )
     if not np.issubdtype(codes.dtype, np.integer):
         raise InputError(
@@ -432,12 +525,6 @@ def _check_codes(codes: np.ndarray, accelerator: Accelerator) -> np.ndarray:
             "quantize as the model's first quantizer does, or call the device with images instead"
         )
     return codes.astype(np.int64)
-
-
-def _unpack(outputs: np.ndarray, accelerator: Accelerator) -> np.ndarray:
-    if not len(outputs):
-        return np.zeros((0, *accelerator.output_format.shape), np.int64)
-    return accelerator.output_format.unpack(outputs)
 
 
 def _check_finite(array: np.ndarray) -> None:

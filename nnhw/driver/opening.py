@@ -113,7 +113,7 @@ def make_model_link(
     accelerator: Accelerator,
     body: ir.Graph,
     clock_hz: int = DEFAULT_CLOCK_HZ,
-    network: Callable[[np.ndarray], np.ndarray] | None = None,
+    network: Callable[..., np.ndarray] | None = None,
 ) -> ModelLink:
     """Return a link to a device that the IR interpreter answers for.
 
@@ -121,14 +121,19 @@ def make_model_link(
 
     Parameters
     ----------
-    network: compiled C of the graph, which computes codes int64 [N, *shape] instead of the interpreter.
+    network: compiled C of the graph, which computes codes int64 [N, *shape] instead of the interpreter; where frames
+        are steps, it is also given bool [N], which says which of them begin a sequence, and keeps the states.
     """
     i_format, o_format = accelerator.input_format, accelerator.output_format
     _check_ends(accelerator, body)
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
 
+    steps = (network or ir.StepRunner(ir.one_step(body), i_format.turns)) if i_format.headed else None
+
     def compute(frames: np.ndarray) -> np.ndarray:
         codes = i_format.unpack(frames)
+        if steps is not None:
+            return o_format.pack(steps(codes, i_format.begins(frames)))
         return o_format.pack(network(codes) if network else ir.run_in_chunks(body, codes)[0])
 
     memory = None

@@ -302,7 +302,13 @@ class Session:
         self._taken = taken
 
     def run(
-        self, images: np.ndarray, output_bytes: int, pace: Pace, progress: Progress = lambda finished, total: None
+        self,
+        images: np.ndarray,
+        output_bytes: int,
+        pace: Pace,
+        progress: Progress = lambda finished, total: None,
+        starts: np.ndarray | None = None,
+        first: int = 0,
     ) -> np.ndarray:
         """Send images and return their outputs.
 
@@ -312,43 +318,48 @@ class Session:
         Parameters
         ----------
         images: uint8 [N, input_bytes].
+        starts: of images that are steps of sequences, int [N], the first step of the sequence of each: a RESET empties
+            the device of its state, so the batch goes on from there. None: each image stands alone.
+        first: those before have been sent already, and the device has the state behind them.
 
         Returns
         -------
-        uint8 [N, output_bytes].
+        uint8 [N - first, output_bytes].
 
         Raises
         ------
         BatchError: the link is gone, or faults came too often in a row.
         """
         images = np.ascontiguousarray(images, dtype=np.uint8)
-        outputs = np.zeros((len(images), output_bytes), np.uint8)
-        finished = failures = 0
-        asked = guarded = False
-        while finished < len(images):
+        outputs = np.zeros((len(images) - first, output_bytes), np.uint8)
+        at = best = first
+        failures = 0
+        while best < len(images):
             try:
-                if not self._in_step:
+                ask = self._in_step
+                if not ask:
+                    at = best if starts is None else int(starts[best])
                     self.reset()
                     self.identify()
-                    asked, guarded = True, False
-                if not guarded:
-                    self.guard()
-                    guarded = True
-                for output in self._attempt(images[finished:], output_bytes, pace, not asked):
-                    outputs[finished] = np.frombuffer(output, np.uint8)
-                    finished, failures = finished + 1, 0
-                    progress(finished, len(images))
+                self.guard()
+                for output in self._attempt(images[at:], output_bytes, pace, ask):
+                    at += 1
+                    if at > best:
+                        outputs[best - first] = np.frombuffer(output, np.uint8)
+                        best, failures = at, 0
+                        progress(best - first, len(outputs))
             except Fault as fault:
                 failures, self._in_step = failures + 1, False
                 if failures > self._max_retries:
                     why = f"{failures} faults without an image between them, the last: {fault}"
-                    self._give_up(f"{why} {_KEPT}", outputs[:finished], finished, len(outputs))
+                    self._give_up(f"{why} {_KEPT}", outputs[: best - first], best - first, len(outputs))
             except OtherDeviceError as error:
                 self._in_step = False
-                self._give_up(f"{error}; no result of this batch is kept", outputs[:0], finished, len(outputs), error)
+                why = f"{error}; no result of this batch is kept"
+                self._give_up(why, outputs[:0], best - first, len(outputs), error)
             except LinkError as error:
                 self._in_step = False
-                self._give_up(f"{error} {_KEPT}", outputs[:finished], finished, len(outputs), error)
+                self._give_up(f"{error} {_KEPT}", outputs[: best - first], best - first, len(outputs), error)
             except BaseException:
                 # Ctrl-C, or the caller's own: what is on its way must not meet the next batch.
                 self._in_step = False

@@ -71,6 +71,11 @@ class EngineConfig(ABC):
         return 1
 
     @property
+    def late_inputs(self) -> tuple[int, ...]:
+        """Input ports that a later stage feeds, as a state of a loop: their valid and ready pass registers."""
+        return ()
+
+    @property
     def most_i_beats(self) -> int:
         """Beats of one frame at the busiest input."""
         return max(self.i_beats) if isinstance(self.i_beats, tuple) else self.i_beats

@@ -179,7 +179,8 @@ def run_network(
 
     Parameters
     ----------
-    models: in topological order; the only output of the last one is the output of the network.
+    models: in topological order; the only output of the last one is the output of the network. Only inputs that a
+        model calls late (`late_inputs`) are fed by later models; their ready is a register.
     sources: for each model, where each of its inputs comes from: (model, its output), or the model alone for its
         output 0, or -1 for the input of the network. Each output feeds one input.
     i_beats, o_beats: beats of one frame at either end.
@@ -325,6 +326,7 @@ class _Held:
         self._held = True
         if hasattr(model, "o_valids"):
             self.o_valids = [False] * len(model.o_valids)
+            self.late_inputs = getattr(model, "late_inputs", ())
         else:
             self.o_valid = False
 
@@ -392,6 +394,9 @@ class _Network:
             for wire in wires:
                 self._beats[wire] = beats
         self._left = list(self._beats)
+        late = [wires[port] for model, wires in zip(models, self._inputs, strict=True) for port in late_inputs(model)]
+        self._late = dict.fromkeys(late, False)
+        """Valids of this cycle of the streams that go back: whoever gives them is stepped before whoever takes them."""
         self.frame_ends: list[list[int]] = [[] for _ in range(count)]
         self._awake = [True] * len(models) + [True]  # the last one stands for both ends of the network
         self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
@@ -467,6 +472,8 @@ class _Network:
         front of it still has its valids of this cycle.
         """
         valids, readies, awake = self._valids, self._readies, self._awake
+        for wire in self._late:
+            self._late[wire] = valids[wire]
         if i_valid != valids[0]:
             valids[0] = i_valid
             awake[self._readers[0]] = True
@@ -494,12 +501,20 @@ class _Network:
         """Step a model with several inputs or outputs."""
         valids, readies, awake = self._valids, self._readies, self._awake
         ins, outs = self._inputs[index], self._outputs[index]
-        i_valids, o_readies = [valids[wire] for wire in ins], [readies[wire] for wire in outs]
+        i_valids = [self._late.get(wire, valids[wire]) for wire in ins]
+        o_readies = [readies[wire] for wire in outs]
         for wire in outs:
             if readies[wire] and valids[wire]:
                 self._passed(wire)
         i_readies = model.ready(o_readies, i_valids)
         awake[index] = model.step(i_valids, o_readies)
+        if self._late and any(wire in self._late for wire in ins):
+            # What gives to it in the next cycle is stepped before it: it must see the ready of then.
+            later = model.ready(o_readies, i_valids)
+            i_readies = [
+                after if wire in self._late else now for wire, now, after in zip(ins, i_readies, later, strict=True)
+            ]
+            awake[index] = awake[index] or any(valids[wire] != seen for wire, seen in self._late.items() if wire in ins)
         for wire, ready in zip(ins, i_readies, strict=True):
             if readies[wire] is not ready:
                 readies[wire] = ready
@@ -510,6 +525,12 @@ class _Network:
                 awake[self._readers[wire]] = True
 
 
+def late_inputs(model: CycleModel | NetworkModel) -> tuple[int, ...]:
+    """Return the inputs of a model that later models feed."""
+    found: tuple[int, ...] = getattr(model, "late_inputs", ())
+    return found
+
+
 def _wire(
     models: Sequence[CycleModel | NetworkModel], sources: Sequence[Sequence[Source]]
 ) -> tuple[list[list[int]], list[list[int]]]:
@@ -517,7 +538,7 @@ def _wire(
 
     Raises
     ------
-    ValueError: a stream that does not feed exactly one input of a later model.
+    ValueError: a stream that does not feed exactly one input of a later model, or a late one of an earlier model.
     """
     wires: dict[tuple[int, int], int] = {(-1, 0): 0}
     outputs = [
@@ -526,9 +547,12 @@ def _wire(
     ]
     entries = [[entry if isinstance(entry, tuple) else (entry, 0) for entry in row] for row in sources]
     fed = sorted(wires.get(entry, -1) for row in entries for entry in row)
-    if fed != list(range(len(wires) - 1)) or any(
-        source >= index for index, row in enumerate(entries) for source, _ in row
-    ):
+    backwards = [
+        source >= index and port not in late_inputs(models[index])
+        for index, row in enumerate(entries)
+        for port, (source, _) in enumerate(row)
+    ]
+    if fed != list(range(len(wires) - 1)) or any(backwards):
         raise ValueError(f"each stream of a network feeds one input of a later model; given {sources}")
     return [[wires[entry] for entry in row] for row in entries], outputs
 

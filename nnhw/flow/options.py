@@ -33,6 +33,7 @@ class Options:
         faster that fits.
     array: of a shared engine that is there already: only a program is made for it.
     reusable: the shared engine is for other networks, too: no layer has an engine of its own, and limits have room.
+    sequences: of a recurrent network, so many take turns; see `nnhw.mapping.mapper.map_body`.
     base: build folder whose layout is taken where the new build has other contents of memories alone; None: the folder
         that is built into.
     """
@@ -47,6 +48,7 @@ class Options:
     style: str = "auto"
     array: ArrayConfig | None = None
     reusable: bool = False
+    sequences: int = 1
     base: Path | None = None
 
     def __post_init__(self) -> None:
@@ -54,6 +56,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"option {name} needs a positive number of {unit}, given {value}")
+        if self.sequences < 1:
+            raise InputError(f"--sequences are 1 or more, given {self.sequences}")
         if self.style not in STYLES:
             raise InputError(f"--style is one of {', '.join(STYLES)}; given '{self.style}'")
         if self.array is not None and self.style == "streaming":
@@ -140,6 +144,7 @@ def make_options(
     reusable: bool,
     board: str,
     base: Path | None = None,
+    sequences: int = 1,
 ) -> Options:
     """Return the options of a command line, or of `nnhw.build`.
 
@@ -161,4 +166,5 @@ def make_options(
         array=load_array(array, load_board(board).name) if array else None,
         reusable=reusable,
         base=base,
+        sequences=sequences,
     )

@@ -118,6 +118,7 @@ def build(
     style: str = "auto",
     array: Path | str | None = None,
     reusable: bool = False,
+    sequences: int = 1,
     overrides: Mapping[str, Mapping[str, int]] | Path | None = None,
     seeds: int = 5,
     jobs: int | None = None,
@@ -148,6 +149,8 @@ def build(
     style: `streaming`: an engine for each layer; `shared`: one engine runs a program; `auto`: the faster that fits.
     array: folder of a build with a shared engine, for which a program is made.
     reusable: with style `shared`: the engine is made for other networks as well, which are then built with `array`.
+    sequences: of a recurrent network, so many take turns, a step of each: engines that would wait for the state of the
+        step before work on the steps of the others.
     overrides: foldings by layer name, or a TOML file of them.
     seeds: place-and-route runs, of which the best counts.
     jobs: processes at a time; all cores otherwise.
@@ -176,7 +179,19 @@ def build(
     named = identifier(name or class_name(model).lower())
     other, base = (Path(folder) if folder else None for folder in (array, base))
     options = make_options(
-        clock_mhz, target_fps, overrides, seeds, jobs, frames, netlist_frames, style, other, reusable, board, base
+        clock_mhz,
+        target_fps,
+        overrides,
+        seeds,
+        jobs,
+        frames,
+        netlist_frames,
+        style,
+        other,
+        reusable,
+        board,
+        base,
+        sequences=sequences,
     )
     data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)
     if data is not None and start_from == STAGE_NAMES[0]:

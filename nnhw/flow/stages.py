@@ -249,7 +249,9 @@ def netlist(job: Job, out: Path) -> None:
 STAGES = (
     BuildStage("capture", (), (), capture),
     BuildStage("lower", ("capture",), (), lower),
-    BuildStage("map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array", "reusable"), map_stage),
+    BuildStage(
+        "map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array", "reusable", "sequences"), map_stage
+    ),
     BuildStage("elaborate", ("map",), (), elaborate),
     BuildStage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
     BuildStage("build", ("map",), ("clock_hz", "seeds"), build),

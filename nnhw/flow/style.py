@@ -55,9 +55,15 @@ def map_in_style(
 
     Raises
     ------
-    MappingError: it has a loop, or does not fit; with `auto`, in no style.
+    MappingError: it does not fit; with `auto`, in no style; it has a loop, and a shared engine was asked for.
     """
-    refuse_loops(body)
+    if options.sequences > 1 and not body.inputs[0].type.is_sequence:
+        raise MappingError(
+            f"--sequences {options.sequences} is of recurrent networks, and '{body.name}' keeps no state from one "
+            "image to the next; leave it out"
+        )
+    if body.inputs[0].type.is_sequence:
+        return _sequence(body, board, budget, family, options, interval)
     if options.array is not None:
         accelerator, compiled = map_program(body, board.name, options.array)
         return Mapped(accelerator, "shared", "the array of another build was asked for", (compiled,))
@@ -73,11 +79,29 @@ def map_in_style(
     return _faster(mapped, body, board, budget, family, options, interval)
 
 
+def _sequence(
+    body: Graph, board: Board, budget: Budget, family: Family, options: Options, interval: int | None
+) -> Mapped:
+    """Map a network with loops: on an engine for each layer, around the memories of states."""
+    if options.array is not None or options.style == "shared":
+        refuse_loops(
+            body, "a shared engine keeps no state from one frame to the next; leave out '--style shared' and '--array'"
+        )
+    why = "foldings were given" if options.overrides else "a shared engine keeps no state from step to step"
+    return _streaming(body, board, budget, family, options, interval, why)
+
+
 def _streaming(
     body: Graph, board: Board, budget: Budget, family: Family, options: Options, interval: int | None, why: str
 ) -> Mapped:
     accelerator = map_body(
-        body, board.name, budget, family=family, target_interval=interval, overrides=options.overrides
+        body,
+        board.name,
+        budget,
+        family=family,
+        target_interval=interval,
+        overrides=options.overrides,
+        sequences=options.sequences,
     )
     return Mapped(accelerator, "streaming", why)
 

@@ -22,6 +22,7 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.channelwise import ChannelwiseEngine
 from nnhw.hdl.convert import Converter
@@ -38,6 +39,7 @@ from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.chain import ChainLoader
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.slice import Slicing
+from nnhw.hdl.state import StateMemory
 from nnhw.hdl.unpack import Unpacker
 from nnhw.hdl.window import SlidingWindow
 from nnhw.ir.types import IntType
@@ -52,6 +54,7 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     PadConfig: PadEngine,
     PairConfig: PairwiseEngine,
     SliceConfig: Slicing,
+    StateConfig: StateMemory,
     PoolConfig: MaxPoolEngine,
     SumConfig: JoinEngine,
     WindowConfig: SlidingWindow,

@@ -6,7 +6,7 @@ from .files import graph_hash, load, save
 from .graph import NOWHERE, Graph, GraphBuilder, Location, Node
 from .interpreter import run, run_in_chunks
 from .ops import OPS, Op, Operand
-from .steps import OneStep, one_step
+from .steps import OneStep, StepRunner, one_step
 from .text import dumps, loads
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
 from .values import Value
@@ -28,6 +28,7 @@ __all__ = [
     "OneStep",
     "Op",
     "Operand",
+    "StepRunner",
     "TensorType",
     "Value",
     "dumps",

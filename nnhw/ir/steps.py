@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,23 +39,88 @@ class OneStep:
     graph: without sequences. Its inputs are those of the whole graph, of one step, then the states; its outputs are the
         results behind this step, as if it were the last one, then the next states.
     states: in the order of these inputs and outputs.
+    whole: the graph of sequences.
     """
 
     graph: Graph
     states: tuple[State, ...]
+    whole: Graph
+
+    def without_unread(self) -> OneStep:
+        """Return the step without the states on which no result of any step depends."""
+        results = self.graph.outputs[: len(self.graph.outputs) - len(self.states)]
+        kept: tuple[State, ...] = ()
+        while True:
+            # What results and kept states are computed from; a state among it is kept, too.
+            graph = replace(self.graph, outputs=(*results, *(state.made for state in kept))).pruned()
+            read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
+            found = tuple(state for state in self.states if state.given in read)
+            if found == kept:
+                break
+            kept = found
+        gone = {state.given for state in self.states} - {state.given for state in kept}
+        nodes = tuple(node for node in graph.nodes if node.name not in gone)
+        return replace(self, graph=replace(graph, nodes=nodes), states=kept)
 
     def run(self, steps: np.ndarray) -> np.ndarray:
         """Run sequences [N, steps, *shape] from their start; return the first result behind each step."""
+        values = self.values(list(steps))
+        return values[self.graph.outputs[0]].reshape(*steps.shape[:2], *self.graph.output_nodes[0].type.shape)
+
+    def values(self, sequences: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Return every value of the graph in each step, [steps of all sequences, *shape], sequence by sequence.
+
+        Parameters
+        ----------
+        sequences: [steps, *shape] each.
+        """
         from .interpreter import run
 
-        count = len(self.graph.outputs) - len(self.states)
-        states = [np.broadcast_to(state.start, (len(steps), *state.start.shape)) for state in self.states]
+        firsts = np.cumsum([0, *map(len, sequences)])
+        found: dict[str, np.ndarray] = {}
+        states = [np.broadcast_to(state.start, (len(sequences), *state.start.shape)) for state in self.states]
+        running = list(range(len(sequences)))
+        for step in range(max(map(len, sequences))):
+            kept = [place for place, index in enumerate(running) if len(sequences[index]) > step]
+            running = [running[place] for place in kept]
+            states = [state[kept] for state in states]
+            seen: dict[str, np.ndarray] = {}
+            inputs = np.stack([sequences[index][step] for index in running])
+            results = run(self.graph, [inputs, *states], observe=seen.__setitem__)
+            states = list(results[len(results) - len(self.states) :])
+            for name, value in seen.items():
+                whole = found.setdefault(name, np.zeros((firsts[-1], *value.shape[1:]), value.dtype))
+                whole[firsts[running] + step] = value
+        return found
+
+
+class StepRunner:
+    """Runs one step after the other, and keeps the states in between, as a device does.
+
+    Parameters
+    ----------
+    step: of a graph with one result.
+    turns: sequences of which one step each comes in turn.
+    """
+
+    def __init__(self, step: OneStep, turns: int = 1) -> None:
+        self._step = step
+        self._states = [self._starts() for _ in range(turns)]
+
+    def _starts(self) -> list[np.ndarray]:
+        return [np.array(state.start)[None] for state in self._step.states]
+
+    def __call__(self, codes: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        """Return the results int64 [N, *shape] of steps [N, *shape]; bool [N] says which begin a sequence."""
+        from .interpreter import run
+
         results = []
-        for step in range(steps.shape[1]):
-            result, *rest = run(self.graph, [steps[:, step], *states])
-            states = rest[count - 1 :]
+        for codes_of_step, first in zip(codes, begins, strict=True):
+            given = self._states.pop(0)
+            result, *made = run(self._step.graph, [codes_of_step[None], *(self._starts() if first else given)])
+            self._states.append(made)
             results.append(result)
-        return np.stack(results, axis=1)
+        return np.concatenate(results)
 
 
 def one_step(graph: Graph) -> OneStep:
@@ -101,7 +167,7 @@ class _Unroller:
         given = sorted((node for node in self.nodes if isinstance(node.op, Input)), key=lambda n: order.index(n.name))
         rest = [node for node in self.nodes if not isinstance(node.op, Input)]
         made = Graph(self.graph.name, (*given, *rest), tuple(outputs), self.constants).pruned()
-        return OneStep(verify(made), tuple(self.states))
+        return OneStep(verify(made), tuple(self.states), self.graph)
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)

@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from nnhw.accelerator import INPUT, Accelerator, EngineConfig, InputFormat, OutputFormat, Stage, Stream
+from nnhw.accelerator import INPUT, Accelerator, EngineConfig, InputFormat, OutputFormat, Stage, Stream, stream_order
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.pad import PadConfig
+from nnhw.engines.slice import SliceConfig
+from nnhw.engines.state import NEXT, StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.families import ICE40, Family
-from nnhw.ir import Graph, IntType, graph_hash
+from nnhw.ir import Graph, IntType, OneStep, graph_hash
 from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import LayerPlan
@@ -31,6 +33,31 @@ OUTPUT_BEATS = 2
 """Beats that an engine holds at its output before it stands still."""
 MOST_WAITS = 1.01
 """Share of the slowest engine's cycles that another one may take, its waits included."""
+
+
+HEAD_NODE = "input.head"
+"""What the memories of states read: the beat in front of a step."""
+
+
+@dataclass(frozen=True)
+class StatePlan:
+    """The memory of a state.
+
+    Parameters
+    ----------
+    given, made: names of the value that leaves it, and of that which comes back.
+    start: what a sequence begins with, int64 [elements], in stream order.
+    element: its type.
+    lanes: elements of a beat.
+    sequences: that take turns.
+    """
+
+    given: str
+    made: str
+    start: np.ndarray
+    element: IntType
+    lanes: int
+    sequences: int
 
 
 @dataclass(frozen=True)
@@ -183,6 +210,44 @@ class _Assembler:
             ports = [self.add(layer.name, kind, config, ports, output, node if last else "", products)]
         self.offer(layer.node, layer.name, ports[0])
 
+    def begin_step(self, form: InputFormat, source: str, states: Sequence[StatePlan]) -> None:
+        """Part the beat in front of a step from its codes, and add the memories of states, which it starts.
+
+        Parameters
+        ----------
+        form: of the input.
+        source: name of the codes.
+        states: each gets a memory, whose next state is connected by `end_step`.
+        """
+        codes, turn = form.stream, form.frame_beats
+        whole, head = replace(codes, elements=turn * codes.lanes), replace(codes, elements=codes.lanes)
+        parts = [(HEAD_NODE, "head", 0, head), (source, "codes", 1, codes)]
+        parts = [part for part in parts if self.readers[part[0]]]
+        ports = [_Port(INPUT, whole)]
+        if len(parts) > 1:
+            fork = ForkConfig(2, codes.lanes, codes.element.bits, turn)
+            forked = self.add("input", "fork", fork, ports, whole).source[0]
+            ports = [_Port((forked, port), whole) for port in range(2)]
+        for (name, kind, first, kept), port in zip(parts, ports, strict=True):
+            part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first, kept.beats)
+            self.offer(name, "input", self.add("input", kind, part, (port,), kept))
+        for state in states:
+            # What comes back is not there yet: `end_step` puts it in the place of the second source.
+            config = StateConfig(state.start, state.element, state.lanes, state.sequences)
+            stream = Stream(state.lanes, len(state.start), state.element)
+            begun = self.take(HEAD_NODE)
+            memory = self.add(state.given, "state", config, (begun, begun), stream, state.given)
+            self.offer(state.given, state.given, memory)
+
+    def end_step(self, states: Sequence[StatePlan]) -> None:
+        """Lead next states back to their memories."""
+        for state in states:
+            port = self.convert(state.given, self.take(state.made), state.lanes)
+            index = next(i for i, stage in enumerate(self.stages) if stage.node == state.given)
+            sources = list(self.stages[index].sources)
+            sources[NEXT] = port.source
+            self.stages[index] = replace(self.stages[index], sources=tuple(sources))
+
 
 _IN_FRONT: dict[type, Callable[[_Assembler, str, _Port, Any], _Port]] = {
     PadConfig: _Assembler.before_border,
@@ -192,44 +257,95 @@ _IN_FRONT: dict[type, Callable[[_Assembler, str, _Port, Any], _Port]] = {
 
 
 def assemble(
-    layers: Sequence[Layer], plans: Sequence[LayerPlan], body: Graph, board: str, family: Family = ICE40
+    layers: Sequence[Layer],
+    plans: Sequence[LayerPlan],
+    step: OneStep,
+    board: str,
+    family: Family = ICE40,
+    sequences: int = 1,
 ) -> Accelerator:
     """Return the accelerator of planned layers, its FIFOs and its schedule included.
+
+    Parameters
+    ----------
+    layers, plans: of `step.graph`.
+    step: what engines run of the integer graph.
+    sequences: whose steps take turns, where a frame is a step.
 
     Raises
     ------
     MappingError: values that the link cannot carry.
     StuckError: engines that wait for each other for ever.
     """
-    stages, i_format, o_format = _stages(layers, plans, body)
+    body = step.graph
+    stages, i_format, o_format = _stages(layers, plans, step, sequences)
     stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family)
-    return Accelerator(body.name, graph_hash(body), board, stages, i_format, o_format, schedule)
+    return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule)
 
 
 def _stages(
-    layers: Sequence[Layer], plans: Sequence[LayerPlan], body: Graph
+    layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep, sequences: int
 ) -> tuple[tuple[Stage, ...], InputFormat, OutputFormat]:
     """Return the stages, and what the bytes at both ends mean."""
+    body = step.graph
     source = body.inputs[0]
-    readers = Counter(name for layer in layers for name in layer.inputs)
+    result, *made = (streamed(layers, body, name) for name in body.outputs)
+    readers = Counter(name for layer in layers for name in layer.inputs) + Counter([result, *made])
+    readers[HEAD_NODE] = len(step.states)
     slowest = max(plan.cycles for plan in plans)
     assembler = _Assembler(readers, slowest)
-    first = next(plan for layer, plan in zip(layers, plans, strict=True) if source.name in layer.inputs)
-    i_format = input_format(source.type.int_dtype, first.i_lanes[0], source.type.shape, slowest)
-    assembler.offer(source.name, "input", _Port(INPUT, i_format.stream))
+    lanes = {node.name: 1 for node in body.inputs} | _lanes_read(layers, plans)
+    i_format = input_format(source.type.int_dtype, lanes[source.name], source.type.shape, slowest)
+    states = [
+        StatePlan(
+            state.given,
+            name,
+            stream_order(state.start[None])[0].astype(np.int64),
+            body.node(state.given).type.int_dtype,
+            lanes[state.given],
+            sequences,
+        )
+        for state, name in zip(step.states, made, strict=True)
+    ]
+    in_steps = step.whole.inputs[0].type.is_sequence
+    if in_steps:
+        i_format = replace(i_format, headed=True, turns=sequences)
+        assembler.begin_step(i_format, source.name, states)
+    else:
+        assembler.offer(source.name, "input", _Port(INPUT, i_format.stream))
     for layer, plan in zip(layers, plans, strict=True):
         assembler.layer(layer, plan, layer.node if layer.node in body else "")
-    last = assembler.take(layers[-1].node)
-    streamed = body.node(layers[-1].node).type.shape
-    o_format = output_format(last.stream, body.output_nodes[0].type.shape, streamed)
+    assembler.end_step(states)
+    last = assembler.take(result)
+    o_format = output_format(last.stream, body.output_nodes[0].type.shape, body.node(result).type.shape)
+    o_format = replace(o_format, last_step=in_steps and not step.whole.output_nodes[0].type.is_sequence)
     o_format = replace(o_format, packed=o_format.frame_beats > i_format.frame_bytes and gains(o_format))
     last = assembler.convert("output", last, 1)
     if o_format.element_bytes > 1:
         last = assembler.smooth("output", last, o_format.element_bytes)
         config = ConvertConfig(o_format.element_bytes, 1, 8, o_format.elements)
         byte = Stream(1, o_format.frame_beats, IntType(0, 255))
-        assembler.add("output", "bytes", config, (last,), byte)
+        last = assembler.add("output", "bytes", config, (last,), byte)
+    if last.source != (len(assembler.stages) - 1, 0):
+        assembler.buffer("output", last, 2)
     return tuple(assembler.stages), i_format, o_format
+
+
+def streamed(layers: Sequence[Layer], body: Graph, name: str) -> str:
+    """Return the value that streams where another is read: reshaping reorders nothing of a stream."""
+    known = {layer.node for layer in layers} | {node.name for node in body.inputs}
+    while name not in known:
+        name = body.node(name).inputs[0]
+    return name
+
+
+def _lanes_read(layers: Sequence[Layer], plans: Sequence[LayerPlan]) -> dict[str, int]:
+    """Return the lanes with which the first layer that reads a value does so."""
+    found: dict[str, int] = {}
+    for layer, plan in zip(layers, plans, strict=True):
+        for name, lanes in zip(layer.inputs, plan.i_lanes, strict=True):
+            found.setdefault(name, lanes)
+    return found
 
 
 def least_interval(body: Graph) -> int:

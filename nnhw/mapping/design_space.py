@@ -10,10 +10,11 @@ from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.families import Cost, Family
 from nnhw.ir import Graph
-from nnhw.mapping.assemble import assemble
+from nnhw.mapping.assemble import assemble, streamed
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.inputs import read_bytes
 from nnhw.mapping.layers import Layer, MatrixLayer
+from nnhw.mapping.loops import step_of
 from nnhw.mapping.plans import Planner
 
 FOLDED = ("pe", "channel_lanes", "row_lanes")
@@ -39,18 +40,27 @@ class DesignSpace:
 
     Parameters
     ----------
-    body: the integer graph.
+    body: the integer graph; `step` is what engines run of it.
     layers: of it, each behind those that it reads.
     family: of the device.
+    sequences: of a recurrent network, those whose steps take turns.
     """
 
-    def __init__(self, body: Graph, layers: Sequence[Layer], family: Family) -> None:
+    def __init__(self, body: Graph, layers: Sequence[Layer], family: Family, sequences: int = 1) -> None:
         self.body = body
+        self.sequences = sequences
+        self.step = step_of(body)
         self.family = family
-        source, codes = body.inputs[0], body.inputs[0].type.int_dtype
-        self.layers = read_bytes(layers, source.name, codes, source.type.shape)
-        self._planner = Planner(self.layers, (source.name, codes), family)
+        source, *states = [(node.name, node.type.int_dtype) for node in self.step.graph.inputs]
+        self.layers = read_bytes(layers, *source, self.step.graph.inputs[0].type.shape)
+        self._planner = Planner(self.layers, source, family, states)
         self._made: dict[tuple[str, Folding], Candidate] = {}
+        for (state, kind), made in zip(states, self.step.graph.outputs[1:], strict=True):
+            if not self._planner.encodings.is_plain(streamed(self.layers, self.step.graph, made), kind):
+                raise MappingError(
+                    f"state '{state}': its next value '{made}' is a sum, which its engine gives in a form of its "
+                    "own; put a quantizer behind it"
+                )
 
     def candidate(self, layer: Layer, folding: Folding) -> Candidate:
         """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""
@@ -71,7 +81,7 @@ class DesignSpace:
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
         """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""
         plans = [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
-        return assemble(self.layers, plans, self.body, board_name, self.family)
+        return assemble(self.layers, plans, self.step, board_name, self.family, self.sequences)
 
     def frontiers(self, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:
         """Return the candidates of every layer, fastest first.

@@ -41,12 +41,16 @@ class Encodings:
     ----------
     layers: all of them, each behind those that it reads, as `read_bytes` returns them.
     source: name and type of the value that comes into the first.
+    states: names and types of those of loops.
     """
 
-    def __init__(self, layers: Sequence[Layer], source: tuple[str, IntType]) -> None:
+    def __init__(
+        self, layers: Sequence[Layer], source: tuple[str, IntType], states: Sequence[tuple[str, IntType]] = ()
+    ) -> None:
         self._source = source[0]
         element, offset = as_byte(source[1])
-        self._of = {self._source: Encoding(element, 1, np.array([offset]) if offset else None)}
+        self._of = {name: Encoding(kind) for name, kind in states}
+        self._of[self._source] = Encoding(element, 1, np.array([offset]) if offset else None)
         for layer in layers:
             self._of[layer.node] = Encoding(layer.element) if layer.function is not None else self.raw_of(layer)
 
@@ -101,6 +105,10 @@ class Encodings:
             if offsets is not None:
                 total += factor * _per_channel(offsets, len(total), layer, name)
         return total
+
+    def is_plain(self, name: str, kind: IntType) -> bool:
+        """Return whether the elements that stream are the values, of the given type."""
+        return self._of[name].is_plain and self._of[name].element == kind
 
     def check_plain(self, layer: Layer) -> None:
         """Refuse a layer that reads raw sums and cannot; the input is none. Raises: MappingError."""

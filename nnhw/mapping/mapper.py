@@ -16,6 +16,7 @@ from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
+from nnhw.mapping.loops import step_of
 from nnhw.mapping.needs import needs_of
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
@@ -39,25 +40,28 @@ def map_body(
     family: Family = ICE40,
     target_interval: int | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
+    sequences: int = 1,
 ) -> Accelerator:
     """Map an integer graph on engines.
 
     Parameters
     ----------
-    body: one integer input, one integer output.
+    body: one integer input, one integer output. Of sequences, a frame of the accelerator is one step.
     board_name: for the record.
     budget: what the engines may take.
     family: of the device.
     target_interval: cycles a frame that suffice; the smallest mapping that reaches them is taken. None: the
         fastest that fits.
     overrides: for a layer's name, any of `pe`, `channel_lanes`, `row_lanes`, `hop`, `drain`, `logic_pe`.
+    sequences: of a recurrent network, so many take turns, a step of each: engines that would wait for the state of the
+        step before work on the steps of the others.
 
     Raises
     ------
     MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
         an override that names no layer or that the engine does not accept.
     """
-    return Mapper.of(body, board_name, family, overrides or {}).best(budget, target_interval)
+    return Mapper.of(body, board_name, family, overrides or {}, sequences).best(budget, target_interval)
 
 
 def _best(mapper: Mapper, budget: Budget, target_interval: int | None) -> Accelerator:
@@ -102,9 +106,16 @@ class Mapper:
         self.board_name = board_name
 
     @classmethod
-    def of(cls, body: Graph, board_name: str, family: Family, overrides: Mapping[str, Mapping[str, int]]) -> Mapper:
+    def of(
+        cls,
+        body: Graph,
+        board_name: str,
+        family: Family,
+        overrides: Mapping[str, Mapping[str, int]],
+        sequences: int = 1,
+    ) -> Mapper:
         """Return the mapper of an integer graph; see `map_body`. Raises: MappingError: a layer that no engine runs."""
-        space = DesignSpace(body, read_layers(body), family)
+        space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences)
         return cls(space, space.frontiers(overrides), board_name)
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
@@ -119,7 +130,7 @@ class Mapper:
         target: cycles a frame that suffice, or None; see `map_body`.
         """
         slowest = max(min(candidate.cycles for candidate in candidates) for candidates in self.frontiers)
-        fastest = max(slowest, least_interval(self.space.body))
+        fastest = max(slowest, least_interval(self.space.step.graph))
         given = sorted({candidate.cycles for candidates in self.frontiers for candidate in candidates})
         intervals = [fastest, *(interval for interval in given if interval > fastest)]
         if budget.spram:

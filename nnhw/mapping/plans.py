@@ -80,11 +80,18 @@ class Planner:
     layers: all of them, each behind those that it reads.
     source: name and type of the value that comes into the first.
     family: of the device.
+    states: names and types of those of loops.
     """
 
-    def __init__(self, layers: Sequence[Layer], source: tuple[str, IntType], family: Family) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        source: tuple[str, IntType],
+        family: Family,
+        states: Sequence[tuple[str, IntType]] = (),
+    ) -> None:
         self.family = family
-        self.encodings = Encodings(layers, source)
+        self.encodings = Encodings(layers, source, states)
         self.datapaths = Datapaths(self.encodings, family)
 
     @singledispatchmethod

@@ -85,7 +85,7 @@ class _Reader:
         self.taken: set[str] = set()
         self.left: set[str] = set()
         """The borders that the window layers behind them make: they are no layers, and nothing else reads them."""
-        self.streams: dict[str, str] = {body.inputs[0].name: body.inputs[0].name}
+        self.streams: dict[str, str] = {node.name: node.name for node in body.inputs}
         """The value that streams where another is read: what reorders elements may change nothing of a stream."""
 
     def read(self) -> tuple[Layer, ...]:
@@ -106,8 +106,9 @@ class _Reader:
             raise MappingError(
                 f"model '{self.body.name}' has no layer to map; it needs at least one linear or convolution layer"
             )
-        # What leaves the last layer is what leaves the network.
-        assert self.layers[-1].node in map(self._stream, self.body.outputs)
+        if len(self.body.outputs) == 1:
+            # What leaves the last layer is what leaves the network.
+            assert self.layers[-1].node in map(self._stream, self.body.outputs)
         return tuple(self.layers)
 
     def matrix(self, node: Node) -> None:

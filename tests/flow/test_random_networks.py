@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from benchmarks import random_networks
 from benchmarks.random_models import random_model
 from benchmarks.random_networks import check_network, show, survey
+from nnhw.accelerator import execution
 from nnhw.accelerator.execution import Execution, execute
 from nnhw.flow.models import lowering
-from nnhw.flow.verification import boundaries
 from nnhw.frontend import agreement
 from nnhw.frontend.evaluation import Evaluation, Evaluator
 from nnhw.nn import QuantLinear
@@ -80,7 +80,7 @@ def test_random_network_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatc
         right = execute(*arguments)
         return replace(right, elements=tuple(elements + 1 for elements in right.elements))
 
-    monkeypatch.setattr(boundaries, "execute", off_by_one)
+    monkeypatch.setattr(execution, "execute", off_by_one)
     row = survey([check_network(1000, mapped=True, make=random_model)], 1)
     assert [failure["seed"] for failure in row["failures"]] == [1000]
     assert row["failures"][0]["failure"].startswith("golden stages differ at ")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 
 import nnhw
-from nnhw.errors import CaptureError, ExactnessError, InputError, MappingError, NnhwError
+from nnhw.errors import CaptureError, ExactnessError, InputError, NnhwError
 from nnhw.export.c import make_c
 from nnhw.flow.models import lowering
 from nnhw.flow.models.lowering import lower_graph
@@ -22,7 +22,6 @@ from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir import Graph, dumps, loads, one_step
 from nnhw.ir.graph import with_body
-from nnhw.mapping.loops import refuse_loops
 from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
 from nnhw.passes import split
 from nnhw.passes.pipeline import PIPELINE, lower
@@ -110,12 +109,6 @@ def test_recurrent_model_is_lowered_with_its_body(kind: Callable[..., Any]) -> N
     codes = nnhw.ir.run(parts.head, torch.randn(3, 20, 4).numpy())[0]
     assert np.array_equal(one_step(parts.body).run(codes)[:, -1], nnhw.ir.run(parts.body, codes)[0])
     assert "_step(" in make_c(parts.body, parts.head, parts.tail).files["model.h"]
-    with pytest.raises(MappingError) as caught:
-        refuse_loops(parts.body)
-    assert str(caught.value).endswith(
-        "recurrent networks are exported as C and interpreted; the mapping to hardware is not there yet; use "
-        "'nnhw export c'"
-    )
 
 
 class Learned(Net):

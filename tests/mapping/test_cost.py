@@ -25,6 +25,7 @@ from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.requantize import CommonSteps, DoubleScaler, Thresholds
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ECP5, ICE40
 from nnhw.families.logic import counter_bits
@@ -74,6 +75,8 @@ ENGINES: dict[str, EngineConfig] = {
     "concat": ConcatConfig(lanes=2, bits=4, chunks=(3, 2), turns=9),
     "fifo": FifoConfig(depth=64, lanes=2, bits=4, beats=100),
     "fifo large": FifoConfig(depth=300, lanes=5, bits=4, beats=1000, large=True),
+    "fifo in logic": FifoConfig(depth=17, lanes=1, bits=4, beats=100),
+    "fifo small": FifoConfig(depth=7, lanes=1, bits=4, beats=100),
     "fork": ForkConfig(2, 4, 4, 10),
     "matmul gate": matmul(BIPOLAR, I8),
     "matmul product": matmul(I4, I4, levels=3),
@@ -90,6 +93,9 @@ ENGINES: dict[str, EngineConfig] = {
     "product narrow": PairConfig("product", I4, U2, 4, 3, 9),
     "product signed": PairConfig("product", I4, IntType(-16, 15), 2, 3, 9),
     "slice": SliceConfig(2, 4, turns=3, period=20, first=3, count=9),
+    "state": StateConfig(np.zeros(20, int), IntType(-32768, 32767), 1),
+    "state in logic": StateConfig(np.zeros(8, int), I8, 1),
+    "state of starts": StateConfig(np.random.default_rng(0).integers(-128, 128, 64), I8, 2),
     "sum": SumConfig((I4, I4), (3, -5), 2, 3, 9, None),
     "window": WINDOW,
     "window large": replace(WINDOW, large=True),
@@ -99,7 +105,17 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
         name: ENGINES[name]
         for name in (
             *("maximum", "product", "product in DSP", "product narrow", "product signed"),
-            *("fifo", "fork", "pool", "matmul product", "matmul tables", "matmul tables odd"),
+            *("state", "state in logic", "state of starts"),
+            *(
+                "fifo",
+                "fifo in logic",
+                "fifo small",
+                "fork",
+                "pool",
+                "matmul product",
+                "matmul tables",
+                "matmul tables odd",
+            ),
             *("matmul ternary", "matmul xnor", "window"),
         )
     },

@@ -281,11 +281,12 @@ def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
     from nnhw.flow.virtual.compiled import library_cache
     from nnhw.flow.virtual.native import NativeNetwork, compile_c
 
-    body = ir.load(folder.path / "lower.ir")
+    body, accelerator = ir.load(folder.path / "lower.ir"), Accelerator.load(folder.path)
     program = make_c(body)
     with tempfile.TemporaryDirectory() as scratch:
-        network = NativeNetwork(program, body, compile_c(program, library_cache(Path(scratch))))
-    return make_model_link(Accelerator.load(folder.path), body, clock_hz, network)
+        library = compile_c(program, library_cache(Path(scratch)))
+        network = NativeNetwork(program, body, library, accelerator.input_format.turns)
+    return make_model_link(accelerator, body, clock_hz, network)
 
 
 def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], None], trust: bool) -> VirtualHardware:

@@ -9,7 +9,10 @@ import numpy as np
 
 from nnhw import ir
 from nnhw.accelerator import Accelerator
-from nnhw.accelerator.execution import execute
+from nnhw.accelerator.execution import execute_all
+from nnhw.accelerator.formats import Codes, as_array
+from nnhw.accelerator.turns import Turns
+from nnhw.mapping.loops import step_of
 
 CHUNK = 250
 """Images that the IR computes at a time: all values of a network are in memory at once."""
@@ -58,20 +61,22 @@ class Passing:
         return cls(tuple(beats), accelerator.output_format.pack_beats(values[accelerator.output_node]))
 
     @classmethod
-    def of_graph(cls, accelerator: Accelerator, body: ir.Graph, codes: np.ndarray) -> Passing:
-        """Return what must pass for codes [N, *shape], as the interpreter of the IR computes it."""
-        parts = []
-        for start in range(0, len(codes), CHUNK):
-            values: dict[str, np.ndarray] = {}
-            ir.run(body, codes[start : start + CHUNK], observe=values.__setitem__)
-            parts.append(cls.of_values(accelerator, values))
+    def of_graph(cls, accelerator: Accelerator, body: ir.Graph, codes: Codes) -> Passing:
+        """Return what must pass for codes, as the interpreter of the IR computes it."""
+        form = accelerator.input_format
+        if form.headed:
+            return cls.of_values(accelerator, boundary_values(body, codes, form.order(codes)))
+        parts = [
+            cls.of_values(accelerator, boundary_values(body, codes[start : start + CHUNK]))
+            for start in range(0, len(codes), CHUNK)
+        ]
         beats = zip(*(part.beats for part in parts), strict=True)
         return cls(tuple(map(np.concatenate, beats)), np.concatenate([part.outputs for part in parts]))
 
     @classmethod
-    def of_stages(cls, accelerator: Accelerator, codes: np.ndarray) -> Passing:
-        """Return what passes for codes [N, *shape] by the golden functions of the engines; see `execute`."""
-        frames = [execute(accelerator, frame) for frame in codes]
+    def of_stages(cls, accelerator: Accelerator, codes: Codes) -> Passing:
+        """Return what passes for codes by the golden functions of the engines; see `execute`."""
+        frames = execute_all(accelerator, codes)
         beats = [
             pack_beats(np.concatenate([frame.patterns(each) for frame in frames]), each.widths)
             for each in accelerator.boundaries
@@ -96,13 +101,32 @@ class Passing:
         return tuple(compare(name, *pair, frames, count) for name, pair, count in zip(names, pairs, seen, strict=True))
 
 
-def compare_stages(accelerator: Accelerator, body: ir.Graph, codes: np.ndarray) -> tuple[Comparison, ...]:
+def boundary_values(body: ir.Graph, codes: Codes, order: Turns | None = None) -> dict[str, np.ndarray]:
+    """Return every value of the IR for some codes, by name, [N, *shape]; of sequences, in each step of all of them.
+
+    Parameters
+    ----------
+    order: in which the steps of sequences are; None: one sequence behind the other.
+
+    Raises
+    ------
+    MappingError: a graph of sequences that cannot run step by step.
+    """
+    if body.inputs[0].type.is_sequence:
+        steps = step_of(body).values(list(codes))
+        return steps if order is None else {name: value[order.rows] for name, value in steps.items()}
+    values: dict[str, np.ndarray] = {}
+    ir.run(body, as_array(codes), observe=values.__setitem__)
+    return values
+
+
+def compare_stages(accelerator: Accelerator, body: ir.Graph, codes: Codes) -> tuple[Comparison, ...]:
     """Compare the golden functions of an accelerator's engines with the IR, at each boundary and the output.
 
     Parameters
     ----------
     body: the integer graph that the accelerator was mapped from.
-    codes: int [N, *shape].
+    codes: see `nnhw.accelerator.formats.Codes`.
     """
     expected = Passing.of_graph(accelerator, body, codes)
     return Passing.of_stages(accelerator, codes).compared(accelerator, expected)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nnhw import ir
 from nnhw.accelerator import Accelerator
+from nnhw.accelerator.formats import Codes
 from nnhw.engines.shared.counters import COUNTER_BITS, COUNTER_WORDS
 from nnhw.engines.timing import Schedule, as_number
 from nnhw.flow.verification.boundaries import Comparison, Passing
@@ -91,19 +90,20 @@ class Equality:
 
 
 def check_equality(
-    accelerator: Accelerator, body: ir.Graph, codes: np.ndarray, patterns: Sequence[tuple[str, str]] = PATTERNS
+    accelerator: Accelerator, body: ir.Graph, codes: Codes, patterns: Sequence[tuple[str, str]] = PATTERNS
 ) -> list[Equality]:
     """Compare hardware and IR in every value of every boundary.
 
     Parameters
     ----------
     body: the integer graph that the accelerator was mapped from.
-    codes: int [N, *shape], one frame or more.
+    codes: one frame or more; see `nnhw.accelerator.formats.Codes`.
     patterns: stall patterns of source and sink; the first without stalls measures the schedule.
     """
     taps, programs = accelerator.boundaries, accelerator.programs
     expected = Passing.of_graph(accelerator, body, codes)
-    frames = accelerator.input_format.pack_beats(codes).reshape(len(codes), -1)
+    count = len(expected.outputs)
+    frames = accelerator.input_format.pack_beats(codes).reshape(count, -1)
     bits = [*(tap.bits for tap in taps), *[COUNTER_BITS * COUNTER_WORDS] * len(programs)]
     beats = (*(tap.beats for tap in taps), *(len(program.records) for program in programs))
     results = []
@@ -115,7 +115,7 @@ def check_equality(
                 o_bytes=accelerator.output_format.frame_beats,
                 i_beat_bytes=accelerator.input_format.beat_bytes,
                 tap_beats=beats,
-                limit_cycles=cycle_limit(accelerator, len(codes)),
+                limit_cycles=cycle_limit(accelerator, count),
                 i_pattern=pattern[0],
                 o_pattern=pattern[1],
                 rest_cycles=rest_cycles(accelerator),
@@ -128,7 +128,7 @@ def check_equality(
             came = (*run.tap_beats[: len(taps)], run.o_count)
             streams = passed.compared(accelerator, expected, came)
             counted = tuple(
-                Counted(program, len(codes), run.taps[number], run.tap_beats[number])
+                Counted(program, count, run.taps[number], run.tap_beats[number])
                 for number, program in enumerate(programs, len(taps))
             )
             schedule = accelerator.schedule if pattern == ("none", "none") else None

@@ -15,6 +15,7 @@ import numpy as np
 
 from nnhw import ir
 from nnhw.accelerator import Accelerator
+from nnhw.accelerator.formats import Codes
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import COUNTER_WORDS
 from nnhw.engines.shared.model import rest_cycles as program_rest_cycles
@@ -24,7 +25,7 @@ from nnhw.flow.models.samples import load_samples
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.verification.benches import Simulator, find_simulator, run_bench
-from nnhw.flow.verification.boundaries import Comparison, Passing
+from nnhw.flow.verification.boundaries import Comparison, Passing, boundary_values
 from nnhw.flow.verification.counters import Counted, program_rows
 from nnhw.flow.virtual.virtual_board import PATTERNS
 from nnhw.ir.files import pack_arrays
@@ -125,16 +126,20 @@ def simulate(
     progress = progress or SilentProgress()
     accelerator = Accelerator.load(folder)
     body = ir.load(folder / "lower.ir")
+    if accelerator.input_format.headed:
+        frames *= STEPS_A_FRAME
     frames = enough_frames(accelerator.schedule, frames)
     codes = sample_codes(folder, accelerator, frames)
     patterns = list(dict.fromkeys((("none", "none"), (stalls, stalls))))
+    order = accelerator.input_format.order(codes) if accelerator.input_format.headed else None
+    values = boundary_values(body, codes, order)
     with tempfile.TemporaryDirectory() as name:
-        return simulate_accelerator(accelerator, codes, boundary_values(body, codes), patterns, Path(name), progress)
+        return simulate_accelerator(accelerator, codes, values, patterns, Path(name), progress)
 
 
 def simulate_accelerator(
     accelerator: Accelerator,
-    codes: np.ndarray,
+    codes: Codes,
     values: Mapping[str, np.ndarray],
     patterns: Sequence[tuple[str, str]],
     folder: Path,
@@ -145,14 +150,15 @@ def simulate_accelerator(
 
     Parameters
     ----------
-    codes: int [N, *shape].
-    values: of each boundary's IR value, [N, *shape].
+    codes: what comes in; see `nnhw.accelerator.formats.Codes`.
+    values: of each boundary's IR value, [N, *shape], of each frame: `boundary_values`.
     folder: for everything that is written.
     """
     simulator = simulator or find_simulator()
     verilog = engine_verilog(accelerator)
     plans = [_write_plan(accelerator, codes, values, pattern, folder, n) for n, pattern in enumerate(patterns)]
-    progress.note(f"{simulator.title}: {len(codes)} frames under {len(patterns)} stall patterns")
+    frames = len(values[accelerator.output_node])
+    progress.note(f"{simulator.title}: {frames} frames under {len(patterns)} stall patterns")
     try:
         run_bench(verilog, "bench_accelerator", [{"NNHW_PLAN": str(path)} for path, _ in plans], folder, simulator)
     except ToolFailure:
@@ -160,7 +166,7 @@ def simulate_accelerator(
         if not all(result.exists() for _, result in plans):
             raise
     found = [json.loads(result.read_text(encoding="utf-8")) for _, result in plans]
-    return _collect(found, simulator, len(codes), accelerator)
+    return _collect(found, simulator, frames, accelerator)
 
 
 def simulate_uart_pins(
@@ -213,25 +219,38 @@ def engine_verilog(accelerator: Accelerator, taps: bool = True) -> str:
     return to_verilog(Engine(accelerator, taps=taps, preloaded=True), run_yosys)
 
 
-def boundary_values(body: ir.Graph, codes: np.ndarray) -> dict[str, np.ndarray]:
-    """Return every value of the IR for a batch of codes, by name."""
-    values: dict[str, np.ndarray] = {}
-    ir.run(body, codes, observe=values.__setitem__)
-    return values
+def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> Codes:
+    """Return input codes: the build's samples through the float head, then random codes.
 
-
-def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> np.ndarray:
-    """Return input codes [frames, *shape]: the build's samples through the float head, then random codes."""
-    element, shape = accelerator.input_format.codes, accelerator.input_format.shape
+    Returns
+    -------
+    int [frames, *shape]; of a recurrent network, sequences of unlike lengths, `frames` steps in all.
+    """
+    form = accelerator.input_format
     samples = load_samples(folder / "samples.npz")["inputs"][:frames]
-    codes = ir.run(ir.load(folder / "head.ir"), samples)[0].reshape(-1, *shape)
+    codes = ir.run(ir.load(folder / "head.ir"), samples)[0]
+    if form.headed:
+        return _cut(codes, frames)
+    element, codes = form.codes, codes.reshape(-1, *form.shape)
     rng = np.random.default_rng(SEED)
-    more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *shape))
+    more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *form.shape))
     if element.bipolar:
         more = np.where(more < 1, -1, 1)
     return np.concatenate([codes, more])
 
 
+def _cut(codes: np.ndarray, steps: int) -> list[np.ndarray]:
+    """Return sequences of unlike lengths, so many steps in all: the first half of them long, then of 1, 2, 3, .."""
+    found: list[np.ndarray] = []
+    while steps:
+        longest = -(-steps // 2) if not found else len(found)
+        found.append(codes[len(found) % len(codes)][: min(longest, steps)])
+        steps -= len(found[-1])
+    return found
+
+
+STEPS_A_FRAME = 4
+"""Steps of sequences that are simulated for each frame that was asked for."""
 MOST_MORE_FRAMES = 4
 """Multiple of the frames asked for that are simulated, at most, to see a whole period of the schedule."""
 
@@ -256,7 +275,7 @@ def cycle_limit(accelerator: Accelerator, frames: int) -> int:
 
 def _write_plan(
     accelerator: Accelerator,
-    codes: np.ndarray,
+    codes: Codes,
     values: Mapping[str, np.ndarray],
     pattern: tuple[str, str],
     folder: Path,
@@ -274,10 +293,10 @@ def _write_plan(
         "arrays": str(arrays),
         "names": [boundary.name for boundary in accelerator.boundaries],
         "counted": len(accelerator.programs),
-        "frames": len(codes),
+        "frames": len(values[accelerator.output_node]),
         "stalls": pattern,
         "rest_cycles": rest_cycles(accelerator),
-        "limit_cycles": cycle_limit(accelerator, len(codes)),
+        "limit_cycles": cycle_limit(accelerator, len(values[accelerator.output_node])),
         "result": str(result),
     }
     path.write_text(json.dumps(plan), encoding="utf-8")

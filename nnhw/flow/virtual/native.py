@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.processes import ToolRun, run
 from nnhw.flow.tools.storage import reported
 from nnhw.flow.virtual.compiled import find_cc
-from nnhw.ir import Graph
+from nnhw.ir import Graph, one_step
 
 STRICT_FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 ARM_GCC = "arm-none-eabi-gcc"
@@ -97,23 +99,44 @@ class NativeNetwork:
     ----------
     body: that the program was made of.
     library: that `compile_c` made of the program.
+    turns: sequences of which one step each comes in turn; they matter where the graph has loops.
     """
 
-    def __init__(self, program: CProgram, body: Graph, library: Path) -> None:
+    def __init__(self, program: CProgram, body: Graph, library: Path, turns: int = 1) -> None:
         self.program = program
         entry, result = body.inputs[0].type, body.output_nodes[0].type
         self._given = _array_type(c_type(entry.int_dtype)), entry.shape
         self._made = _array_type(c_type(result.int_dtype)), result.shape
-        self._run = getattr(ctypes.CDLL(str(library)), f"{program.name}_run")
-        self._run.argtypes, self._run.restype = [ctypes.c_void_p] * 3, None
+        loaded = ctypes.CDLL(str(library))
+        self._run = getattr(loaded, f"{program.name}_{'step' if body.loops else 'run'}")
+        self._run.argtypes, self._run.restype = [ctypes.c_void_p] * (4 if body.loops else 3), None
+        self._reset: Any = None
+        if body.loops:
+            self._reset = getattr(loaded, f"{program.name}_reset")
+            self._reset.argtypes, self._reset.restype = [ctypes.c_void_p], None
+            # No element of a state takes more than 8 bytes.
+            elements = sum(state.start.size for state in one_step(body).states)
+            self._states = itertools.cycle(np.zeros((turns, elements), np.uint64))
 
-    def __call__(self, codes: np.ndarray) -> np.ndarray:
-        """Return int64 [N, *shape] of codes [N, *shape], which must be in the range of the network's input."""
+    def __call__(self, codes: np.ndarray, begins: np.ndarray | None = None) -> np.ndarray:
+        """Return int64 [N, *shape] of codes [N, *shape], which must be in the range of the network's input.
+
+        Parameters
+        ----------
+        begins: of a network with loops, bool [N]: which steps begin a sequence. States are kept from call to call.
+        """
         given = np.ascontiguousarray(codes, dtype=self._given[0]).reshape(len(codes), -1)
         made = np.empty((len(codes), int(np.prod(self._made[1], dtype=np.int64))), self._made[0])
         scratch = np.empty(self.program.scratch_bytes // 8 + 1, np.uint64)
         for row in range(len(given)):
-            self._run(given[row].ctypes.data, made[row].ctypes.data, scratch.ctypes.data)
+            ends = given[row].ctypes.data, made[row].ctypes.data
+            if self._reset is None or begins is None:
+                self._run(*ends, scratch.ctypes.data)
+                continue
+            state = next(self._states).ctypes.data
+            if begins[row]:
+                self._reset(state)
+            self._run(*ends, state, scratch.ctypes.data)
         return made.reshape(len(codes), *self._made[1]).astype(np.int64)
 
     def seconds(self, codes: np.ndarray, least_s: float = 0.05) -> float:

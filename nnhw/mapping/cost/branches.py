@@ -1,12 +1,15 @@
-"""What branches cost: forks, FIFOs, concatenations, sums."""
+"""What branches and loops cost: forks, FIFOs, states, concatenations, sums."""
 
 from __future__ import annotations
 
+from nnhw.engines.encoding import encode
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
+from nnhw.engines.state import StateConfig
 from nnhw.families import Cost, Family
 from nnhw.families.logic import Logic, counter_bits
+from nnhw.mapping.cost.constants import Rom
 from nnhw.mapping.cost.memories import memory_cost
 from nnhw.mapping.cost.requantizer import requantizer_cost
 
@@ -31,8 +34,19 @@ def fifo_cost(config: FifoConfig, family: Family) -> Cost:
     stored = logic.state(width * (words + 1))
     if config.large:
         return control + stored + memory_cost(words, width, True, family)
-    chosen = words * (2 * width + 1) - width if logic.flip_flop_packs else (words + 1) // 2 * width
-    return control + stored + logic.luts(chosen)
+    if logic.flip_flop_packs:
+        return control + stored + logic.luts(words * (2 * width + 1) - width)
+    chosen = (words - 1) * width + words
+    # Measured: synthesis finds no good multiplexer of 4 to 7 words.
+    return control + stored + logic.luts(1.6 * chosen if 4 <= words < 8 else chosen)
+
+
+def state_cost(config: StateConfig, family: Family) -> Cost:
+    """Return the cost of the memory of a state: a FIFO, the count of beats, and the start in place of what it gives."""
+    logic, width = family.logic, config.memory.width
+    starts = Rom(encode(config.start, config.element).reshape(config.chunks, config.lanes), logic=True)
+    counted = logic.counter(config.chunks) + logic.luts(width + 4) + logic.state(1)
+    return fifo_cost(config.memory, family) + counted + starts.cost(family)
 
 
 def _fifo_control(words: int, logic: Logic) -> Cost:

@@ -19,10 +19,11 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.state import StateConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ICE40, Cost, Family
-from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, sum_cost
+from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, state_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
 from nnhw.mapping.cost.pairwise import pairwise_cost
@@ -41,6 +42,7 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     PairConfig: pairwise_cost,
     PoolConfig: pool_cost,
     SliceConfig: slice_cost,
+    StateConfig: state_cost,
     SumConfig: sum_cost,
     UnpackConfig: unpack_cost,
     WindowConfig: window_cost,

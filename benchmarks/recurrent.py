@@ -1,0 +1,121 @@
+"""Recurrent cells of several sizes: what they take on three boards, the cycles of a step, and every value in RTL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nnhw.boards import load_board
+from nnhw.engines.state import StateConfig
+from nnhw.engines.timing import as_number
+from nnhw.errors import MappingError, first_of
+from nnhw.families import FAMILIES
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.options import Options
+from nnhw.flow.verification.boundaries import boundary_values
+from nnhw.flow.verification.equality import check_equality
+from nnhw.frontend import capture
+from nnhw.ir import Graph
+from nnhw.mapping.cost import accelerator_cost
+from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
+from nnhw.passes import lower, split
+
+BOARDS = ("icebreaker", "ulx3s_25f", "ulx3s_85f")
+CELLS: dict[str, tuple[Callable[..., nn.Module], int, int, int]] = {
+    "RNN 4-8": (QuantRNN, 4, 8, 8),
+    "GRU 8-16": (QuantGRU, 8, 16, 8),
+    "LSTM 6-20": (QuantLSTM, 6, 20, 8),
+    "LSTM 6-20, 4 bits": (QuantLSTM, 6, 20, 4),
+    "GRU 16-32": (QuantGRU, 16, 32, 8),
+    "GRU 16-64": (QuantGRU, 16, 64, 8),
+}
+"""Cell, features, units, bits of weights, states and gates."""
+TURNS = (1, 4)
+LENGTHS = (1, 9, 10, 1, 1, 3)
+PATTERNS = (("none", "none"), ("random", "bursts"))
+
+
+class Network(nn.Module):
+    """A cell whose last state a linear layer reads."""
+
+    def __init__(self, cell: Callable[..., nn.Module], features: int, units: int, bits: int) -> None:
+        super().__init__()
+        self.codes = Int(8, scale=2.0**-5)
+        quantizers = {} if bits == 8 else {"weight_quant": Int(bits), "state_quant": Int(bits, scale=2.0 ** (1 - bits))}
+        self.cell = cell(features, units, batch_first=True, **quantizers)
+        self.last = QuantLinear(units, 4, weight_quant=Int(bits))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, features] --> [batch, 4]."""
+        states, _ = self.cell(self.codes(x))
+        result: Tensor = self.last(states[:, -1])
+        return result
+
+
+def body_of(name: str) -> tuple[Graph, list[Any]]:
+    """Return the integer graph of a cell, and codes of sequences of unlike lengths."""
+    cell, features, units, bits = CELLS[name]
+    torch.manual_seed(0)
+    model, example = Network(cell, features, units, bits), torch.randn(4, 10, features)
+    model.train()(example)
+    body = split(lower(capture(model.eval(), example))).body
+    codes = torch.randint(-128, 128, (len(LENGTHS), max(LENGTHS), features)).numpy()
+    return body, [sequence[:length] for sequence, length in zip(codes, LENGTHS, strict=True)]
+
+
+def run(board: str | None) -> dict[str, Any]:
+    """Map each cell on each board, for one sequence and for several in turn, and compare hardware and IR."""
+    boards = BOARDS if board is None else (board,)
+    rows = []
+    for name in CELLS:
+        body, codes = body_of(name)
+        for each in boards:
+            for turns in TURNS:
+                rows.append({"cell": name, "board": each, "sequences": turns, **_row(body, codes, each, turns)})
+    return {"rows": rows}
+
+
+def _row(body: Graph, codes: list[Any], board_name: str, turns: int) -> dict[str, Any]:
+    board = load_board(board_name)
+    try:
+        mapped, _ = map_on_board(body, board, Options(sequences=turns))
+    except MappingError as error:
+        return {"refused": str(first_of(error)).partition(";")[0]}
+    accelerator = mapped.accelerator
+    taken = accelerator_cost(accelerator, FAMILIES[board.family])
+    results = check_equality(accelerator, body, codes, PATTERNS)
+    values = boundary_values(body, codes, accelerator.input_format.order(codes))
+    return {
+        "products": sum(stage.products for stage in accelerator.stages),
+        "cycles": as_number(accelerator.schedule.interval),
+        "latency": accelerator.schedule.latency_cycles,
+        "ideal_cycles": max(stage.config.cycles for stage in accelerator.stages),
+        "state_bits": sum(
+            stage.config.memory.width * stage.config.chunks
+            for stage in accelerator.stages
+            if isinstance(stage.config, StateConfig)
+        ),
+        "lc": round(taken.lc),
+        "ebr": taken.ebr,
+        "spram": taken.spram,
+        "dsp": taken.dsp,
+        "as_predicted": results[0].as_predicted,
+        "values": len(PATTERNS) * sum(values[each.node].size for each in accelerator.boundaries),
+        "differ": sum(one.mismatches for found in results for one in found.streams),
+    }
+
+
+def show(row: Mapping[str, Any]) -> None:
+    """Print a line for each cell, board and number of sequences in turn."""
+    figures = f"{'cycles':>8}{'ideal':>7}{'LC':>8}{'EBR':>5}{'DSP':>5}{'values':>9}"
+    print(f"{'cell':18} {'board':12}{'in turn':>8}{figures} differ")
+    for one in row["rows"]:
+        head = f"{one['cell']:18} {one['board']:12}{one['sequences']:>8}"
+        if "refused" in one:
+            print(f"{head}  {one['refused']}")
+            continue
+        facts = f"{one['cycles']:>8,.4g}{one['ideal_cycles']:>7,}{one['lc']:>8,}{one['ebr']:>5}{one['dsp']:>5}"
+        print(f"{head}{facts}{one['values']:>9,} {one['differ']}{'' if one['as_predicted'] else ' (other cycles)'}")

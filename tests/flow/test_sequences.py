@@ -1,0 +1,102 @@
+"""Recurrent networks from PyTorch to a device: built, simulated, and run as batches and as streams on every link."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nnhw
+from nnhw.errors import InputError, MappingError
+from nnhw.nn import Int, QuantLinear, QuantRNN
+from tests.sim.test_benches import pytestmark as needs_simulator
+
+STEPS = 10
+
+
+class Small(nn.Module):
+    """A recurrent network of 4 features, 6 units and 3 results."""
+
+    def __init__(self, each_step: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.codes = Int(4, scale=2.0**-2)
+        self.rnn = QuantRNN(4, 6, batch_first=True, weight_quant=Int(4), state_quant=Int(4, scale=2.0**-3))
+        self.last = QuantLinear(6, 3, weight_quant=Int(4))
+        self.each_step = each_step
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, 4] --> [batch, 3], or [batch, steps, 3]."""
+        states, _ = self.rnn(self.codes(x))
+        result: Tensor = self.last(states if self.each_step else states[:, -1])
+        return result
+
+
+def images(*shape: int) -> Tensor:
+    """Return numbers in float64, in which PyTorch's own answers have no rounding."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@needs_simulator
+@pytest.mark.parametrize(("sequences", "each_step"), [(1, False), (3, True)])
+def test_recurrent_network_runs_on_every_link(sequences: int, each_step: bool, tmp_path: Path) -> None:
+    model = Small(each_step).eval()
+    example = images(4, STEPS, 4).float()
+    build = nnhw.build(model, example, name="small", out=tmp_path / "b", sequences=sequences, stop_at="simulate")
+    report = json.loads((build.path / "report.json").read_text(encoding="utf-8"))
+    assert report["exactness"]["ir_rtl"] == 0
+    assert report["exactness"]["rtl_samples"] >= 32
+    assert report["cycles"]["interval"]["predicted"] == report["cycles"]["interval"]["simulated"]
+    exact = model.double()
+    given = images(5, 7, 4)
+    wanted = exact(given).detach()
+    for link in ("model", "c", "sim"):
+        with nnhw.open(build, link) as device:
+            assert torch.equal(device(given), wanted)
+            with device.stream() as stream:
+                for step in range(7):
+                    result = stream(given[2, step])
+                    expected = wanted[2, step] if each_step else exact(given[2:3, : step + 1]).detach()[0]
+                    assert torch.equal(result, expected)
+                    if step == 4:
+                        device(given[:2])  # somebody else's state
+
+
+def test_turns_are_of_networks_with_a_state(tmp_path: Path) -> None:
+    model = nn.Sequential(Int(4, scale=0.25), QuantLinear(4, 3, weight_quant=Int(4))).eval()
+    with pytest.raises(MappingError, match="--sequences 2 is of recurrent networks"):
+        nnhw.build(model, torch.randn(4, 4), out=tmp_path / "b", sequences=2, stop_at="map")
+    with pytest.raises(InputError, match="--sequences are 1 or more, given 0"):
+        nnhw.build(model, torch.randn(4, 4), out=tmp_path / "b", sequences=0, stop_at="map")
+
+
+def test_shared_engine_refuses_a_loop_by_name(tmp_path: Path) -> None:
+    with pytest.raises(MappingError, match=r"scan 'rnn' \(.*\): a shared engine keeps no state"):
+        nnhw.build(Small().eval(), torch.randn(4, STEPS, 4), out=tmp_path / "b", style="shared", stop_at="map")
+
+
+def test_both_directions_are_refused_by_name(tmp_path: Path) -> None:
+    class Both(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = QuantRNN(4, 3, batch_first=True, bidirectional=True)
+
+    with pytest.raises(MappingError, match=r"reverse_steps .*all of it must be there.*no hardware is made of it"):
+        nnhw.build(Both().eval(), torch.randn(4, STEPS, 4), out=tmp_path / "b", stop_at="map")
+
+
+def test_simulation_has_sequences_of_unlike_lengths(tmp_path: Path) -> None:
+    from nnhw.accelerator import Accelerator
+    from nnhw.flow.verification.simulate import sample_codes
+
+    build = nnhw.build(Small().eval(), torch.randn(4, STEPS, 4), out=tmp_path / "b", stop_at="map")
+    codes = sample_codes(build.path, Accelerator.load(build.path), 30)
+    lengths = [len(sequence) for sequence in codes]
+    assert sum(lengths) == 30
+    assert {1, 2, 3} <= set(lengths)
+    assert max(lengths) == STEPS
+    assert all(isinstance(sequence, np.ndarray) for sequence in codes)
