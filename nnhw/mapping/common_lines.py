@@ -118,8 +118,9 @@ class _Program:
     def _start(self) -> _Point | None:
         """Return lines fitted to one channel after the other, or None if two have too few steps in common."""
         seen, places = self.aligned.seen, (self.aligned.steps - 0.5 - self.middle) / self.half
-        lines = np.zeros(self.at.shape[:2])
-        gains = np.full(len(lines), self.half) if self.gains is None else self.half * self.gains
+        channels, unknowns, _ = self.at.shape
+        lines = np.zeros((channels, unknowns))
+        gains = np.full(channels, self.half) if self.gains is None else self.half * self.gains
         if self.gains is None:
             lines[self.reference, 0] = self.half
         heights, known = gains[self.reference] * places[self.reference], seen[self.reference].copy()
@@ -127,11 +128,11 @@ class _Program:
             both, x = seen[channel] & known, places[channel]
             if channel == self.reference:
                 continue
-            if both.sum() < lines.shape[1]:
+            if both.sum() < unknowns:
                 return None
             gain = gains[channel] if self.gains is not None else _slope(x[both], heights[both])
             offset = float((heights[both] - gain * x[both]).mean())
-            lines[channel] = [gain, offset][-lines.shape[1] :]
+            lines[channel] = [gain, offset][-unknowns:]
             heights = np.where(seen[channel] & ~known, gain * x + offset, heights)
             known |= seen[channel]
         if not known.all():
