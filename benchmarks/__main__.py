@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import (
+    activations,
     bnn_pynq,
     cmsis,
     compiled,
@@ -63,6 +64,7 @@ class Benchmark:
 BENCHMARKS: dict[str, Benchmark] = {
     "mnist_mlp": Benchmark("784-64-64-64-10, 1 bit: all test images, every boundary", mnist.mlp, mnist.show),
     "mnist_cnn": Benchmark("convolutional network, 1 bit: the same, 1,000 images in RTL", mnist.cnn, mnist.show),
+    "activations": Benchmark("8-32-32-1 of 8 bits with each activation", activations.run, activations.show),
     "estimates": Benchmark("estimated and used resources of 20 random networks", estimates.run, estimates.show),
     "random_networks": Benchmark("random networks, from PyTorch to RTL", random_networks.run, random_networks.show),
     "recurrent": Benchmark(

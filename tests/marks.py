@@ -39,6 +39,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "export/test_c_commands.py": ("slow",),
     "export/test_c_loops.py": ("slow",),
     "export/test_c_transformers.py": ("slow",),
+    "flow/test_activations.py": ("slow",),
+    "flow/test_activations.py::test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),

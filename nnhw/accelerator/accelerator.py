@@ -17,7 +17,7 @@ from nnhw.accelerator.formats import InputFormat, OutputFormat
 from nnhw.accelerator.stages import BUILT_IN, Stage
 from nnhw.accelerator.streams import Stream
 from nnhw.engines.own import engine_types
-from nnhw.engines.requantize import DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.requantize import CommonSteps, DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, Loop, SharedConfig
 from nnhw.engines.timing import Schedule
 from nnhw.errors import BuildError
@@ -162,7 +162,7 @@ _KINDS: tuple[type, ...] = (
     Accelerator,
     *BUILT_IN,
     *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType),
-    *(DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch),
+    *(CommonSteps, DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch),
     *(ArrayConfig, Compute, Emit, Fill, Loop),
 )
 _TYPES = {kind.__name__: kind for kind in _KINDS}

@@ -248,11 +248,14 @@ class NetworkRun:
     def slowest(self) -> int:
         """The first model that takes about as long for a frame as any: those in front of it are faster, if any is."""
         paces = [_pace(ends) for ends in self.model_ends]
-        return next(index for index, pace in enumerate(paces) if pace > max(paces) - SAME_CYCLES)
+        same = min(SAME_CYCLES, TURN_CYCLES / len(self.ends))
+        return next(index for index, pace in enumerate(paces) if pace > max(paces) - same)
 
 
 SAME_CYCLES = 0.75
 """Cycles of a frame that two models differ by, at most, and count as equally fast: distances may take turns."""
+TURN_CYCLES = 20
+"""Cycles by which turns of distances move the end of a frame, at most: in many frames paces are known to less."""
 
 
 def _pace(ends: Sequence[int]) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nnhw.engines.requantize import DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.requantize import CommonSteps, DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.errors import MappingError
+from nnhw.hdl.common_steps import CommonStepsUnit
 from nnhw.hdl.lookup import TableUnit
 from nnhw.hdl.requantizer import RequantizerUnit
 from nnhw.hdl.scaling import DoubleScalerUnit, ScalerUnit
@@ -13,6 +14,7 @@ from nnhw.hdl.thresholds import ThresholdSearchUnit, ThresholdUnit
 from nnhw.ir.types import IntType
 
 REQUANTIZERS: dict[type, Callable[..., RequantizerUnit]] = {
+    CommonSteps: CommonStepsUnit,
     DoubleScaler: DoubleScalerUnit,
     Scaler: ScalerUnit,
     Table: TableUnit,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnhw.engines.requantize import (
+    CommonSteps,
     DoubleScaler,
     Requantizer,
     Scaler,
@@ -19,6 +20,7 @@ from nnhw.engines.requantize import (
 from nnhw.errors import MappingError
 from nnhw.families import ICE40, Family
 from nnhw.ir.types import IntType
+from nnhw.mapping.common_steps import find_common_steps
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.fit import fit_scaler
 
@@ -129,6 +131,8 @@ def implementations(
         found.append(ThresholdSearch(rows, np.zeros(len(rows), dtype=bool), code, raw, values))
     if thresholds is None or thresholds.steps.shape[1] > FEW_STEPS:
         found += _tables(function)
+    if not any(isinstance(each, Scaler) and each.segments == 1 for each in found):
+        found += _common(function, fused)
     for requantizer in found:
         prove(requantizer, function)
     return found
@@ -145,6 +149,17 @@ def _monotone(thresholds: Thresholds, raw: IntType, fused: bool) -> list[Requant
                 in_one = [replace(scaler, dsp=True, fused=True)] if fused and scaler.product.can_be_fused else []
                 return [*found, scaler, replace(scaler, dsp=True), *in_one]
     return found
+
+
+def _common(function: NormalSteps, fused: bool) -> list[Requantizer]:
+    """Return steps that all channels share, where there are many: behind products in logic and in DSP blocks."""
+    if max(len(row) for row in function.steps) <= MOST_COMPARATORS:
+        return []
+    common = find_common_steps(function.steps, function.codes, function.code, function.raw)
+    if common is None:
+        return []
+    in_one = [replace(common, dsp=True, fused=True)] if fused and common.product.can_be_fused else []
+    return [common, replace(common, dsp=True), *in_one]
 
 
 def _tables(function: NormalSteps) -> list[Requantizer]:
@@ -208,6 +223,9 @@ def describe(requantizer: Requantizer) -> str:
         pieces = f" in {requantizer.segments} segments" if requantizer.segments > 1 else ""
         rounding = "half to even" if requantizer.even else "floor"
         return f"multiply-add-shift (shift {requantizer.shift}, {rounding}){pieces}{where}"
+    if isinstance(requantizer, CommonSteps):
+        where = " in one DSP block" if requantizer.fused else " in DSP blocks" if requantizer.dsp else ""
+        return f"multiply-add{where} and {len(requantizer.steps)} steps common to all channels"
     if isinstance(requantizer, DoubleScaler):
         return "multiplication with double rounding" + (" in DSP blocks" if requantizer.dsp else "")
     if isinstance(requantizer, ThresholdSearch):
@@ -245,6 +263,8 @@ def _places(requantizer: Requantizer, in_logic: bool, family: Family) -> list[Re
     """Return a requantizer with its constants in either place; comparators leave that to their engine."""
     if isinstance(requantizer, ThresholdSearch):
         return [replace(requantizer, registered=family.block_ram.slow)]
-    if isinstance(requantizer, Scaler | DoubleScaler | Table):
+    if isinstance(requantizer, CommonSteps):
+        requantizer = replace(requantizer, registered=family.block_ram.slow)
+    if isinstance(requantizer, CommonSteps | Scaler | DoubleScaler | Table):
         return [replace(requantizer, logic=logic) for logic in ((True, False) if in_logic else (False,))]
     return [requantizer]

@@ -13,7 +13,7 @@ from amaranth.sim import Simulator
 
 from nnhw.engines.encoding import bits_for_range, encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.engines.requantize import DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.requantize import CommonSteps, DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.errors import MappingError
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.requantize import make_requantizer
@@ -84,6 +84,32 @@ def table(outputs: int, code: IntType, raw: IntType, shared: bool, logic: bool =
     return Table(codes, code, raw, outputs, logic)
 
 
+def common(
+    outputs: int,
+    code: IntType,
+    raw: IntType,
+    bits: int = 9,
+    drop: int = 3,
+    cells_log2: int = 3,
+    turns: bool = False,
+    **flags: Any,
+) -> CommonSteps:
+    """Return common steps at random places, within and beyond which the numbers of raw sums of either direction lie."""
+    rng = np.random.default_rng(bits)
+    count, reach = code.high - code.low, (raw.high - raw.low) << (bits - 1) >> drop
+    cell_bits = max(1, (reach // (4 * count)).bit_length() - 1)
+    multiplier = rng.integers(-(1 << (bits - 1)), 1 << (bits - 1), (outputs, 1))
+    multiplier[0] = (1 << (bits - 1)) - 1
+    cells = (1 << cells_log2) + np.sort(rng.choice(3 * count, count, replace=False))
+    steps = (cells << cell_bits) + rng.integers(0, 1 << cell_bits, count)
+    centre = (raw.high + raw.low) // 2
+    addend = (int(steps.mean()) << drop) - multiplier * centre + rng.integers(-5, 5, (outputs, 1))
+    codes = np.arange(code.low, code.high + 1)
+    if turns:
+        codes = np.abs(codes - code.low - count // 3) + code.low
+    return CommonSteps(multiplier, addend, drop, steps, codes, cell_bits, cells_log2, code, raw, **flags)
+
+
 SIGNED, UNSIGNED, SMALL = IntType(-50, 70), IntType(0, 100), IntType(0, 1)
 
 CASES: dict[str, Callable[[], Requantizer]] = {
@@ -127,6 +153,17 @@ CASES: dict[str, Callable[[], Requantizer]] = {
     "double_same": lambda: double(6, INT8, UNSIGNED, (-2,), logic=False),
     "double_clamped": lambda: double(6, IntType(-70, 90), SIGNED, (0, -4)),
     "double_dsp": lambda: double(6, INT8, SIGNED, (-1, 0, 1), dsp=True),
+    "common": lambda: common(6, INT8, SIGNED),
+    "common_uint8": lambda: common(6, UINT8, UNSIGNED, 12, cells_log2=2),
+    "common_few": lambda: common(6, UINT4, SIGNED, 8, 5, cells_log2=1),
+    "common_odd": lambda: common(6, ODD, SIGNED, 4, 2),
+    "common_ram": lambda: common(6, INT8, SIGNED, 14, 6, logic=False, logic_words=0),
+    "common_turns": lambda: common(6, INT8, SIGNED, turns=True),
+    "common_turns_ram": lambda: common(6, INT4, SIGNED, turns=True, logic_words=0),
+    "common_registered": lambda: common(6, INT8, SIGNED, 11, turns=True, registered=True),
+    "common_dsp": lambda: common(6, INT8, SIGNED, 12, dsp=True),
+    "common_fused": lambda: common(6, INT8, SIGNED, 16, 8, dsp=True, fused=True),
+    "common_wide": lambda: common(6, INT8, SIGNED, 30, 21),
     "table": lambda: table(6, INT8, SIGNED, shared=True),
     "table_channels": lambda: table(6, UINT4, UNSIGNED, shared=False),
     "table_logic": lambda: table(6, INT4, IntType(-9, 20), shared=False, logic=True),

@@ -23,7 +23,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
-from nnhw.engines.requantize import DoubleScaler, Thresholds
+from nnhw.engines.requantize import CommonSteps, DoubleScaler, Thresholds
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
@@ -34,10 +34,12 @@ from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.requantize import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType
+from nnhw.mapping.common_steps import find_common_steps
 from nnhw.mapping.cost import cost
 from nnhw.mapping.cost.arithmetic import tree_widths
 from nnhw.mapping.cost.constants import Rom, bank_mux_lc, lut_rom_lc
 from nnhw.mapping.cost.requantizer import requantizer_cost
+from tests.mapping.test_common_steps import ACTIVATIONS, drawn, normal
 
 BOARD = load_board("icebreaker")
 U2, I4, I8 = IntType(0, 3), IntType(-8, 7), IntType(-128, 127)
@@ -188,6 +190,45 @@ def test_requantizer_cost_of_double_rounding_is_what_synthesis_and_packing_give(
     taken = synthesize(text, BOARD, tmp_path, planned_ebr=estimated.ebr, dsp=in_dsp).resources
     assert taken.dsp == estimated.dsp
     assert estimated.lc == pytest.approx(pack(tmp_path), rel=0.1)
+
+
+def common_steps(name: str, **flags: bool) -> CommonSteps:
+    code = ACTIVATIONS[name][0]
+    function = normal(drawn(name, 16), code)
+    common = find_common_steps(function.steps, function.codes, code, function.raw)
+    assert common is not None
+    return replace(common, **flags)
+
+
+COMMON = [("tanh", False, True), ("tanh", True, False), ("gelu", False, False), ("softplus", True, True)]
+
+
+@pytest.mark.parametrize(("name", "in_dsp", "logic"), COMMON)
+def test_requantizer_cost_of_common_steps_is_what_synthesis_and_packing_give(
+    name: str, in_dsp: bool, logic: bool, tmp_path: Path
+) -> None:
+    common = common_steps(name, dsp=in_dsp, logic=logic)
+    estimated = requantizer_cost(common, common.raw, 1)
+    unit = make_requantizer(common, (common.raw.low, common.raw.high), 1)
+    text = rtlil.convert(unit, name="top", platform=Synthesized("iCE40UP5K"), emit_src=False)
+    taken = synthesize(text, BOARD, tmp_path, planned_ebr=estimated.ebr, dsp=in_dsp).resources
+    assert (taken.ebr, taken.dsp) == (estimated.ebr, estimated.dsp)
+    assert estimated.lc == pytest.approx(pack(tmp_path), rel=0.1)
+
+
+@pytest.mark.parametrize(("name", "in_dsp", "logic"), COMMON)
+def test_requantizer_cost_of_common_steps_is_what_synthesis_gives_on_ecp5(
+    name: str, in_dsp: bool, logic: bool, tmp_path: Path
+) -> None:
+    common = common_steps(name, dsp=in_dsp, logic=logic, registered=True)
+    estimated = requantizer_cost(common, common.raw, 1, family=ECP5)
+    unit = make_requantizer(common, (common.raw.low, common.raw.high), 1)
+    text = rtlil.convert(unit, name="top", platform=Synthesized("LFE5U-25F"), emit_src=False)
+    netlist = synthesize(text, load_board("ulx3s_25f"), tmp_path, planned_ebr=estimated.ebr, dsp=in_dsp)
+    module = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
+    assert (netlist.resources.ebr, netlist.resources.dsp) == (estimated.ebr, estimated.dsp)
+    assert estimated.lc == pytest.approx(ecp5_cells(module), rel=0.1)
+    assert estimated.ff == pytest.approx(netlist.cells["TRELLIS_FF"], rel=0.08)
 
 
 @pytest.mark.parametrize(("bits", "cells"), [(2, 2), (3, 6), (5, 6), (8, 10), (16, 18)])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnhw.engines.requantize import DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.requantize import CommonSteps, DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.errors import MappingError
 from nnhw.families import ECP5, ICE40
 from nnhw.ir.types import BIPOLAR, IntType
@@ -86,15 +86,15 @@ def test_implementations_of_leaky_relu_need_two_segments() -> None:
     assert [scaler.segments for scaler in scalers(found)] == [2]
 
 
-def test_implementations_of_sigmoid_multiply_nothing() -> None:
+def test_implementations_of_sigmoid_have_no_line() -> None:
     found = check_all(tabulate(lambda x: 255 / (1 + np.exp(-x / 20)), UINT8), UINT8)
     assert not scalers(found)
-    assert {type(each) for each in found} == {ThresholdSearch, Table}
+    assert {type(each) for each in found} == {ThresholdSearch, Table, CommonSteps}
 
 
-def test_implementations_of_a_turning_function_are_search_and_table() -> None:
+def test_implementations_of_a_turning_function_are_search_table_and_common_steps() -> None:
     found = check_all(tabulate(lambda x: x / (1 + np.exp(-x / 4)), INT8), INT8)
-    assert [type(each) for each in found] == [ThresholdSearch, Table]
+    assert [type(each) for each in found] == [ThresholdSearch, Table, CommonSteps, CommonSteps]
 
 
 def test_implementations_of_equal_channels_share_a_table() -> None:

@@ -16,7 +16,7 @@ from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import SumConfig
 from nnhw.engines.pad import PadConfig
-from nnhw.engines.timing import run_network
+from nnhw.engines.timing import NetworkRun, run_network
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
 from nnhw.families import ICE40
@@ -253,3 +253,10 @@ def test_deepest_fifos_go_into_large_ram() -> None:
 def test_cycle_bound_counts_every_input() -> None:
     join = next(stage.config for stage in mapped("concatenated").stages if isinstance(stage.config.i_beats, tuple))
     assert join.cycle_bound == sum(join.i_beats) + join.o_beats  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("frames", "slowest"), [(6, 0), (1000, 1)])
+def test_slowest_model_is_told_by_half_a_cycle_where_many_frames_were_stepped(frames: int, slowest: int) -> None:
+    even = tuple(64 * frame for frame in range(frames))
+    turns = tuple(64 * frame + (frame + 1) // 2 for frame in range(frames))
+    assert NetworkRun(0, turns, 0, (even, turns)).slowest == slowest

@@ -4,6 +4,7 @@ All of them count an *index* from the lowest code up: code = `code.low` + index,
 """
 
 from nnhw.engines.requantize.base import Requantizer, codes_of, index_span
+from nnhw.engines.requantize.common_steps import CommonSteps
 from nnhw.engines.requantize.double_scaler import HIGH_SHIFT, DoubleScaler
 from nnhw.engines.requantize.multiply_shift import MultiplyShift
 from nnhw.engines.requantize.product import (
@@ -32,6 +33,7 @@ __all__ = [
     "FUSED_MOVES",
     "HIGH_SHIFT",
     "LOWER_BITS",
+    "CommonSteps",
     "DoubleScaler",
     "MultiplyShift",
     "Product",

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnhw.engines.encoding import bits_for_range, encode
 from nnhw.engines.matmul import LOGIC_ROM_WORDS
-from nnhw.engines.requantize import DoubleScaler, Product, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.requantize import CommonSteps, DoubleScaler, Product, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.families import Cost, Family
 
 MOST_TOGETHER, PART_LC = 512, 3.3
@@ -130,6 +130,15 @@ def scaler_roms(scaler: Scaler, raw: tuple[int, int], lanes: int) -> list[Rom]:
         found += _roms(borders & ((1 << bits) - 1), lanes, scaler.logic)
         product = replace(product, multiplier=_padded(product.multiplier), addend=_padded(product.addend))
     return found + product_roms(product, raw, lanes, scaler.logic)
+
+
+def common_roms(common: CommonSteps, raw: tuple[int, int], lanes: int) -> list[Rom]:
+    """Return the memories of multipliers and addends, and for each lane those of ranks, places and codes."""
+    own = [common.ranks(), common.places()]
+    if not common.counts_up:
+        own.append(encode(common.codes, common.code))
+    roms = [Rom(words.reshape(-1, 1), len(words) <= common.logic_words) for words in own for _ in range(lanes)]
+    return product_roms(common.product, raw, lanes, common.logic) + roms
 
 
 def double_roms(scaler: DoubleScaler, raw: tuple[int, int], lanes: int) -> list[Rom]:

@@ -12,6 +12,7 @@ from nnhw.engines.encoding import bits_for_range
 from nnhw.engines.requantize import (
     DSP_PIECE_BITS,
     HIGH_SHIFT,
+    CommonSteps,
     DoubleScaler,
     Product,
     Requantizer,
@@ -25,7 +26,15 @@ from nnhw.engines.requantize import (
 from nnhw.families import ICE40, Cost, Family
 from nnhw.families.logic import Logic, counter_bits
 from nnhw.ir.types import IntType
-from nnhw.mapping.cost.constants import Rom, double_roms, scaler_roms, search_roms, table_roms, threshold_roms
+from nnhw.mapping.cost.constants import (
+    Rom,
+    common_roms,
+    double_roms,
+    scaler_roms,
+    search_roms,
+    table_roms,
+    threshold_roms,
+)
 from nnhw.mapping.cost.partial_products import Operand, piece_bits, tree
 
 TABLE_LOGIC = 0.5
@@ -158,7 +167,8 @@ def _dsp_products(product: Product, family: Family) -> tuple[Cost, int]:
     for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
         width = left + right
         operands.append(((i + j) * DSP_PIECE_BITS, width))
-        in_block = width >= family.dsp.least_bits
+        unsigned = j == len(rights) - 1 and product.multiplier.min() >= 0  # a sign that is 0 is left out
+        in_block = width - unsigned >= family.dsp.least_bits
         blocks += in_block
         own += logic.luts(0 if in_block else left * right) + logic.state(width)
         if len(rights) > 1 and j == len(rights) - 1:  # the register of the narrowest one stays outside
@@ -233,9 +243,30 @@ def _clamp(code: int, number: int, logic: Logic) -> Cost:
     return logic.luts(code) + logic.through(code) + logic.luts(number * logic.clamped_lc) + logic.luts(2)
 
 
-def _walk(requantizer: Scaler | DoubleScaler, depth: int, logic: Logic) -> Cost:
+def _walk(requantizer: CommonSteps | Scaler | DoubleScaler, depth: int, logic: Logic) -> Cost:
     """Return the cost of the walk over the channels, and of the delay of `valid`."""
     return logic.register(requantizer.latency) + logic.counter(depth)
+
+
+def _common_cost(common: CommonSteps, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
+    """Return the cost of common steps: a multiply-add, the clamp of a word's number, its rank, one comparison."""
+    depth, logic = common.outputs // lanes, family.logic
+    total = _product_cost(common.product, lanes, depth, 1, common.drop, family)
+    total += _constants(common_roms(common, raw, lanes), family)
+    wait, cells, words = 1 + common.registered, 1 << common.cells_log2, common.words.bit_length() - 1
+    rank, cell, place = common.rank_bits, common.cells_log2, common.cell_bits
+    outside = common.product.bits - common.drop - place - cell - words
+    own = logic.luts(words + outside / 3) + logic.state(words)
+    # What waits: for the clamp, for the two memories, and for the moves between.
+    waiting = cell * (1 + wait) + place * (2 + 2 * wait) + rank * (wait + 1) + wait
+    waiting += (wait - 1) * sum(
+        bits
+        for count, bits in ((common.words, rank + cells), (len(common.steps) + 1, place))
+        if count <= common.logic_words
+    )
+    own += logic.register(waiting) + logic.comparison(place) + logic.luts(3.5 * (cells - 1)) + logic.luts(cells)
+    own += 2 * logic.adder(rank) + logic.state((cells - 1) * wait + 2 * rank + 2)
+    return total + lanes * own + _walk(common, depth, logic)
 
 
 def _double_cost(scaler: DoubleScaler, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
@@ -269,6 +300,7 @@ def _table_cost(table: Table, lanes: int, raw: tuple[int, int], family: Family) 
 
 
 _COSTS: dict[type, Callable[[Any, int, tuple[int, int], Family], Cost]] = {
+    CommonSteps: _common_cost,
     DoubleScaler: _double_cost,
     Scaler: _scaler_cost,
     Table: _table_cost,

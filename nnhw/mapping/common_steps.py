@@ -1,0 +1,170 @@
+"""Exact multiply-add of each channel in front of steps that all channels share: integers found from the steps alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhw.engines.requantize import CommonSteps
+from nnhw.errors import MappingError
+from nnhw.families import ICE40
+from nnhw.ir.types import IntType
+from nnhw.mapping.alignment import AlignedSteps, align
+from nnhw.mapping.common_lines import CommonLines, fit_lines, refit_lines
+from nnhw.mapping.cost.requantizer import requantizer_cost
+
+MOST_BITS = 60
+"""Bits of a channel's number, in which all arithmetic of the search is exact."""
+MOST_WORDS = 2048
+"""Of the memory of ranks; steps that lie unevenly would need more."""
+
+MOST_REFITTED = 1 << 15
+"""Steps of all channels together up to which narrower multipliers are sought: it takes as long as the lines did."""
+
+
+@dataclass(frozen=True)
+class IntegerLines:
+    """Lines of channels and the common steps, all integers.
+
+    Parameters
+    ----------
+    multiplier, addend: int64 [channels], in places.
+    steps: int64 [count].
+    drop: lowest bits of the numbers that do not count: `steps` stand for steps << drop.
+    """
+
+    multiplier: np.ndarray
+    addend: np.ndarray
+    steps: np.ndarray
+    drop: int
+
+
+def find_common_steps(
+    steps: tuple[np.ndarray, ...], codes: tuple[np.ndarray, ...], code: IntType, raw: IntType
+) -> CommonSteps | None:
+    """Return a requantizer with common steps that is equal to a step function, or None if none was found.
+
+    Parameters
+    ----------
+    steps, codes: of each channel, in the normal form of `NormalSteps`.
+    """
+    moving = [channel for channel, places in enumerate(steps) if len(places)]
+    aligned = align([steps[c] for c in moving], [codes[c] for c in moving], raw) if moving else None
+    lines = None if aligned is None else fit_lines(aligned)
+    if aligned is None or lines is None:
+        return None
+    found = []
+    for fitted in integer_lines(aligned, lines):
+        multiplier, addend = np.zeros((2, len(steps)), dtype=np.int64)
+        multiplier[moving] = np.where(aligned.mirrored, -fitted.multiplier, fitted.multiplier)
+        addend[moving] = fitted.addend
+        for channel in set(range(len(steps))) - set(moving):
+            places = np.flatnonzero(aligned.codes == codes[channel][0])
+            if not len(places):
+                return None
+            addend[channel] = (int(np.append(fitted.steps, fitted.steps[-1] + 1)[places[0]]) - 1) << fitted.drop
+        common = _smallest(fitted, multiplier, addend, aligned.codes, code, raw)
+        found += [] if common is None else [common]
+    return min(found, key=_weight, default=None)
+
+
+def integer_lines(aligned: AlignedSteps, lines: CommonLines) -> Iterator[IntegerLines]:
+    """Yield integers near real lines that satisfy every condition exactly, those with more and more narrow multipliers.
+
+    The first are the lines times a power of two, rounded. With half of that and less, heights and offsets are sought
+    again for the rounded gains, until there are none.
+    """
+    bits = int(max(abs(aligned.lows).max(), abs(aligned.highs).max())).bit_length()
+    largest = float(np.abs(lines.heights).max())
+    for scale in range(max(0, int(-np.log2(lines.slack)) - 1), MOST_BITS - bits):
+        found = _rounded(aligned, lines, scale) if largest * 2.0**scale < 2.0**MOST_BITS else None
+        if found is not None:
+            break
+    else:
+        return
+    yield found
+    if len(set(found.multiplier.tolist())) == 1 or aligned.steps.size > MOST_REFITTED:
+        return
+    for narrow in range(scale - 1, 0, -1):
+        refitted = refit_lines(aligned, np.rint(lines.gains * 2.0**narrow) / 2.0**narrow)
+        found = None if refitted is None else _rounded(aligned, refitted, narrow)
+        if found is None:
+            return
+        yield found
+
+
+def _rounded(aligned: AlignedSteps, lines: CommonLines, scale: int) -> IntegerLines | None:
+    """Return real lines times 2**scale, rounded, if that satisfies the conditions."""
+    multiplier = np.rint(lines.gains * 2.0**scale).astype(np.int64)[:, None]
+    heights = np.rint(lines.heights * 2.0**scale).astype(np.int64)
+    none = np.int64(1) << (MOST_BITS + 1)
+    least = np.where(aligned.above, heights - multiplier * aligned.steps, -none).max(axis=1, keepdims=True)
+    most = np.where(aligned.below, heights - 1 - multiplier * (aligned.steps - 1), none).min(axis=1, keepdims=True)
+    if (least > most).any():
+        return None
+    addend = least + (most - least) // 2
+    numbers = multiplier * aligned.steps + addend
+    low = np.where(aligned.below, numbers - multiplier + 1, -none).max(axis=0)
+    high = np.where(aligned.above, numbers, none).min(axis=0)
+    drop = 0
+    while (high >> (drop + 1) << (drop + 1) >= low).all() and drop < scale:
+        drop += 1
+    return IntegerLines(multiplier[:, 0], addend[:, 0], high >> drop, drop)
+
+
+def _smallest(
+    fitted: IntegerLines,
+    multiplier: np.ndarray,
+    addend: np.ndarray,
+    codes: np.ndarray,
+    code: IntType,
+    raw: IntType,
+) -> CommonSteps | None:
+    """Return the requantizer whose memories are smallest, or None if the steps lie too unevenly."""
+    found = []
+    for cell_bits, cells_log2 in _cells(fitted.steps):
+        base = int(fitted.steps[0]) - (1 << (cell_bits + cells_log2))
+        try:
+            found.append(
+                CommonSteps(
+                    multiplier=multiplier[:, None],
+                    addend=addend[:, None] - (base << fitted.drop),
+                    drop=fitted.drop,
+                    steps=fitted.steps - base,
+                    codes=codes,
+                    cell_bits=cell_bits,
+                    cells_log2=cells_log2,
+                    code=code,
+                    raw=raw,
+                )
+            )
+        except MappingError:  # its product is too wide
+            return None
+    return min(found, key=_memory, default=None)
+
+
+def _cells(steps: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield bits of a cell, and of the number of cells in a word, such that no cell has two steps."""
+    away = steps - steps[0]
+    largest = int(away[-1]).bit_length()
+    while largest > 0 and (np.diff(away >> largest) == 0).any():
+        largest -= 1
+    for cells_log2 in (1, 2, 3):
+        for cell_bits in range(largest, 0, -1):
+            if int(away[-1]) >> (cell_bits + cells_log2) < MOST_WORDS:
+                yield cell_bits, cells_log2
+
+
+def _weight(common: CommonSteps) -> float:
+    """Return what a requantizer takes on the iCE40, as one number."""
+    cost = requantizer_cost(common, common.raw, 1)
+    return ICE40.weight(cost.lc, cost.ebr, cost.dsp)
+
+
+def _memory(common: CommonSteps) -> tuple[int, int, int]:
+    """Return block RAMs of the iCE40, bits of a place, which wait in registers, and words: in this order they count."""
+    sizes = ((common.words, common.rank_bits + (1 << common.cells_log2)), (len(common.steps) + 1, common.cell_bits))
+    rams = sum(ICE40.block_rams(*size, rom=True) for size in sizes if size[0] > common.logic_words)
+    return rams, common.cell_bits, common.words

@@ -1,0 +1,60 @@
+"""Multilayer perceptrons of 8 bits with every activation: on a UP5K, equal at every boundary."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from benchmarks.activations import lowered
+from benchmarks.people.mlps import ACTIVATIONS
+from benchmarks.random_networks import extreme_codes, rtl_difference
+from nnhw.accelerator import Accelerator
+from nnhw.boards import load_board
+from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.requantize import CommonSteps
+from nnhw.families import ICE40
+from nnhw.flow.budget import map_on_board
+from nnhw.flow.options import Options
+from nnhw.ir import Graph
+from nnhw.mapping.cost import accelerator_cost
+from tests.mapping.test_mapper import check_equal
+from tests.sim.test_benches import pytestmark as needs_simulator
+
+CURVED = [name for name in ACTIVATIONS if name != "relu"]
+
+
+@cache
+def body_of(name: str) -> Graph:
+    """Return the body of the network with an activation."""
+    return lowered(name)
+
+
+@cache
+def mapped(name: str) -> Accelerator:
+    """Return the network on an iCEBreaker, with an engine for each layer."""
+    return map_on_board(body_of(name), load_board("icebreaker"), Options(style="streaming"))[0].accelerator
+
+
+def common_steps(accelerator: Accelerator) -> list[CommonSteps]:
+    """Return the requantizers whose channels share their steps."""
+    configs = [stage.config for stage in accelerator.stages]
+    requantizers = [config.thresholds for config in configs if isinstance(config, MatmulConfig)]
+    return [each for each in requantizers if isinstance(each, CommonSteps)]
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_mlp_of_8_bits_with_any_activation_fits_a_up5k(name: str) -> None:
+    accelerator = mapped(name)
+    assert accelerator_cost(accelerator, ICE40).ebr <= 28
+    if name not in ("leaky_relu", "prelu"):  # two segments of a line may be cheaper
+        assert len(common_steps(accelerator)) == 2
+    check_equal(body_of(name), accelerator)
+
+
+@needs_simulator
+@pytest.mark.parametrize("name", ["tanh", "hardswish"])
+def test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl(name: str) -> None:
+    accelerator, body = mapped(name), body_of(name)
+    assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""
