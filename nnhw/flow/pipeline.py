@@ -29,6 +29,8 @@ from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import Progress, SilentProgress, shown_progress
 from nnhw.notebook import facts_table
 
+ARTICLES = {"image": "an image", "step": "a step"}
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
@@ -98,11 +100,11 @@ class Build:
     def __repr__(self) -> str:
         report, rate, cycles = self.report, self.report["inferences_per_second"], self._cycles
         facts = [f"{report['model']['name']} on {report['board']['name']}"]
-        facts += [] if cycles is None else [f"an image in {cycles:,.0f} cycles"]
+        facts += [] if cycles is None else [f"{ARTICLES[report['frame']]} in {cycles:,.0f} cycles"]
         if rate is None:
             facts.append("no bitstream yet")
         else:
-            facts.append(f"{rate:,.0f} images/s at {report['clock_hz'] / 1e6:.2f} MHz")
+            facts.append(f"{rate:,.0f} {report['frame']}s/s at {report['clock_hz'] / 1e6:.2f} MHz")
         return f"<Build '{self.path}': {', '.join(facts)}>"
 
 

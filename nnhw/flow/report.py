@@ -147,7 +147,7 @@ def _rates(accelerator: Accelerator | None, built_hz: float | None, planned_hz: 
 
 
 def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dict[str, Any]:
-    """Return the images a second of the engine and of the links that the board has, and what holds the other up.
+    """Return the images, or steps, a second of the engine and of the links of a board, and what holds the other up.
 
     Of each link it says which of the two is the bound with it.
     """
@@ -157,6 +157,7 @@ def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dic
     links = [link.facts(i_bytes, o_bytes, clock_hz) for link in board.links]
     link = board.host_link.facts(i_bytes, o_bytes, clock_hz)
     return {
+        "frame": "step" if accelerator and accelerator.input_format.headed else "image",
         "inferences_per_second": engine,
         "link": link,
         "links": [{**one, "bound": _bound(engine, one["inferences_per_second"])} for one in links],

@@ -235,24 +235,24 @@ def _speed(report: Report) -> Table:
     table.add_row("clock / Fmax, MHz", _mega(report["clock_hz"]), _mega(report["fmax_hz"]))
     if report["inferences_per_second"] is None and (planned := report["planned"]):
         clock = f"{planned['clock_hz'] / 1e6:g} MHz, if it is reached"
-        table.add_row(f"engine, images/s at {clock}", _count(planned["inferences_per_second"]), "")
+        table.add_row(f"engine, {report['frame']}s/s at {clock}", _count(planned["inferences_per_second"]), "")
     else:
-        table.add_row("engine, images/s", _count(report["inferences_per_second"]), "")
+        table.add_row(f"engine, {report['frame']}s/s", _count(report["inferences_per_second"]), "")
     for link in report["links"]:
         speed = _link_speed(link)
         name = "link" if link["kind"] == report["link"]["kind"] else f"with --link {link['kind']}"
         bound = f"bound: {link['bound']}" if link["bound"] else ""
-        table.add_row(f"{name}, images/s at {speed}", _count(link["inferences_per_second"]), bound)
+        table.add_row(f"{name}, {report['frame']}s/s at {speed}", _count(link["inferences_per_second"]), bound)
     return table
 
 
 def render_rates(clock_hz: float, rates: Report) -> Iterator[str]:
     """Yield what a mapping says of rates: those of the engine and of each link, and which of the two is the bound."""
     engine = _count(rates["inferences_per_second"])
-    yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine} images/s"
+    yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine} {rates['frame']}s/s"
     for link in rates["links"]:
-        images = _count(link["inferences_per_second"])
-        yield f"link {link['kind']} at {_link_speed(link)}: {images} images/s, the {link['bound']} is the bound"
+        rate = f"{_count(link['inferences_per_second'])} {rates['frame']}s/s"
+        yield f"link {link['kind']} at {_link_speed(link)}: {rate}, the {link['bound']} is the bound"
 
 
 def _link_speed(link: Report) -> str:
@@ -342,7 +342,7 @@ def _verdict(report: Report) -> str:
     if report["inferences_per_second"] is None:
         return "Not built yet: place and route has still to reach the clock."
     rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
-    return f"{_count(rate)} images/s from host to result: the {report['bound']} is the bound."
+    return f"{_count(rate)} {report['frame']}s/s from host to result: the {report['bound']} is the bound."
 
 
 def _part(kind: str, name: str) -> str:

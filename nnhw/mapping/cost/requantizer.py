@@ -167,7 +167,7 @@ def _dsp_products(product: Product, family: Family) -> tuple[Cost, int]:
     for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
         width = left + right
         operands.append(((i + j) * DSP_PIECE_BITS, width))
-        unsigned = j == len(rights) - 1 and product.multiplier.min() >= 0  # a sign that is 0 is left out
+        unsigned = j == len(rights) - 1 and bool(product.multiplier.min() >= 0)  # a sign that is 0 is left out
         in_block = width - unsigned >= family.dsp.least_bits
         blocks += in_block
         own += logic.luts(0 if in_block else left * right) + logic.state(width)
