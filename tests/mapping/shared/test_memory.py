@@ -92,6 +92,30 @@ def test_result_may_lie_where_no_word_is_written_before_its_last_read() -> None:
     assert distances(reads, writes) == [-2]
 
 
+def test_distances_are_the_nearest_that_are_allowed() -> None:
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        reads, writes = (rng.integers(-1, 12, int(rng.integers(1, 20))) for _ in range(2))
+        if seed % 2:  # as windows read and write: later words later
+            reads, writes = np.sort(reads), np.sort(writes) + int(rng.integers(0, 8))
+        down = next((one for one in range(0, -len(writes), -1) if allows(reads, writes, one)), None)
+        up = next((one for one in range(1, len(reads)) if allows(reads, writes, one)), None)
+        assert distances(reads, writes) == [one for one in (down, up) if one is not None], seed
+
+
+def test_distance_is_allowed_where_no_word_is_written_before_its_last_read() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        reads, writes = (rng.integers(0, 6, int(rng.integers(1, 6))) for _ in range(2))
+        for distance in range(-6, 7):
+            pairs = [
+                (reads[word + distance], write)
+                for word, write in enumerate(writes)
+                if 0 <= word + distance < len(reads)
+            ]
+            assert allows(reads, writes, distance) == all(read <= write for read, write in pairs)
+
+
 def test_memory_that_is_too_small_says_what_takes_it() -> None:
     small = array_of(16, 1, 4, words=400)
     with pytest.raises(

@@ -61,17 +61,43 @@ def _turn(tiler: Tiler, tile: Tile, pixels: np.ndarray, granule: int) -> np.ndar
 
 def allows(reads: np.ndarray, writes: np.ndarray, distance: int) -> bool:
     """Return whether a result may lie `distance` words behind its source: no word is written before its last read."""
-    low, high = max(0, -distance), min(len(writes), len(reads) - distance)
-    return low >= high or bool((reads[low + distance : high + distance] <= writes[low:high]).all())
+    return _too_early(reads, writes, distance) is None
 
 
 def distances(reads: np.ndarray, writes: np.ndarray) -> list[int]:
-    """Return the distances nearest to zero, down and up, at which a result may overlap its source."""
+    """Return the distances nearest to zero, down and up, at which a result may overlap its source.
+
+    A word that is written too early at one distance is so at many others: it rules all of these out at once.
+    """
+    last = len(writes) - 1
+    every = np.arange(-last, len(reads))
+    free = np.ones(len(every), dtype=bool)
     found = []
-    for candidates in (range(0, -len(writes), -1), range(1, len(reads))):
-        distance = next((one for one in candidates if allows(reads, writes, one)), None)
-        found += [] if distance is None else [distance]
+    for direction in (slice(last, None, -1), slice(last + 1, None)):
+        left = free[direction]
+        while left.any():
+            distance = int(every[direction][np.argmax(left)])
+            word = _too_early(reads, writes, distance)
+            if word is None:
+                found.append(distance)
+                break
+            free[last - word :][: len(reads)] &= reads <= writes[word]
     return found
+
+
+def _too_early(reads: np.ndarray, writes: np.ndarray, distance: int) -> int | None:
+    """Return the word of a result that is written earliest before the last read of what lies there, or None.
+
+    Parameters
+    ----------
+    distance: words from the source to the result.
+    """
+    low, high = max(0, -distance), min(len(writes), len(reads) - distance)
+    if low >= high:
+        return None
+    early = reads[low + distance : high + distance] - writes[low:high]
+    word = int(np.argmax(early))
+    return low + word if early[word] > 0 else None
 
 
 @lru_cache(maxsize=256)  # arrays by the hundred are tried with the same windows
