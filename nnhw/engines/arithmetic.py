@@ -26,7 +26,9 @@ import numpy as np
 from nnhw.ir.types import IntType
 
 DSP_OPERAND_BITS = 8
-"""Widest factor of a product in a DSP block, whatever the family."""
+"""Widest factor of a product of which a DSP block makes as many as it can, whatever the family."""
+WIDE_DSP_BITS = 16
+"""Widest factor of a product that has a DSP block alone, whatever the family."""
 DSP_LEVELS = 2
 """Register stages of a product in a DSP block: its operands and its result."""
 

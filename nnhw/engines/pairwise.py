@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnhw.engines.arithmetic import DSP_LEVELS, DSP_OPERAND_BITS
+from nnhw.engines.arithmetic import DSP_LEVELS, DSP_OPERAND_BITS, WIDE_DSP_BITS
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.join import JoinedPipelineModel
 from nnhw.engines.requantize import Requantizer
@@ -54,7 +54,7 @@ class PairConfig(EngineConfig):
             raise MappingError(f"a pairwise engine has one of the ops {', '.join(OPERATIONS)}, given '{self.op}'")
         if self.dsp and not (self.op == "product" and can_use_dsp(self.left, self.right)):
             raise MappingError(
-                f"DSP blocks make products of integers of at most {DSP_OPERAND_BITS} bits, given '{self.op}' of "
+                f"DSP blocks make products of integers of at most {WIDE_DSP_BITS} bits, given '{self.op}' of "
                 f"{self.left} and {self.right}; use logic"
             )
 
@@ -133,4 +133,9 @@ def number_bits(element: IntType) -> int:
 
 def can_use_dsp(left: IntType, right: IntType) -> bool:
     """Return whether a DSP block makes the products of two types."""
-    return max(number_bits(left), number_bits(right)) <= DSP_OPERAND_BITS
+    return max(number_bits(left), number_bits(right)) <= WIDE_DSP_BITS
+
+
+def needs_whole_dsp(left: IntType, right: IntType) -> bool:
+    """Return whether a DSP block makes one product of two types at a time."""
+    return max(number_bits(left), number_bits(right)) > DSP_OPERAND_BITS

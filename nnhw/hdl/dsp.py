@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out
 
-from nnhw.engines.arithmetic import DSP_OPERAND_BITS
+from nnhw.engines.arithmetic import DSP_OPERAND_BITS, WIDE_DSP_BITS
 from nnhw.errors import MappingError
 from nnhw.hdl.cells import cells_of
 
@@ -18,7 +18,7 @@ class DspProducts(wiring.Component):
     Parameters
     ----------
     lanes: products.
-    a, b: shapes of their factors, at most 8 bits each.
+    a, b: shapes of their factors, at most 16 bits each; with more than 8, each product has a block alone.
 
     Members
     -------
@@ -30,13 +30,14 @@ class DspProducts(wiring.Component):
     """
 
     def __init__(self, lanes: int, a: Shape, b: Shape) -> None:
-        if max(a.width, b.width) > DSP_OPERAND_BITS:
+        if max(a.width, b.width) > WIDE_DSP_BITS:
             raise MappingError(
-                f"a product in a DSP block has factors of at most {DSP_OPERAND_BITS} bits, given {a.width} and "
+                f"a product in a DSP block has factors of at most {WIDE_DSP_BITS} bits, given {a.width} and "
                 f"{b.width}; use narrower quantizers, or no DSP blocks for this layer"
             )
         self.lanes = lanes
         self.a, self.b = a, b
+        self.wide = max(a.width, b.width) > DSP_OPERAND_BITS
         width = a.width + b.width
         self.product = signed(width) if a.signed or b.signed else Shape(width)
         super().__init__(

@@ -161,6 +161,9 @@ def test_proof_finds_a_difference(tmp_path: Path) -> None:
         (signed(8), unsigned(8)),
         (unsigned(8), unsigned(8)),
         (unsigned(4), signed(3)),
+        (unsigned(8), signed(16)),
+        (signed(16), signed(16)),
+        (unsigned(16), unsigned(9)),
     ],
     ids=str,
 )
@@ -255,8 +258,8 @@ endmodule
 
 def test_dsp_products_reject_wide_factors() -> None:
     with pytest.raises(MappingError) as error:
-        DspProducts(1, signed(9), unsigned(4))
+        DspProducts(1, signed(17), unsigned(4))
     assert str(error.value) == (
-        "a product in a DSP block has factors of at most 8 bits, given 9 and 4; use narrower quantizers, or no DSP "
+        "a product in a DSP block has factors of at most 16 bits, given 17 and 4; use narrower quantizers, or no DSP "
         "blocks for this layer"
     )

@@ -77,5 +77,5 @@ def test_product_in_logic_is_right_for_every_pair(left: IntType, right: IntType)
 def test_pairwise_rejects_unknown_op_and_wide_factors_in_dsp() -> None:
     with pytest.raises(MappingError, match=f"has one of the ops {', '.join(OPERATIONS)}, given 'quotient'"):
         PairConfig("quotient", INT4, INT4, 1, 1, 1)
-    with pytest.raises(MappingError, match=r"at most 8 bits, given 'product' of int -256..255 and int 0..255"):
-        PairConfig("product", IntType(-256, 255), UINT8, 1, 1, 1, dsp=True)
+    with pytest.raises(MappingError, match=r"at most 16 bits, given 'product' of int -65536..65535 and int 0..255"):
+        PairConfig("product", IntType(-65536, 65535), UINT8, 1, 1, 1, dsp=True)

@@ -90,6 +90,7 @@ ENGINES: dict[str, EngineConfig] = {
     "pool": PoolConfig(4, 4, 2, U2, 9),
     "product": PairConfig("product", I8, IntType(0, 255), 2, 3, 9),
     "product in DSP": PairConfig("product", I8, IntType(0, 255), 4, 3, 9, dsp=True),
+    "product wide in DSP": PairConfig("product", IntType(0, 255), IntType(-32768, 32767), 2, 3, 9, dsp=True),
     "product narrow": PairConfig("product", I4, U2, 4, 3, 9),
     "product signed": PairConfig("product", I4, IntType(-16, 15), 2, 3, 9),
     "slice": SliceConfig(2, 4, turns=3, period=20, first=3, count=9),
@@ -104,7 +105,7 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
     **{
         name: ENGINES[name]
         for name in (
-            *("maximum", "product", "product in DSP", "product narrow", "product signed"),
+            *("maximum", "product", "product in DSP", "product wide in DSP", "product narrow", "product signed"),
             *("state", "state in logic", "state of starts"),
             *(
                 "fifo",

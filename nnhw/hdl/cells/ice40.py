@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amaranth.hdl import Cat, ClockSignal, Const, Instance, Module, Mux, Signal, Value
 from amaranth.lib import io
 
+from nnhw.engines.arithmetic import WIDE_DSP_BITS
 from nnhw.families import ICE40
 from nnhw.families.pll import PllSettings
 from nnhw.hdl.cells.base import Cells, Operand, bit_of, extended, gated
@@ -68,6 +69,10 @@ class Ice40Cells(Cells):
 
     def multiply(self, m: Module, unit: DspProducts) -> None:
         """See `Cells.multiply`."""
+        if unit.wide:
+            for lane in range(unit.lanes):
+                _wide_product(m, unit, lane)
+            return
         each = ICE40.dsp.products
         for low in range(0, unit.lanes, each):
             _two_products(m, unit, list(range(low, min(low + each, unit.lanes))))
@@ -188,6 +193,38 @@ def filter_range(settings: PllSettings) -> int:
     """Return the PLL's FILTER_RANGE, from the frequency at the phase detector."""
     phase_hz = Fraction(settings.input_hz, settings.input_divider)
     return 1 + sum(phase_hz >= limit for limit in _FILTER_LIMITS_HZ)
+
+
+def _wide_product(m: Module, unit: DspProducts, lane: int) -> None:
+    """Add an SB_MAC16 of one product of 16 x 16 bits, with registers at its inputs and behind its multiplier.
+
+    Source: Lattice FPGA-TN-02007, table of the configurations `mult_16x16_intermediate_register_bypassed`; TOP and
+    BOTOUTPUT_SELECT 3 are the halves of the product.
+    """
+    result = Signal(32)
+    parameters: dict[str, Any] = {
+        **{f"p_{name}_REG": Const(1, 1) for name in ("A", "B")},
+        "p_PIPELINE_16x16_MULT_REG2": Const(1, 1),
+        "p_TOPOUTPUT_SELECT": Const(3, 2),
+        "p_BOTOUTPUT_SELECT": Const(3, 2),
+        "p_MODE_8x8": Const(0, 1),
+        "p_A_SIGNED": Const(int(unit.a.signed), 1),
+        "p_B_SIGNED": Const(int(unit.b.signed), 1),
+    }
+    m.submodules += Instance(
+        "SB_MAC16",
+        **{f"a_{CLOCK_ATTRIBUTE}": "CLK"},
+        **parameters,
+        **{f"i_{name}": Const(0, 1) for name in _UNUSED_DSP_INPUTS},
+        i_CLK=ClockSignal("sync"),
+        i_CE=unit.ce,
+        i_A=extended(unit.i_a[lane], WIDE_DSP_BITS),
+        i_B=extended(unit.i_b[lane], WIDE_DSP_BITS),
+        i_C=Const(0, 16),
+        i_D=Const(0, 16),
+        o_O=result,
+    )
+    m.d.comb += unit.o[lane].eq(result[: unit.product.width])
 
 
 def _two_products(m: Module, unit: DspProducts, lanes: list[int]) -> None:

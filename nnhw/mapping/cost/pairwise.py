@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnhw.engines.pairwise import PairConfig, number_bits
+from nnhw.engines.pairwise import PairConfig, needs_whole_dsp, number_bits
 from nnhw.families import Cost, Family
 from nnhw.families.logic import Logic
 from nnhw.mapping.cost.requantizer import requantizer_cost
@@ -15,8 +15,9 @@ def pairwise_cost(config: PairConfig, family: Family) -> Cost:
     lanes, logic = config.lanes, family.logic
     o_bits = config.raw.bits if config.requantizer is None else config.requantizer.code.bits
     own = lanes * _lane(config, logic) + logic.buffer(lanes * o_bits)
-    # One block of iCE40 makes the products of two lanes.
-    own += Cost(dsp=-(-lanes // family.dsp.products)) if config.dsp else Cost()
+    # One block of iCE40 makes the products of two lanes, of narrow factors.
+    each = 1 if needs_whole_dsp(config.left, config.right) else family.dsp.products
+    own += Cost(dsp=-(-lanes // each)) if config.dsp else Cost()
     own += logic.register(config.levels) + logic.luts(2)
     return own + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
