@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 from brevitas.proxy.parameter_quant import BiasQuantProxyFromInjector
 from brevitas.proxy.quant_proxy import QuantProxyFromInjector
@@ -13,11 +14,16 @@ from torch import Tensor
 from nnhw.frontend.evaluation import Evaluator, QuantizerCall, call_of
 
 from .coding import coding_of, hooked, truncating
+from .recurrent import call_quantizers
 from .values import plain_result
 
 
 class BrevitasEvaluator(Evaluator):
     """A model of Brevitas layers as Brevitas evaluates it; layers of nnhw may be among them."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        call_quantizers(self.model)
 
     def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
         """Return the result for a batch, and note the calls of weights, activations and truncations."""
