@@ -19,8 +19,9 @@ from nnhw.engines.slice import SliceConfig
 from nnhw.engines.state import NEXT, StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
-from nnhw.families import ICE40, Family
+from nnhw.families import ICE40, Cost, Family
 from nnhw.ir import Graph, IntType, OneStep, graph_hash
+from nnhw.mapping.cost import stages_cost
 from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import LayerPlan
@@ -281,6 +282,16 @@ def assemble(
     stages, i_format, o_format = _stages(layers, plans, step, sequences)
     stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family)
     return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule)
+
+
+def chained_cost(
+    layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep, family: Family, sequences: int = 1
+) -> Cost | None:
+    """Return what the accelerator of `assemble` takes, if it has no FIFO whose depth only its schedule says."""
+    stages, i_format, o_format = _stages(layers, plans, step, sequences)
+    if any(stage.config.fifo is not None for stage in stages):
+        return None
+    return stages_cost(stages, i_format, o_format, family)
 
 
 def _stages(

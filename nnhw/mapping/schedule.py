@@ -32,6 +32,8 @@ FRAMES = 5
 """Frames that are stepped to see how full FIFOs without bounds become."""
 MOST_FRAMES, MOST_STEPS = 6, 1_000_000
 """A network is stepped from rest on for so many frames and steps of engines, unless it repeats itself before."""
+MOST_STEPPED = 2_000_000
+"""Steps of engines in a frame beyond which a chain of them is stepped only once it is chosen."""
 MOST_SETTLED = 64, 200_000
 """Frames and cycles in which it has to repeat itself from full buffers on."""
 PATIENT_FRAMES = 2
@@ -93,9 +95,16 @@ class StreamNetwork:
         return schedule_of(run, settled)
 
     def estimate(self) -> Schedule:
-        """Return latency and interval; the interval is that of the last frames where nothing repeats itself soon."""
+        """Return latency and interval; the interval is that of the last frames where nothing repeats itself soon.
+
+        Of a long chain of engines with frames of many cycles, both are what they would be if no engine waited.
+        """
         if self._lone is not None:
             return lone_schedule(self._lone)
+        slowest = max(stage.config.cycles for stage in self.stages)
+        is_chain = all(len(stage.sources) == 1 for stage in self.stages)
+        if is_chain and slowest * len(self.stages) > MOST_STEPPED:
+            return Schedule(sum(stage.config.cycle_bound for stage in self.stages), slowest, joined=False)
         return self.follow([stage.config.model() for stage in self.stages])
 
     def follow(self, models: Sequence[CycleModel | NetworkModel]) -> Schedule:

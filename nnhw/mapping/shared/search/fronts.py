@@ -78,7 +78,7 @@ class Fronts:
         if key not in self._made:
             budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(NEIGHBOURS.grid**step)
             try:
-                self._made[key] = self._mapper.best(budget, interval)
+                self._made[key] = self._mapper.about(budget, interval)
             except MappingError:
                 self._made[key] = None
         return self._made[key]
