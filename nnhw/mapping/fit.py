@@ -48,10 +48,7 @@ class Channel:
         above, below = self._corners
         return (
             [(max(self.steps[k - 1], self.low), (k << shift) + self._down(k, shift)) for k in above],
-            [
-                (min(self.steps[k - 1], self.high + 1) - 1, (k << shift) - 1 + self._down(k, shift))
-                for k in below
-            ],
+            [(min(self.steps[k - 1], self.high + 1) - 1, (k << shift) - 1 + self._down(k, shift)) for k in below],
         )
 
     @cached_property
