@@ -203,7 +203,8 @@ def build(job: Job, out: Path) -> None:
     )
 
     def make(clock_hz: int) -> wiring.Component:
-        return make_linked_device(accelerator, clock_hz, job.board.host_link, job.board.flash)
+        board = job.board
+        return make_linked_device(accelerator, clock_hz, board.host_link, board.flash, board.fastest_clock_hz)
 
     facts = _patch(job, make, request, out)
     if facts is None:
