@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -170,15 +170,18 @@ class UartReceiver(wiring.Component):
         # A bit keeps the rate that it has begun with.
         elapsed, slow = Signal(range(self._most)), Signal()
         sample, begun, whole = Signal(), Signal(), Signal()
-        # To the middle of the start bit two cycles have gone into the synchronizer and one into the decision.
+        # A sample is decided a cycle before. To the middle of the start bit two cycles have gone into the synchronizer
+        # and one into the decision.
         halves = [(divisor - 1) // 2 - 1 for divisor in self._divisors]
-        ends = [*halves, *(divisor - 1 for divisor in self._divisors)]
+        ends = [*halves, *(divisor - 2 for divisor in self._divisors)]
         is_data = phase[1]
         which = Cat(slow, is_data) if len(self._divisors) > 1 else is_data
-        m.d.comb += sample.eq(is_at_end(m, platform, elapsed, ends, which))
-        m.d.sync += elapsed.eq(elapsed + 1)
-        with m.If(sample | (phase == _Phase.IDLE)):
-            m.d.sync += [elapsed.eq(0), slow.eq(self.slow)]
+        m.d.sync += [elapsed.eq(elapsed + 1), sample.eq(is_at_end(m, platform, elapsed, ends, which))]
+        is_idle = phase == _Phase.IDLE
+        with m.If(Mux(is_idle, line, sample)):
+            m.d.sync += elapsed.eq(0)
+        with m.If(is_idle | sample):
+            m.d.sync += slow.eq(self.slow)
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.Switch(phase):
