@@ -142,7 +142,9 @@ def _seeds(facts: Facts) -> dict[str, float] | None:
     """Return Fmax by seed, of the seeds that were tried for the clock that the bitstream was placed for."""
     if "build" not in facts:
         return None
-    attempts = [attempt for attempt in facts["build"]["attempts"] if attempt["clock_hz"] == facts["build"]["placed_hz"]]
+    build = facts["build"]
+    placed_hz = build.get("placed_hz", build["clock_hz"])  # builds of before had one for each clock
+    attempts = [attempt for attempt in build["attempts"] if attempt["clock_hz"] == placed_hz]
     return {str(attempt["seed"]): attempt["fmax_hz"] for attempt in attempts}
 
 
