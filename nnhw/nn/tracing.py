@@ -8,7 +8,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from types import CodeType
 
 import torch
@@ -113,10 +113,15 @@ def _opened(program: ExportedProgram) -> fx.GraphModule:
     return opened
 
 
-def eager_loops() -> AbstractContextManager[None]:
-    """Let torch's `scan`, which compiles its body, run by itself, so that hooks and modes see what it calls."""
-    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
-    return stance
+@contextmanager
+def eager_loops() -> Iterator[None]:
+    """Let torch's `scan`, which compiles its body, run by itself, so that hooks and modes see what it calls.
+
+    One thread at a time is inside, and none in `quiet_torch`: what torch does is set for the whole process. If two
+    threads left in the order in which they came, it would stay set, and no loop could be traced any more.
+    """
+    with _TRACING, torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def forget_loops() -> None:

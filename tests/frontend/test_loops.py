@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir import Graph, dumps, loads, one_step
 from nnhw.ir.graph import with_body
 from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
+from nnhw.nn.tracing import eager_loops
 from nnhw.passes import split
 from nnhw.passes.pipeline import PIPELINE, lower
 
@@ -264,3 +266,26 @@ def test_any_number_of_loops_is_captured_in_one_process() -> None:
     for seed in range(9):  # torch keeps what it has compiled of eight
         torch.manual_seed(seed)
         assert capture(trained(Net(QuantRNN, batch_first=True)), torch.randn(2, 3 + seed % 7, 4)).loops
+
+
+def test_threads_that_evaluate_leave_loops_that_can_be_traced() -> None:
+    """The second one waits for the first: if both were inside, the first to leave would not be the last to come."""
+    came, left = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def second() -> None:
+        came.wait()
+        with eager_loops():
+            order.append("second came")
+            left.wait(10)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with eager_loops():
+        came.set()
+        thread.join(0.2)  # enough for it to come in, if it could
+        order.append("first left")
+    left.set()
+    thread.join()
+    assert order == ["first left", "second came"]
+    capture(Net(QuantRNN, batch_first=True).eval(), EXAMPLE)
