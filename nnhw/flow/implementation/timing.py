@@ -98,7 +98,8 @@ class Wanted:
         if not faster:
             return f"the fastest of the PLL that holds; {holds}"
         if self._worth(faster[-1]) > self._worth(taken):
-            return f"the fastest that the layout serves; {holds}"
+            faster_mhz = f"{faster[-1].output_hz / 1e6:g}"
+            return f"the fastest that the layout serves; {holds}, so --clock {faster_mhz} may hold, too"
         rates = [self.link.rate_text(clock.output_hz) for clock in (taken, faster[-1])]
         return (
             f"with it the link has {rates[0]}; at {faster[-1].output_hz / 1e6:g} MHz it had {rates[1]}, and the host "
