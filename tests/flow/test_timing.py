@@ -117,7 +117,9 @@ def test_close_timing_takes_the_fastest_clock_that_the_layout_serves() -> None:
 
     closure = close_timing(tries(reached(62, 62), []), wanted(), slower)
     assert closure.settings == [clock for clock in CLOCKS if clock.output_hz <= 50e6][-1]
-    assert closure.reason == "the fastest that the layout serves; seed 1 holds 62.00 MHz, so --clock 60.75 may hold, too"
+    assert (
+        closure.reason == "the fastest that the layout serves; seed 1 holds 62.00 MHz, so --clock 60.75 may hold, too"
+    )
 
 
 def test_close_timing_places_again_where_a_layout_serves_one_clock() -> None:
