@@ -78,6 +78,11 @@ class PlacedDesign:
     resources: Resources
     path: tuple[Hop, ...]
 
+    @property
+    def holds(self) -> bool:
+        """Whether the clock that it was made for is met."""
+        return self.fmax_hz >= self.clock_hz
+
     def file(self, kind: str) -> Path:
         """Return the path of a file: 'asc' or 'config' (the layout), 'json' or 'log'."""
         return self.folder / f"seed{self.seed}.{kind}"
@@ -225,7 +230,7 @@ def is_crowded(taken: Resources, given: Resources) -> bool:
 
 
 def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = False) -> list[str]:
-    """Return nextpnr's options. A missed clock is no failure of the run: it is in the report.
+    """Return nextpnr's options. A missed clock is no failure of the run: `PlacedDesign.holds` says it.
 
     Parameters
     ----------
