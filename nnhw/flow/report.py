@@ -143,7 +143,7 @@ def _seeds(facts: Facts) -> dict[str, float] | None:
     if "build" not in facts:
         return None
     build = facts["build"]
-    placed_hz = build.get("placed_hz", build["clock_hz"])  # builds of before had one for each clock
+    placed_hz = build.get("placed_hz", build["clock_hz"])  # an older nnhw placed for each clock anew
     attempts = [attempt for attempt in build["attempts"] if attempt["clock_hz"] == placed_hz]
     return {str(attempt["seed"]): attempt["fmax_hz"] for attempt in attempts}
 

@@ -264,6 +264,7 @@ def assemble(
     board: str,
     family: Family = ICE40,
     sequences: int = 1,
+    rough: bool = False,
 ) -> Accelerator:
     """Return the accelerator of planned layers, its FIFOs and its schedule included.
 
@@ -272,6 +273,7 @@ def assemble(
     layers, plans: of `step.graph`.
     step: what engines run of the integer graph.
     sequences: whose steps take turns, where a frame is a step.
+    rough: of the schedule, see `StreamNetwork.estimate`.
 
     Raises
     ------
@@ -280,7 +282,7 @@ def assemble(
     """
     body = step.graph
     stages, i_format, o_format = _stages(layers, plans, step, sequences)
-    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family)
+    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family, rough)
     return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule)
 
 

@@ -44,11 +44,15 @@ class DesignSpace:
     layers: of it, each behind those that it reads.
     family: of the device.
     sequences: of a recurrent network, those whose steps take turns.
+    rough: the schedules of its accelerators may be rough, see `StreamNetwork.estimate`.
     """
 
-    def __init__(self, body: Graph, layers: Sequence[Layer], family: Family, sequences: int = 1) -> None:
+    def __init__(
+        self, body: Graph, layers: Sequence[Layer], family: Family, sequences: int = 1, rough: bool = False
+    ) -> None:
         self.body = body
         self.sequences = sequences
+        self.rough = rough
         self.step = step_of(body)
         self.family = family
         source, *states = [(node.name, node.type.int_dtype) for node in self.step.graph.inputs]
@@ -80,7 +84,9 @@ class DesignSpace:
 
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
         """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""
-        return assemble(self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences)
+        return assemble(
+            self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough
+        )
 
     def chained_cost(self, placed: Sequence[Folding]) -> Cost | None:
         """Return what that accelerator takes, if that is known without its schedule: where no branches join."""

@@ -20,6 +20,8 @@ MOST_SHIFT = 40
 """Fraction bits that are tried: sums of 20 bits and codes of 8 need up to some 36."""
 MOST_SLOPE = 1 << 62
 """Multipliers are not bound beyond."""
+MOST_AREA_BITS = 62
+"""Bits of a product of two distances that int64 holds with its sign."""
 Point = tuple[int, int]
 
 
@@ -124,7 +126,11 @@ def _hull_corners(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     Of points with one x the last counts. A point on or below the line between its neighbours is no corner, whatever
     becomes of these; so all such points leave at once, until there is none.
     """
-    kept = np.flatnonzero(np.append(x[1:] != x[:-1], True)) if len(x) else np.arange(0)
+    if not len(x):
+        return np.arange(0)
+    if (int(x[-1] - x[0]) * int(y[-1] - y[0])).bit_length() > MOST_AREA_BITS:
+        x, y = x.astype(object), y.astype(object)  # areas would overflow
+    kept = np.flatnonzero(np.append(x[1:] != x[:-1], True))
     while len(kept) > 2:
         run, rise = np.diff(x[kept]), np.diff(y[kept])
         corner = rise[:-1] * run[1:] > rise[1:] * run[:-1]

@@ -113,9 +113,15 @@ class Mapper:
         family: Family,
         overrides: Mapping[str, Mapping[str, int]],
         sequences: int = 1,
+        rough: bool = False,
     ) -> Mapper:
-        """Return the mapper of an integer graph; see `map_body`. Raises: MappingError: a layer that no engine runs."""
-        space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences)
+        """Return the mapper of an integer graph; see `map_body` and, for `rough`, `DesignSpace`.
+
+        Raises
+        ------
+        MappingError: a layer that no engine runs.
+        """
+        space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences, rough)
         return cls(space, space.frontiers(overrides), board_name)
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:

@@ -141,7 +141,7 @@ def build_bitstream(
         try:
             wanted = Wanted(clocks, first, request.clock_hz is not None, board.host_link, request.images_per_s)
             closure = close_timing(trial.place, wanted, trial.serves, note)
-            note(f"the clock is {closure.settings.output_hz / 1e6:g} MHz, {closure.reason}")
+            note(f"the clock is {closure.settings.output_hz / 1e6:g} MHz: {closure.reason}")
             trial.finish(closure)
             packed = pack(closure.placement, family, note)
         finally:

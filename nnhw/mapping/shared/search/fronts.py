@@ -35,7 +35,7 @@ class Fronts:
     @cached_property
     def _mapper(self) -> Mapper:
         """What makes all mappings: the choices of each layer are the same in all."""
-        return Mapper.of(self.body, self.board, self.lavish, {})
+        return Mapper.of(self.body, self.board, self.lavish, {}, rough=True)
 
     def find(self, interval: int, left: Budget, queue_ebr: int) -> Iterator[Accelerator]:
         """Yield mappings that fit: the smallest that takes no more than an interval, then those that take little more.
