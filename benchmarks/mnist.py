@@ -17,7 +17,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.flow.commands.terminal import render_report
 from nnhw.flow.implementation.bitstream import BitstreamRequest, ClockTrial
-from nnhw.flow.implementation.timing import usable_clocks
+from nnhw.flow.implementation.timing import first_clock, usable_clocks
 from nnhw.flow.models.lowering import lower_graph, run_parts
 from nnhw.flow.models.samples import differing_rows, evaluate
 from nnhw.flow.options import Options
@@ -116,12 +116,14 @@ def compare_pins(accelerator: Accelerator, parts: Parts, codes: np.ndarray, buil
 
 
 def all_seeds(accelerator: Accelerator, build: Build, board: str, progress: Progress) -> Mapping[str, float]:
-    """Return Fmax by seed at the clock of the build, for all seeds: a build stops at the first that holds."""
+    """Return Fmax by seed, for all seeds: a build stops when one of the first holds."""
     found = load_board(board)
-    settings = next(clock for clock in usable_clocks(found) if clock.output_hz == build.report["clock_hz"])
+    settings = first_clock(usable_clocks(found), None, found.target_clock_hz)
     with progress.stage(f"{SEEDS} seeds"), tempfile.TemporaryDirectory() as scratch:
         trial = ClockTrial(
-            lambda clock_hz: make_linked_device(accelerator, clock_hz, found.host_link),
+            lambda clock_hz: make_linked_device(
+                accelerator, clock_hz, found.host_link, found.flash, found.fastest_clock_hz
+            ),
             found,
             Path(scratch),
             BitstreamRequest(seeds=SEEDS),

@@ -125,6 +125,11 @@ class Board:
     link: str = Uart.kind
 
     @property
+    def fastest_clock_hz(self) -> int:
+        """Clock up to which one layout of a design serves: what counts time in it has room for this."""
+        return 2 * self.target_clock_hz
+
+    @property
     def links(self) -> tuple[BoardLink, ...]:
         """The links that it has."""
         return tuple(link for kind in LINKS if (link := getattr(self, kind)) is not None)

@@ -66,6 +66,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_place.py": ("synth", "pnr"),
     "flow/test_processes.py::test_run_rejects_program_that_is_not_there": ("synth",),
     "flow/test_random_networks.py::test_random_network_equals_reference_in_rtl": ("rtl", "synth", "slow"),
+    "flow/test_retuning.py": ("synth", "pnr", "slow"),
     "flow/test_rows.py::test_rows_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_running.py": ("rtl", "synth", "pnr", "slow"),
     "flow/test_savings.py::test_merged_layers_equal_reference_in_rtl": ("rtl", "synth", "slow"),

@@ -46,6 +46,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "resources": _resources(facts, dataclasses.asdict(board.resources)),
         "fmax_hz": _get(facts, "build", "fmax_hz"),
         "clock_hz": clock_hz,
+        "clock_reason": _get(facts, "build", "clock_reason"),
         "seeds": _seeds(facts),
         "planned": _planned(accelerator, _get(facts, "map", "clock_hz")),
         **_rates(accelerator, clock_hz, _get(facts, "map", "clock_hz") or board.target_clock_hz, board),
@@ -62,6 +63,11 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
 def link_rate(accelerator: Accelerator, link: BoardLink, clock_hz: float) -> float:
     """Return the images per second that pass a link, see `BoardLink.images_per_s`."""
     return link.images_per_s(accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes, clock_hz)
+
+
+def host_rate(accelerator: Accelerator, link: BoardLink, clock_hz: float) -> float:
+    """Return the images per second that the host gets: of engine and link the slower one bounds it."""
+    return min(clock_hz / float(accelerator.schedule.interval), link_rate(accelerator, link, clock_hz))
 
 
 def _get(facts: Facts, stage: str, key: str) -> Any:
@@ -133,10 +139,12 @@ def _resources(facts: Facts, available: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _seeds(facts: Facts) -> dict[str, float] | None:
-    """Return Fmax by seed, of the seeds that were tried for the clock of the bitstream."""
+    """Return Fmax by seed, of the seeds that were tried for the clock that the bitstream was placed for."""
     if "build" not in facts:
         return None
-    attempts = [attempt for attempt in facts["build"]["attempts"] if attempt["clock_hz"] == facts["build"]["clock_hz"]]
+    build = facts["build"]
+    placed_hz = build.get("placed_hz", build["clock_hz"])  # an older nnhw placed for each clock anew
+    attempts = [attempt for attempt in build["attempts"] if attempt["clock_hz"] == placed_hz]
     return {str(attempt["seed"]): attempt["fmax_hz"] for attempt in attempts}
 
 

@@ -188,6 +188,7 @@ def simulate(job: Job, out: Path) -> None:
 def build(job: Job, out: Path) -> None:
     """Engines --> bitstream that holds its clock; patched from a finished one's layout where that is possible."""
     from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream
+    from nnhw.flow.report import host_rate
     from nnhw.flow.tools.cache import Cache
     from nnhw.flow.virtual.device import make_linked_device
 
@@ -200,10 +201,12 @@ def build(job: Job, out: Path) -> None:
         planned_ebr=planned["ebr"],
         planned_spram=planned["spram"],
         dsp=planned["dsp"] > 0,
+        images_per_s=lambda clock_hz: host_rate(accelerator, job.board.host_link, clock_hz),
     )
 
     def make(clock_hz: int) -> wiring.Component:
-        return make_linked_device(accelerator, clock_hz, job.board.host_link, job.board.flash)
+        board = job.board
+        return make_linked_device(accelerator, clock_hz, board.host_link, board.flash, board.fastest_clock_hz)
 
     facts = _patch(job, make, request, out)
     if facts is None:

@@ -71,7 +71,8 @@ class ClockGenerator(wiring.Component):
 
     nextpnr derives the clock's constraint from the input clock's and the PLL's parameters.
 
-    Timing: the reset ends 15 to 30 microseconds after the PLL has locked. Of the iCE40, block RAM reads as zeros in
+    Timing: the reset ends 15 to 30 microseconds after the PLL has locked, of the fastest clock that a layout serves
+    (`Board.fastest_clock_hz`), and accordingly later with slower ones. Of the iCE40, block RAM reads as zeros in
     the first 3 microseconds after configuration.
     Source: Project IceStorm, issue 76; the margin of 5 is that of Amaranth's iCE40 platform (`create_missing_domain`).
 
@@ -86,6 +87,11 @@ class ClockGenerator(wiring.Component):
         self.settings = settings
         super().__init__({"clock": Out(1), "reset": Out(1)})
 
+    @property
+    def _settle_cycles(self) -> int:
+        """Cycles of the reset; the same for all clocks that one layout serves."""
+        return math.ceil(_SETTLE_S * max(self.settings.output_hz, self.board.fastest_clock_hz))
+
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         clock, lock = Signal(name="pll_clock"), Signal(name="pll_lock")
@@ -94,7 +100,7 @@ class ClockGenerator(wiring.Component):
 
         # The same clock without a reset, for the register that makes the reset.
         m.domains.start = ClockDomain(reset_less=True, local=True)
-        m.submodules.start = start = DomainRenamer("start")(StartReset(math.ceil(_SETTLE_S * self.settings.output_hz)))
+        m.submodules.start = start = DomainRenamer("start")(StartReset(self._settle_cycles))
         m.d.comb += [
             ClockSignal("start").eq(clock),
             start.lock.eq(lock),

@@ -61,8 +61,12 @@ class Uart(BoardLink):
 
     def rates(self, clock_hz: float) -> tuple[int, ...]:
         """See `BoardLink`: the fastest of the adapter with this clock, if it is worth it, and `baud`."""
-        faster = (rate for rate in ADAPTERS.get(self.adapter, ()) if rate >= LEAST_RATIO * self.baud)
-        return (*[rate for rate in faster if _serves(clock_hz, rate)][:1], self.baud)
+        return (*[rate for rate in self.faster_rates if _serves(clock_hz, rate)][:1], self.baud)
+
+    @property
+    def faster_rates(self) -> tuple[int, ...]:
+        """Rates of the adapter that are worth it, fastest first; which of them is spoken depends on the clock."""
+        return tuple(rate for rate in ADAPTERS.get(self.adapter, ()) if rate >= LEAST_RATIO * self.baud)
 
     def problems(self) -> list[str]:
         """See `BoardLink`."""

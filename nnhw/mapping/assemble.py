@@ -19,8 +19,9 @@ from nnhw.engines.slice import SliceConfig
 from nnhw.engines.state import NEXT, StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
-from nnhw.families import ICE40, Family
+from nnhw.families import ICE40, Cost, Family
 from nnhw.ir import Graph, IntType, OneStep, graph_hash
+from nnhw.mapping.cost import stages_cost
 from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import LayerPlan
@@ -263,6 +264,7 @@ def assemble(
     board: str,
     family: Family = ICE40,
     sequences: int = 1,
+    rough: bool = False,
 ) -> Accelerator:
     """Return the accelerator of planned layers, its FIFOs and its schedule included.
 
@@ -271,6 +273,7 @@ def assemble(
     layers, plans: of `step.graph`.
     step: what engines run of the integer graph.
     sequences: whose steps take turns, where a frame is a step.
+    rough: of the schedule, see `StreamNetwork.estimate`.
 
     Raises
     ------
@@ -279,8 +282,18 @@ def assemble(
     """
     body = step.graph
     stages, i_format, o_format = _stages(layers, plans, step, sequences)
-    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family)
+    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family, rough)
     return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule)
+
+
+def chained_cost(
+    layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep, family: Family, sequences: int = 1
+) -> Cost | None:
+    """Return what the accelerator of `assemble` takes, if it has no FIFO whose depth only its schedule says."""
+    stages, i_format, o_format = _stages(layers, plans, step, sequences)
+    if any(stage.config.fifo is not None for stage in stages):
+        return None
+    return stages_cost(stages, i_format, o_format, family)
 
 
 def _stages(

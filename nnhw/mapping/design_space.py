@@ -10,12 +10,12 @@ from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.families import Cost, Family
 from nnhw.ir import Graph
-from nnhw.mapping.assemble import assemble, streamed
+from nnhw.mapping.assemble import assemble, chained_cost, streamed
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.inputs import read_bytes
 from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.loops import step_of
-from nnhw.mapping.plans import Planner
+from nnhw.mapping.plans import LayerPlan, Planner
 
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 """What foldings choose of themselves; an override of anything else is added to each of them."""
@@ -44,11 +44,15 @@ class DesignSpace:
     layers: of it, each behind those that it reads.
     family: of the device.
     sequences: of a recurrent network, those whose steps take turns.
+    rough: the schedules of its accelerators may be rough, see `StreamNetwork.estimate`.
     """
 
-    def __init__(self, body: Graph, layers: Sequence[Layer], family: Family, sequences: int = 1) -> None:
+    def __init__(
+        self, body: Graph, layers: Sequence[Layer], family: Family, sequences: int = 1, rough: bool = False
+    ) -> None:
         self.body = body
         self.sequences = sequences
+        self.rough = rough
         self.step = step_of(body)
         self.family = family
         source, *states = [(node.name, node.type.int_dtype) for node in self.step.graph.inputs]
@@ -80,8 +84,16 @@ class DesignSpace:
 
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
         """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""
-        plans = [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
-        return assemble(self.layers, plans, self.step, board_name, self.family, self.sequences)
+        return assemble(
+            self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough
+        )
+
+    def chained_cost(self, placed: Sequence[Folding]) -> Cost | None:
+        """Return what that accelerator takes, if that is known without its schedule: where no branches join."""
+        return chained_cost(self.layers, self._plans(placed), self.step, self.family, self.sequences)
+
+    def _plans(self, placed: Sequence[Folding]) -> list[LayerPlan]:
+        return [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
 
     def frontiers(self, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:
         """Return the candidates of every layer, fastest first.

@@ -9,7 +9,7 @@ where they round away from zero, the points of all codes up to zero lie higher b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -20,6 +20,8 @@ MOST_SHIFT = 40
 """Fraction bits that are tried: sums of 20 bits and codes of 8 need up to some 36."""
 MOST_SLOPE = 1 << 62
 """Multipliers are not bound beyond."""
+MOST_AREA_BITS = 62
+"""Bits of a product of two distances that int64 holds with its sign."""
 Point = tuple[int, int]
 
 
@@ -45,15 +47,31 @@ class Channel:
     @cache  # noqa: B019 - few, and short-lived
     def hulls(self, shift: int) -> tuple[list[Point], list[Point]]:
         """Return points at or above which the line runs, and points at or below which it runs, in its own units."""
-        above, below = [], []
-        for k, step in enumerate(self.steps, 1):
-            down = self._down(k, shift)
-            if step <= self.high:
-                above.append((max(step, self.low), (k << shift) + down))
-            if step > self.low:
-                below.append((-min(step, self.high + 1) + 1, -(k << shift) + 1 - down))
-        turned = _upper_hull(below[::-1])
-        return _upper_hull(above), [(-x, -y) for x, y in turned]
+        above, below = self._corners
+        return (
+            [(max(self.steps[k - 1], self.low), (k << shift) + self._down(k, shift)) for k in above],
+            [(min(self.steps[k - 1], self.high + 1) - 1, (k << shift) - 1 + self._down(k, shift)) for k in below],
+        )
+
+    @cached_property
+    def _corners(self) -> tuple[list[int], list[int]]:
+        """Return the indices of the points that may bind from below and from above, at any shift.
+
+        All points of one parity, and all on one side of the pivot, lie higher by the same, and a shift stretches them
+        in one direction. So they have the same corners at every shift.
+        """
+        steps, k = np.array(self.steps, dtype=np.int64), np.arange(1, len(self.steps) + 1)
+        above, below = steps <= self.high, steps > self.low
+        if self.tie_bits:
+            kind = k <= self.pivot
+        else:
+            kind = k & 1 > 0 if self.parity is not None else k > 0
+        found: tuple[list[int], list[int]] = [], []
+        for own in (kind, ~kind):
+            rising, falling = k[above & own], k[below & own][::-1]
+            found[0].extend(rising[_hull_corners(np.maximum(steps[rising - 1], self.low), rising)].tolist())
+            found[1].extend(falling[_hull_corners(-np.minimum(steps[falling - 1], self.high + 1), -falling)].tolist())
+        return sorted(found[0]), sorted(found[1])
 
     def _down(self, k: int, shift: int) -> int:
         """Return how far above k the first number lies that counts as k."""
@@ -102,24 +120,24 @@ class Channel:
         return self.addends(multiplier, shift)[1 if below and not above else 0]
 
 
-def _upper_hull(points: list[Point]) -> list[Point]:
-    """Return the upper convex hull of points whose x ascend; of points with one x the highest counts."""
-    hull: list[Point] = []
-    for x, y in points:
-        while hull and hull[-1][0] == x and hull[-1][1] <= y:
-            hull.pop()
-        if hull and hull[-1][0] == x:
-            continue
-        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (x, y)):
-            hull.pop()
-        hull.append((x, y))
-    return hull
+def _hull_corners(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the indices of the corners of the upper convex hull of points of which both coordinates ascend.
 
-
-def _turns_up(first: Point, second: Point, third: Point) -> bool:
-    """Return whether the second point lies on or below the line from the first to the third."""
-    (x1, y1), (x2, y2), (x3, y3) = first, second, third
-    return (y2 - y1) * (x3 - x1) <= (y3 - y1) * (x2 - x1)
+    Of points with one x the last counts. A point on or below the line between its neighbours is no corner, whatever
+    becomes of these; so all such points leave at once, until there is none.
+    """
+    if not len(x):
+        return np.arange(0)
+    if (int(x[-1] - x[0]) * int(y[-1] - y[0])).bit_length() > MOST_AREA_BITS:
+        x, y = x.astype(object), y.astype(object)  # areas would overflow
+    kept = np.flatnonzero(np.append(x[1:] != x[:-1], True))
+    while len(kept) > 2:
+        run, rise = np.diff(x[kept]), np.diff(y[kept])
+        corner = rise[:-1] * run[1:] > rise[1:] * run[:-1]
+        if corner.all():
+            break
+        kept = kept[np.concatenate([[True], corner, [True]])]
+    return kept
 
 
 @dataclass(frozen=True)

@@ -39,28 +39,20 @@ def deepest_window(
     bits: of a word.
     roomy: it must hold the rows of a frame's last row of blocks and those of the next frame's first one.
     """
-    fitting: list[WindowConfig] = []
-    for address_bits in range(1, MOST_BUFFER_LOG2):
-        try:
-            window = make(address_bits)
-        except MappingError:
-            continue
-        if window.rows < window.block_rows + (window.rows_left if roomy else 1):
-            continue
-        if fitting and family.block_rams(1 << address_bits, bits) > family.block_rams(
-            1 << fitting[0].address_bits, bits
-        ):
-            break
-        fitting.append(window)
-        if 1 << address_bits >= family.block_ram.modes[-1][0]:
-            break
-    if not fitting:
-        make(MOST_BUFFER_LOG2 - 1)
+    least = _least_address_bits(make, roomy)
+    if least >= MOST_BUFFER_LOG2:
         raise MappingError(
             f"layer {where} needs a line buffer of more than {1 << MOST_BUFFER_LOG2 - 1} words; use a smaller input or "
             "more lanes"
         )
-    return fitting[-1]
+    rams, most = family.block_rams(1 << least, bits), least
+    while (
+        1 << most < family.block_ram.modes[-1][0]
+        and most + 1 < MOST_BUFFER_LOG2
+        and family.block_rams(2 << most, bits) <= rams
+    ):
+        most += 1
+    return make(most)
 
 
 def large_window(make: Callable[[int], WindowConfig], bits: int, family: Family, where: str) -> WindowConfig:
@@ -68,15 +60,9 @@ def large_window(make: Callable[[int], WindowConfig], bits: int, family: Family,
 
     Raises: MappingError where the family has no large RAM, or none that deep.
     """
-    for address_bits in range(1, MOST_BUFFER_LOG2):
-        if family.large_rams(1 << address_bits, bits) is None:
-            break
-        try:
-            window = make(address_bits)
-        except MappingError:
-            continue
-        if window.rows >= window.block_rows + window.rows_left:
-            return replace(window, large=True)
+    least = _least_address_bits(make, True)
+    if least < MOST_BUFFER_LOG2 and family.large_rams(1 << least, bits) is not None:
+        return replace(make(least), large=True)
     raise MappingError(f"layer {where} has no line buffer that fits into large RAM; leave it in block RAM")
 
 
@@ -85,11 +71,17 @@ def lut_window(make: Callable[[int], WindowConfig], family: Family, where: str, 
 
     Raises: MappingError where the family has no such memory, or the line buffer needs too many words.
     """
-    for address_bits in range(1, MOST_LUT_RAM.bit_length() if family.lut_ram.words else 0):
-        try:
-            window = make(address_bits)
-        except MappingError:
-            continue
-        if window.rows >= window.block_rows + (window.rows_left if roomy else 1):
-            return replace(window, in_luts=True)
+    least = _least_address_bits(make, roomy)
+    if family.lut_ram.words and 1 << least <= MOST_LUT_RAM:
+        return replace(make(least), in_luts=True)
     raise MappingError(f"layer {where} has no line buffer that fits into LUTs; leave it in block RAM")
+
+
+def _least_address_bits(make: Callable[[int], WindowConfig], roomy: bool) -> int:
+    """Return the address bits of the smallest line buffer that is deep enough, at least 1; see `deepest_window`.
+
+    Raises: MappingError where a window cannot be made whatever its depth, or needs more than the deepest.
+    """
+    window = make(MOST_BUFFER_LOG2 - 1)
+    rows = window.block_rows + (window.rows_left if roomy else 1)
+    return max(1, (rows * window.row_words - 1).bit_length())

@@ -113,14 +113,24 @@ class Mapper:
         family: Family,
         overrides: Mapping[str, Mapping[str, int]],
         sequences: int = 1,
+        rough: bool = False,
     ) -> Mapper:
-        """Return the mapper of an integer graph; see `map_body`. Raises: MappingError: a layer that no engine runs."""
-        space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences)
+        """Return the mapper of an integer graph; see `map_body` and, for `rough`, `DesignSpace`.
+
+        Raises
+        ------
+        MappingError: a layer that no engine runs.
+        """
+        space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences, rough)
         return cls(space, space.frontiers(overrides), board_name)
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the accelerator that `map_body` returns. Raises: MappingError: the network does not fit."""
-        return with_schedule(_best(self, budget, target_interval))
+        return with_schedule(self.about(budget, target_interval))
+
+    def about(self, budget: Budget, target_interval: int | None) -> Accelerator:
+        """Return the same accelerator as `best`; its schedule may be an estimate. Raises: MappingError."""
+        return _best(self, budget, target_interval)
 
     def intervals(self, budget: Budget, target: int | None) -> list[int]:
         """Return the cycles a frame to try, ascending.
@@ -152,17 +162,21 @@ class Mapper:
         """
         family, left = self.space.family, budget
         stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
-        accelerator: Accelerator | None = None
+        placed, total = list[Folding](), Cost()
         for _ in range(MOST_ROUNDS):
             try:
                 placed = PartMover(self.space, left).thresholds(*self.fastest(left, intervals, busy))
             except MappingError:
-                if accelerator is None:
+                if not placed:
                     raise
                 break  # the layers alone would fit
-            accelerator, total = self._assembled(placed, budget)
-            if _fits(total, stretched):
-                return without_waits(self.space, placed, accelerator, stretched)
+            known = self.space.chained_cost(placed)
+            if known is None or _fits(known, stretched):
+                accelerator, total = self._assembled(placed, budget)
+                if _fits(total, stretched):
+                    return without_waits(self.space, placed, accelerator, stretched)
+            else:
+                total = known
             # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
             left = left.without(
                 Cost(
@@ -171,9 +185,9 @@ class Mapper:
                     ff=_room(total.ff - stretched.ff, budget.ff),
                 )
             )
-        assert accelerator is not None
         if (slower := self._slower_that_fits(budget, left, stretched, intervals, busy)) is not None:
             return without_waits(self.space, *slower, stretched)
+        accelerator, total = self._assembled(placed, budget)
         needs = needs_of(self.space, placed, accelerator)
         raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
 

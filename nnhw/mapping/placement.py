@@ -14,6 +14,9 @@ from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer
 
+_Move = tuple[float, Folding, Cost]
+"""Logic cells for each block RAM that is saved, the folding, and its cost."""
+
 
 class PartMover:
     """Moves parts of engines to the resources of which a budget has some left.
@@ -64,16 +67,17 @@ class PartMover:
         """
         placed = list(chosen)
         costs = self.space.costs(placed)
+        known: dict[int, list[_Move]] = {}
         while sum(item.ebr for item in costs) > self.budget.ebr:
-            moves = []
             for index, (layer, folding) in enumerate(zip(self.space.layers, placed, strict=True)):
-                for way in self._into_logic(layer, folding):
-                    found = self._first_saving(layer, way, costs[index])
-                    moves += [(price, index, moved, after) for price, moved, after in found]
+                if index not in known:
+                    known[index] = self._ways_into_logic(layer, folding, costs[index])
+            moves = [(move[0], index, move) for index, found in known.items() for move in found]
             if not moves:
                 break
-            _, index, moved, after = min(moves, key=lambda move: move[:2])
+            _, index, (_, moved, after) = min(moves, key=lambda move: move[:2])
             placed[index], costs[index] = moved, after
+            del known[index]
         return placed, sum(costs, Cost())
 
     def products(self, chosen: Sequence[Folding], taken: Cost) -> tuple[list[Folding], Cost]:
@@ -152,7 +156,12 @@ class PartMover:
             return folding.pe
         return min(folding.pe, deep[1] // (words * folding.simd * layer.weight.bits))
 
-    def _first_saving(self, layer: Layer, way: Iterable[Folding], before: Cost) -> list[tuple[float, Folding, Cost]]:
+    def _ways_into_logic(self, layer: Layer, folding: Folding, before: Cost) -> list[_Move]:
+        """Return the first step of each way of a layer to take fewer block RAMs."""
+        ways = self._into_logic(layer, folding)
+        return [move for way in ways for move in self._first_saving(layer, way, before)]
+
+    def _first_saving(self, layer: Layer, way: Iterable[Folding], before: Cost) -> list[_Move]:
         """Return (logic cells for each block RAM, folding, cost) of the first folding that saves block RAMs, if any."""
         for moved in way:
             try:

@@ -32,6 +32,8 @@ FRAMES = 5
 """Frames that are stepped to see how full FIFOs without bounds become."""
 MOST_FRAMES, MOST_STEPS = 6, 1_000_000
 """A network is stepped from rest on for so many frames and steps of engines, unless it repeats itself before."""
+MOST_STEPPED = 2_000_000
+"""Steps of engines in a frame beyond which a rough schedule of a chain of them does without."""
 MOST_SETTLED = 64, 200_000
 """Frames and cycles in which it has to repeat itself from full buffers on."""
 PATIENT_FRAMES = 2
@@ -92,10 +94,20 @@ class StreamNetwork:
             )
         return schedule_of(run, settled)
 
-    def estimate(self) -> Schedule:
-        """Return latency and interval; the interval is that of the last frames where nothing repeats itself soon."""
+    def estimate(self, rough: bool = False) -> Schedule:
+        """Return latency and interval; the interval is that of the last frames where nothing repeats itself soon.
+
+        Parameters
+        ----------
+        rough: a chain of engines whose frames take very many steps is not stepped: its interval is that of an engine
+            that never waits, its latency a bound.
+        """
         if self._lone is not None:
             return lone_schedule(self._lone)
+        if rough and all(len(stage.sources) == 1 for stage in self.stages):
+            slowest = max(stage.config.cycles for stage in self.stages)
+            if slowest * len(self.stages) > MOST_STEPPED:
+                return Schedule(self._frame_cycles, slowest, joined=False)
         return self.follow([stage.config.model() for stage in self.stages])
 
     def follow(self, models: Sequence[CycleModel | NetworkModel]) -> Schedule:
@@ -169,7 +181,7 @@ class StreamNetwork:
 
 
 def schedule_stages(
-    stages: Sequence[Stage], i_beats: int, o_beats: int, family: Family = ICE40
+    stages: Sequence[Stage], i_beats: int, o_beats: int, family: Family = ICE40, rough: bool = False
 ) -> tuple[tuple[Stage, ...], Schedule]:
     """Find latency, interval, and depths at which no FIFO of a join delays anything in the long run.
 
@@ -181,6 +193,13 @@ def schedule_stages(
     interval grow and the network cannot hang (`StreamNetwork.can_hang`). Depths of the same cost are not told apart,
     and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall.
 
+    Parameters
+    ----------
+    stages: in stream order.
+    i_beats, o_beats: of one frame at either end.
+    family: of the device.
+    rough: see `StreamNetwork.estimate`.
+
     Returns
     -------
     The stages with their FIFOs as deep as they have to be, and the schedule of these, see `StreamNetwork.estimate`.
@@ -188,7 +207,7 @@ def schedule_stages(
     network = StreamNetwork(tuple(stages), i_beats, o_beats)
     joining = network.joining
     if not joining:
-        return network.stages, network.estimate()
+        return network.stages, network.estimate(rough)
     models, patient = _endless(network), _endless(network)
     network.run(models)
     network.run_patiently(patient)

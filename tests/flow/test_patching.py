@@ -190,7 +190,11 @@ def repatch(folder: Path, out: Path, files: dict[str, bytes]) -> None:
     accelerator, board = Accelerator.load(folder), load_board("icebreaker")
     request = json.loads(base.files[CONTENTS])["made"]["request"]
     patch_bitstream(
-        damaged, lambda hz: make_linked_device(accelerator, hz, board.uart), board, out, BitstreamRequest(**request)
+        damaged,
+        lambda hz: make_linked_device(accelerator, hz, board.uart, board.flash, board.fastest_clock_hz),
+        board,
+        out,
+        BitstreamRequest(**request),
     )
 
 

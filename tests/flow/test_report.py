@@ -61,9 +61,11 @@ FACTS: dict[str, dict[str, Any]] = {
         "resources": {"lc": 990, "ebr": 9, "spram": 0, "dsp": 0},
         "fmax_hz": 51.2e6,
         "clock_hz": 48e6,
+        "placed_hz": 50e6,
+        "clock_reason": "the fastest of the PLL that holds; seed 1 holds 51.20 MHz",
         "attempts": [
-            {"clock_hz": 50e6, "seed": 1, "fmax_hz": 49.9e6},
-            {"clock_hz": 48e6, "seed": 1, "fmax_hz": 51.2e6},
+            {"clock_hz": 52e6, "seed": 1, "fmax_hz": 49.9e6},
+            {"clock_hz": 50e6, "seed": 1, "fmax_hz": 51.2e6},
         ],
         "tools": {"yosys": "0.70"},
     },
@@ -202,6 +204,7 @@ def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
     for row in ("│ fc    │     4 x 8 │     32 │  100.0% │       1,024 │        8 │", "48.00", "51.20"):
         assert row in text
     assert re.search(r"│ IR and RTL +│ +8 │ +3 │", text)
+    assert "The clock is 48 MHz: the fastest of the PLL that holds; seed 1 holds 51.20 MHz." in " ".join(text.split())
     assert text.rstrip().endswith("49,450 images/s from host to result: the link is the bound.")
 
 

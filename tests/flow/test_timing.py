@@ -1,4 +1,4 @@
-"""The timing gate: which clock comes first, when a lower one is taken, and when the build stops."""
+"""The timing gate: which seeds are tried, which clock is taken and why, and when the build stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from nnhw.boards import Resources, Uart, load_board
 from nnhw.errors import InputError, TimingError
 from nnhw.flow.implementation.place import Hop, PlacedDesign
-from nnhw.flow.implementation.timing import Attempt, close_timing, first_clock, usable_clocks
+from nnhw.flow.implementation.timing import Attempt, Wanted, close_timing, first_clock, usable_clocks
 from nnhw.hdl.pll import PllSettings
 
 BOARD = load_board("icebreaker")
@@ -36,41 +36,121 @@ def tries(reached_mhz: Callable[[int, float], float], log: list[tuple[float, int
     return place
 
 
-def test_close_timing_stops_at_the_first_seed_that_holds() -> None:
+def wanted(mhz: float = 48, requested: bool = False, images_per_s: Callable[[float], float] | None = None) -> Wanted:
+    return Wanted(CLOCKS, at(mhz), requested, BOARD.uart, images_per_s)
+
+
+def any_clock(placed: PllSettings, other: PllSettings) -> bool:
+    """A layout that serves every clock."""
+    return True
+
+
+def its_own(placed: PllSettings, other: PllSettings) -> bool:
+    """A layout that serves the clock alone that it was made for."""
+    return placed == other
+
+
+def reached(*mhz: float) -> Callable[[int, float], float]:
+    """Return what seeds reach, whatever the clock."""
+    return lambda seed, clock: mhz[seed - 1]
+
+
+def test_close_timing_takes_the_better_of_two_seeds_and_the_fastest_clock_that_it_holds() -> None:
     log: list[tuple[float, int]] = []
-    closure = close_timing(tries(lambda seed, mhz: 46 + seed, log), CLOCKS, at(48), requested=False)
+    closure = close_timing(tries(reached(56, 63.1, 70), log), wanted(), any_clock)
     assert log == [(48, 1), (48, 2)]
-    assert closure.settings == at(48)
-    assert closure.placement.seed == 2
-    assert closure.attempts == (Attempt(48_000_000, 1, 47e6), Attempt(48_000_000, 2, 48e6))
+    assert (closure.settings, closure.placed, closure.placement.seed) == (at(63), at(48), 2)
+    assert closure.attempts == (Attempt(48_000_000, 1, 56e6), Attempt(48_000_000, 2, 63.1e6))
+    assert closure.reason == "the fastest of the PLL that holds; seed 2 holds 63.10 MHz"
 
 
-def test_close_timing_takes_the_next_lower_clock_and_says_so() -> None:
+def test_close_timing_takes_the_first_of_equal_seeds() -> None:
+    assert close_timing(tries(reached(50, 50), []), wanted(), any_clock).placement.seed == 1
+
+
+def test_close_timing_takes_a_lower_clock_of_the_same_layout() -> None:
+    """What holds 46 MHz is a result for 45.75."""
+    log: list[tuple[float, int]] = []
+    closure = close_timing(tries(reached(44, 46, 45), log), wanted(), any_clock)
+    assert log == [(48, 1), (48, 2), (48, 3)]
+    assert (closure.settings, closure.placed, closure.placement.seed) == (at(45.75), at(48), 2)
+
+
+def test_close_timing_tries_further_seeds_until_one_holds() -> None:
+    log: list[tuple[float, int]] = []
+    closure = close_timing(tries(reached(44, 46, 48, 60), log, seeds=4), wanted(), any_clock)
+    assert log == [(48, 1), (48, 2), (48, 3)]
+    assert (closure.settings, closure.placement.seed) == (at(48), 3)
+
+
+def test_close_timing_gives_up_a_clock_that_two_seeds_miss_clearly() -> None:
     log: list[tuple[float, int]] = []
     said: list[str] = []
-    reached = {1: 44.0, 2: 45.2, 3: 40.0}
-    closure = close_timing(
-        tries(lambda seed, mhz: reached[seed], log), CLOCKS, at(48), requested=False, note=said.append
+    closure = close_timing(tries(reached(43, 40, 48), log), wanted(), any_clock, said.append)
+    assert log == [(48, 1), (48, 2)]
+    assert closure.settings == [clock for clock in CLOCKS if clock.output_hz <= 43e6][-1]
+    assert said == ["48 MHz is given up: the better one of 2 seeds holds 43.00 MHz"]
+
+
+def test_close_timing_prefers_the_clock_with_which_the_host_gets_more() -> None:
+    """At 60 MHz the link has 12 Mbaud, at what is a little faster less."""
+
+    def link_alone(clock_hz: float) -> float:
+        return BOARD.uart.bytes_per_s(clock_hz)
+
+    def engine_alone(clock_hz: float) -> float:
+        return clock_hz / 1e6
+
+    closure = close_timing(tries(reached(62.7, 58), []), wanted(images_per_s=link_alone), any_clock)
+    assert closure.settings == at(60)
+    assert closure.reason == (
+        "with it the link has 12,000,000 baud; at 62.25 MHz it had 4,800,000 baud, and the host fewer results; "
+        "seed 1 holds 62.70 MHz"
     )
-    assert closure.settings == at(45)
+    engine = close_timing(tries(reached(62.7, 58), []), wanted(images_per_s=engine_alone), any_clock)
+    assert engine.settings == at(62.25)
+
+
+def test_close_timing_takes_the_fastest_clock_that_the_layout_serves() -> None:
+    def slower(placed: PllSettings, other: PllSettings) -> bool:
+        return other.output_hz <= 50e6
+
+    closure = close_timing(tries(reached(62, 62), []), wanted(), slower)
+    assert closure.settings == [clock for clock in CLOCKS if clock.output_hz <= 50e6][-1]
+    assert (
+        closure.reason == "the fastest that the layout serves; seed 1 holds 62.00 MHz, so --clock 60.75 may hold, too"
+    )
+
+
+def test_close_timing_places_again_where_a_layout_serves_one_clock() -> None:
+    log: list[tuple[float, int]] = []
+    said: list[str] = []
+    closure = close_timing(tries(reached(44.0, 45.2, 40.0), log), wanted(), its_own, said.append)
+    assert (closure.settings, closure.placed) == (at(45), at(45))
     assert log == [(48, 1), (48, 2), (48, 3), (45, 1), (45, 2)]
-    assert said == [
-        "48 MHz is not held by any of 3 seeds (best 45.20 MHz); the next lower PLL clock is 45 MHz",
-    ]
+    assert said == ["48 MHz is not held by any of 3 seeds (best 45.20 MHz); the next lower PLL clock is 45 MHz"]
 
 
 def test_close_timing_never_tries_a_clock_twice() -> None:
     log: list[tuple[float, int]] = []
     with pytest.raises(TimingError):
-        close_timing(tries(lambda seed, mhz: mhz - 0.001, log, seeds=1), CLOCKS, at(48), requested=False)
+        close_timing(tries(lambda seed, mhz: mhz - 0.001, log, seeds=1), wanted(), its_own)
     clocks = [mhz for mhz, _ in log]
     assert len(clocks) == 6
     assert clocks == sorted(set(clocks), reverse=True)
 
 
+def test_close_timing_takes_the_requested_clock_with_the_first_seed_that_holds_it() -> None:
+    log: list[tuple[float, int]] = []
+    closure = close_timing(tries(reached(47, 60, 70), log), wanted(requested=True), any_clock)
+    assert log == [(48, 1), (48, 2)]
+    assert (closure.settings, closure.placement.seed) == (at(48), 2)
+    assert closure.reason == "as asked for; seed 2 holds 60.00 MHz"
+
+
 def test_close_timing_rejects_requested_clock_that_is_missed() -> None:
     with pytest.raises(TimingError) as caught:
-        close_timing(tries(lambda seed, mhz: 44 + seed / 10, []), CLOCKS, at(48), requested=True)
+        close_timing(tries(lambda seed, mhz: 44 + seed / 10, []), wanted(requested=True), any_clock)
     assert str(caught.value) == (
         "timing: 48 MHz is needed, but the best of 3 seeds reaches 44.30 MHz (seed 3); the slowest path takes "
         "21.50 ns from 'a' to 'b' (0 cells, 20.00 ns of it in wires); the nearest clock that holds is 44.25 MHz: "
@@ -78,10 +158,19 @@ def test_close_timing_rejects_requested_clock_that_is_missed() -> None:
     )
 
 
+def test_close_timing_rejects_requested_clock_that_is_missed_clearly() -> None:
+    log: list[tuple[float, int]] = []
+    with pytest.raises(TimingError) as caught:
+        close_timing(tries(reached(36.2, 36, 60), log), wanted(requested=True), any_clock)
+    assert log == [(48, 1), (48, 2)]
+    assert str(caught.value).startswith("timing: 48 MHz is needed, but the best of 2 seeds reaches 36.20 MHz (seed 1)")
+    assert str(caught.value).endswith("the nearest clock that holds is 36 MHz: --clock 36, or try a smaller folding")
+
+
 def test_close_timing_rejects_design_below_the_slowest_clock() -> None:
     with pytest.raises(TimingError) as caught:
-        close_timing(tries(lambda seed, mhz: 1.0, []), CLOCKS, at(48), requested=False)
-    assert str(caught.value).endswith("20.00 ns of it in wires); try more --seeds, or a smaller folding")
+        close_timing(tries(lambda seed, mhz: 1.0, []), wanted(), any_clock)
+    assert str(caught.value).endswith("20.00 ns of it in wires); try a smaller folding")
 
 
 def test_first_clock_is_within_the_target_or_as_fast_as_asked() -> None:

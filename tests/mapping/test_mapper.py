@@ -97,6 +97,14 @@ def test_mapping_of_mlp_reaches_the_bound_of_its_weight_memory() -> None:
     assert (first.pe, first.simd, first.logic_pe) == (16, 16, 0)
 
 
+@pytest.mark.parametrize("family", [ICE40, ECP5])
+def test_cost_of_a_chain_is_known_before_its_schedule(family: Family) -> None:
+    body = make_body((2, 11, 11), U4, [LayerSpec(4, (3, 3), pool=2), LayerSpec(3, steps=0)])
+    space = DesignSpace(body, read_layers(body), family)
+    placed = [candidates[0].folding for candidates in space.frontiers({})]
+    assert space.chained_cost(placed) == accelerator_cost(space.accelerator(placed, "test"), family)
+
+
 def test_mapping_stays_in_its_budget() -> None:
     body = make_body(
         (1, 28, 28), U4, [LayerSpec(16, (3, 3), pool=2), LayerSpec(32, (3, 3), pool=2), LayerSpec(10, steps=0)]

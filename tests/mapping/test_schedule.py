@@ -21,6 +21,7 @@ from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
 from nnhw.families import ICE40
 from nnhw.ir import IntType
+from nnhw.mapping import schedule
 from nnhw.mapping.cost import cost
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.schedule import (
@@ -31,6 +32,7 @@ from nnhw.mapping.schedule import (
     into_large_ram,
     schedule_stages,
 )
+from tests.mapping.bodies import LayerSpec, make_body
 from tests.mapping.networks import NETWORKS, residual_vectors
 from tests.mapping.test_mapper import LARGE
 
@@ -260,3 +262,17 @@ def test_slowest_model_is_told_by_half_a_cycle_where_many_frames_were_stepped(fr
     even = tuple(64 * frame for frame in range(frames))
     turns = tuple(64 * frame + (frame + 1) // 2 for frame in range(frames))
     assert NetworkRun(0, turns, 0, (even, turns)).slowest == slowest
+
+
+def test_rough_schedule_steps_no_long_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = map_body(make_body((2, 9, 9), IntType(0, 15), [LayerSpec(4, (3, 3)), LayerSpec(3, steps=0)]), "test", LARGE)
+    network = network_of(chain)
+    exact = network.estimate()
+    assert network.estimate(rough=True) == exact
+    monkeypatch.setattr(schedule, "MOST_STEPPED", 10)
+    rough = network.estimate(rough=True)
+    assert rough.interval_cycles == max(stage.config.cycles for stage in chain.stages) <= exact.interval_cycles
+    assert rough.latency_cycles >= exact.latency_cycles
+    assert not rough.joined  # so it is stepped before it is taken
+    joining = network_of(mapped("residual"))
+    assert joining.estimate(rough=True) == joining.estimate()

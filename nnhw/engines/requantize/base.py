@@ -28,6 +28,10 @@ class Requantizer(Protocol):
     @property
     def latency(self) -> int: ...
 
+    def __hash__(self) -> int:
+        """Return a number of this object: one with the same steps is another one."""
+        ...
+
     def golden(self, raw: np.ndarray) -> np.ndarray:
         """Return the codes int64 [n, outputs] of raw sums int64 [n, outputs]."""
         ...

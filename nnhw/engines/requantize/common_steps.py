@@ -12,7 +12,7 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CommonSteps:
     """One function of all channels behind a multiply-add: code = codes[how many steps are at most the number], with
 

@@ -16,7 +16,7 @@ HIGH_SHIFT = 31
 """Fraction bits of a multiplier of `DoubleScaler`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DoubleScaler:
     """Fixed-point requantization that rounds twice.
 

@@ -15,7 +15,7 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scaler:
     """Multiply, add, shift: index = floor((raw * multiplier + addend) / 2**shift) + floor, clamped to floor..ceiling.
 

@@ -10,7 +10,7 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """A code for each raw sum, looked up.
 

@@ -11,7 +11,7 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Thresholds:
     """Comparisons that turn a raw sum into a code, all at once, in the cycle of the sum.
 
@@ -49,7 +49,7 @@ def count_reached(steps: np.ndarray, raw: np.ndarray) -> np.ndarray:
     return np.stack(columns, axis=1).astype(np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ThresholdSearch:
     """Binary search among sorted steps: one level of the tree, and one memory, for each move.
 

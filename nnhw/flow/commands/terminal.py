@@ -295,6 +295,8 @@ def _remarks(report: Report) -> Iterator[str]:
     if style:
         what = "Layers share an engine" if style["name"] == "shared" else "Each layer has an engine"
         yield f"{what}: {style['why']}."
+    if report.get("clock_reason"):  # a report of an older nnhw has none
+        yield f"The clock is {report['clock_hz'] / 1e6:g} MHz: {report['clock_reason']}."
     if report["patched"]:
         yield (
             f"Patched from '{report['patched']['model']}' ({report['patched']['bitstream'][:16]}): the same layout "

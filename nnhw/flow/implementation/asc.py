@@ -131,3 +131,35 @@ def find_tables(layout: AscLayout, marks: Mapping[str, int]) -> Iterator[tuple[s
         if content in known:
             name, order = known[content]
             yield name, place, order
+
+
+def transfer(text: str, old: str, new: str) -> str:
+    """Return a layout with what was changed in another one of the same device.
+
+    Parameters
+    ----------
+    text: of the layout.
+    old, new: of the other one, before and after the change, in which only bits of tiles may differ.
+
+    Raises
+    ------
+    ValueError: the layout has not the bits of `old` where these two differ, or they differ in more than bits.
+    """
+    layout, before, after = (_tiles(one) for one in (text, old, new))
+    changed = [name for name in before if before[name] != after.get(name)]
+    if before.keys() != after.keys() or any(len(before[name]) != len(after[name]) for name in changed):
+        raise ValueError("the two layouts of the PLL have other tiles")
+    for name in changed:
+        bits = list(layout.get(name, ""))
+        for at, (was, becomes) in enumerate(zip(before[name], after[name], strict=True)):
+            if was != becomes:
+                if bits[at : at + 1] != [was]:
+                    raise ValueError(f"'{name}' has other bits than the PLL of the design")
+                bits[at] = becomes
+        text = text.replace(f".{name}\n{layout[name]}", f".{name}\n{''.join(bits)}")
+    return text
+
+
+def _tiles(text: str) -> dict[str, str]:
+    """Return the lines of bits of each tile, by the line with its name."""
+    return dict(re.findall(r"^\.(\w+_tile \d+ \d+)\n([01\n]*)", text, re.MULTILINE))

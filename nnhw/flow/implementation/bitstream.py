@@ -21,8 +21,9 @@ from nnhw.flow.implementation.contents import Parted, part
 from nnhw.flow.implementation.filling import CONTENTS, MarkedNetlist, locate, mark
 from nnhw.flow.implementation.patching import fingerprint
 from nnhw.flow.implementation.place import PlacedDesign, hops_of, pack, place_seeds
+from nnhw.flow.implementation.retuning import pll_parameters, retune, without_pll
 from nnhw.flow.implementation.synthesis import Netlist, synthesize
-from nnhw.flow.implementation.timing import Closure, close_timing, first_clock, usable_clocks
+from nnhw.flow.implementation.timing import Closure, Wanted, close_timing, first_clock, usable_clocks
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.toolchain import Note, find_tool, silent
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from amaranth.lib.wiring import Component
 
     from nnhw.hdl.pll import PllSettings
+    from nnhw.hdl.top import TopDesign
 
 MakeDevice = Callable[[int], "Component"]
 """Returns a new device with ports `rx` and `tx` for a clock in hertz."""
@@ -51,11 +53,12 @@ class BitstreamRequest:
 
     Parameters
     ----------
-    clock_hz: that must hold; None: begin with the board's target, and take the next lower ones when it does not hold.
-    seeds: placements for each clock.
+    clock_hz: that must hold; None: place for the board's target, and take the fastest that holds.
+    seeds: placements at most.
     jobs: processes at a time.
     planned_ebr, planned_spram: block RAMs and large RAMs that the design must take; None: not checked.
     dsp: multiplications go into DSP blocks.
+    images_per_s: see `nnhw.flow.implementation.timing.Wanted`.
     """
 
     clock_hz: float | None = None
@@ -64,6 +67,7 @@ class BitstreamRequest:
     planned_ebr: int | None = None
     planned_spram: int | None = None
     dsp: bool = False
+    images_per_s: Callable[[float], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class Bitstream:
         taken = placement.resources
         return {
             "clock_hz": self.closure.settings.output_hz,
+            "clock_reason": self.closure.reason,
+            "placed_hz": self.closure.placed.output_hz,
             "fmax_hz": round(placement.fmax_hz),
             "seed": placement.seed,
             "resources": dataclasses.asdict(taken),
@@ -133,8 +139,10 @@ def build_bitstream(
     with tempfile.TemporaryDirectory(prefix="nnhw-") as scratch:
         trial = ClockTrial(make_device, board, Path(scratch), request, cache, note)
         try:
-            closure = close_timing(trial.place, clocks, first, requested=request.clock_hz is not None, note=note)
-            trial.fill(closure)
+            wanted = Wanted(clocks, first, request.clock_hz is not None, board.host_link, request.images_per_s)
+            closure = close_timing(trial.place, wanted, trial.serves, note)
+            note(f"the clock is {closure.settings.output_hz / 1e6:g} MHz: {closure.reason}")
+            trial.finish(closure)
             packed = pack(closure.placement, family, note)
         finally:
             _keep_logs(Path(scratch), logs)
@@ -148,11 +156,11 @@ def build_bitstream(
             *kept[6:],
         )
         _move({name: folder / source for name, source in zip(kept, made, strict=True)}, out)
-        return Bitstream(closure, trial.netlists[closure.settings.output_hz], tools)
+        return Bitstream(closure, trial.netlists[closure.placed.output_hz], tools)
 
 
 class ClockTrial:
-    """Builds a device for one clock after the other; see `nnhw.flow.implementation.timing`."""
+    """Builds a device for one clock after the other, and finishes layouts; see `nnhw.flow.implementation.timing`."""
 
     def __init__(
         self,
@@ -165,21 +173,21 @@ class ClockTrial:
     ) -> None:
         self.make_device = make_device
         self.board = board
+        self._family = FAMILIES[board.family]
         self.folder = folder
         self.request = request
         self.cache = cache
         self.note = note
         self.netlists: dict[int, Netlist] = {}
+        self._designs: dict[PllSettings, TopDesign] = {}
         self._fillings: dict[int, _Filling] = {}
 
     def place(self, settings: PllSettings) -> Iterator[PlacedDesign]:
         """Yield the placements for a clock, seed after seed."""
-        from nnhw.hdl.top import make_top
-
         request, clock_hz = self.request, settings.output_hz
         folder = self.folder / str(clock_hz)
         folder.mkdir()
-        design = make_top(self.make_device, self.board, settings)
+        design = self._design(settings)
         self.note(f"synthesis for {clock_hz / 1e6:g} MHz")
         netlist = self._synthesize(design.rtlil, folder, clock_hz)
         (folder / "design.il").write_text(design.rtlil, encoding="utf-8")
@@ -187,13 +195,11 @@ class ClockTrial:
         seeds = range(1, request.seeds + 1)
         options: dict[str, Any] = {"jobs": request.jobs, "cache": self.cache, "note": self.note}
         self.note(f"place and route for {clock_hz / 1e6:g} MHz, up to {request.seeds} seeds, {request.jobs} at a time")
-        for placement in place_seeds(netlist, design.constraints, self.board, clock_hz, seeds, **options):
-            self.note(f"seed {placement.seed} holds {placement.fmax_hz / 1e6:.2f} MHz")
-            yield placement
+        yield from place_seeds(netlist, design.constraints, self.board, clock_hz, seeds, **options)
 
     def _synthesize(self, rtlil: str, folder: Path, clock_hz: int) -> Netlist:
         """Synthesize a design; where its contents can be put in last, without them."""
-        family, kept = FAMILIES[self.board.family], list[str]()
+        family, kept = self._family, list[str]()
         while family.tools.table is not None:
             parted = part(rtlil, kept, family.tools.table)
             netlist = self._run_synthesis(parted.skeleton, folder)
@@ -218,18 +224,44 @@ class ClockTrial:
             note=self.note,
         )
 
-    def fill(self, closure: Closure) -> None:
-        """Put the contents into a layout and its netlist; write where they are."""
+    def _design(self, settings: PllSettings) -> TopDesign:
+        """Return the design for a clock."""
+        from nnhw.hdl.top import make_top
+
+        if settings not in self._designs:
+            self._designs[settings] = make_top(self.make_device, self.board, settings)
+        return self._designs[settings]
+
+    def serves(self, placed: PllSettings, settings: PllSettings) -> bool:
+        """Return whether the layout for a clock serves another one: the designs differ in contents and the PLL alone.
+
+        That is decided by comparing them; clocks far above the target are not even elaborated.
+        """
+        filling = self._fillings.get(placed.output_hz)
+        if settings == placed or filling is None or settings.output_hz > self.board.fastest_clock_hz:
+            return settings == placed
+        skeletons = (filling.parted.skeleton, filling.part(self._design(settings), self._family).skeleton)
+        one, other = (without_pll(skeleton, self._family) for skeleton in skeletons)
+        return one == other
+
+    def finish(self, closure: Closure) -> None:
+        """Put contents and the clock into a layout, its netlist and its design; write where the contents are."""
         placement = closure.placement
-        filling = self._fillings.get(closure.settings.output_hz)
+        filling, design = self._fillings.get(closure.placed.output_hz), self._design(closure.settings)
         if filling is None:
             return
-        file, netlist = placement.file(FAMILIES[self.board.family].tools.layout[0]), placement.folder / NETLIST
-        layout, design = AscLayout(file.read_text(encoding="ascii")), json.loads(netlist.read_text(encoding="utf-8"))
-        slots = locate(layout, filling.plan, filling.kept)
-        slots.fill(layout, design["modules"]["top"], filling.parted)
-        file.write_text(layout.text, encoding="ascii")
-        netlist.write_text(json.dumps(design), encoding="utf-8")
+        file, netlist = placement.file(self._family.tools.layout[0]), placement.folder / NETLIST
+        layout, made = AscLayout(file.read_text(encoding="ascii")), json.loads(netlist.read_text(encoding="utf-8"))
+        slots, top = locate(layout, filling.plan, filling.kept), made["modules"]["top"]
+        slots.fill(layout, top, filling.part(design, self._family))
+        text = layout.text
+        if closure.settings != closure.placed:
+            settings = (self._design(closure.placed).rtlil, design.rtlil)
+            change = (pll_parameters(settings[0], self._family), pll_parameters(settings[1], self._family))
+            text = retune(top, text, change, design.constraints, self.board, placement.folder)
+        file.write_text(text, encoding="ascii")
+        netlist.write_text(json.dumps(made), encoding="utf-8")
+        (placement.folder / "design.il").write_text(design.rtlil, encoding="utf-8")
         write_json(placement.folder / CONTENTS, slots.document(fingerprint(self.board, self.request)))
 
 
@@ -240,6 +272,11 @@ class _Filling:
     parted: Parted
     plan: MarkedNetlist
     kept: tuple[str, ...]
+
+    def part(self, design: TopDesign, family: Family) -> Parted:
+        """Return the contents of a design apart, as those of this one are."""
+        assert family.tools.table is not None
+        return part(design.rtlil, self.kept, family.tools.table)
 
 
 def _move(files: dict[str, Path], out: Path) -> None:

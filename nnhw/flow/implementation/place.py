@@ -121,28 +121,25 @@ def place_seeds(
     tool = find_tool(family.tools.place.name)
     prepare(tool, note)
     (folder / f"design.{family.tools.constraints[0]}").write_text(constraints, encoding="utf-8")
-    content = (folder / NETLIST).read_bytes()
-    keys, commands = {}, {}
-    for seed in seeds:
-        options = nextpnr_options(board, clock_hz, seed, is_crowded(netlist.resources, board.resources))
-        keys[seed] = cache_key(
-            stage="place",
-            netlist=content,
-            constraints=constraints,
-            options=options,
-            tool=tool.title,
-            code=sources_hash(__name__),
-        )
-        if not cache.fetch(keys[seed], folder):
-            commands[seed] = replace(tool.command(options, folder, f"seed{seed}.log"), is_stuck=is_lost)
+    crowded = is_crowded(netlist.resources, board.resources)
+    options = {seed: nextpnr_options(board, clock_hz, seed, crowded) for seed in seeds}
+    keys = _keys(netlist, constraints, options, tool.title)
+    commands = {
+        seed: replace(tool.command(options[seed], folder, f"seed{seed}.log"), is_stuck=is_lost)
+        for seed in seeds
+        if not cache.fetch(keys[seed], folder)
+    }
 
     def keep(seed: int) -> None:
         if _is_placed(folder, seed):
+            note(_seed_line(read_placement(folder, seed, clock_hz, family)))
             cache.store(keys[seed], folder, [f"seed{seed}.{kind}" for kind in (family.tools.layout[0], "json", "log")])
 
     finished = _succeed(commands, jobs, board)
     ended, full = set[int](), []
     for seed in seeds:
+        if seed not in commands:
+            note(f"{_seed_line(read_placement(folder, seed, clock_hz, family))}, as the cache has it")
         while seed in commands and seed not in ended:
             ended.add(other := next(finished))
             keep(other)
@@ -155,10 +152,30 @@ def place_seeds(
             yield read_placement(folder, seed, clock_hz, family)
         else:
             log = _read_log(folder, seed)
-            full += [line for line in error_lines(log) if finds_no_place(line)][:1]
+            full += _no_place_lines(log)[:1]
             note(f"seed {seed} is given up: {'cells find no place' if finds_no_place(log) else 'it is not routed'}")
     if len(full) == len(seeds):
         raise BuildError(_too_large(board, full[0]))
+
+
+def lay_out(design: Mapping[str, Any], constraints: str, board: Board, folder: Path) -> str:
+    """Return the layout of a small design that holds any clock.
+
+    Parameters
+    ----------
+    design: in yosys's JSON.
+    folder: is made, and takes the files.
+
+    Raises
+    ------
+    ToolError: nextpnr is missing, or failed.
+    """
+    tools = FAMILIES[board.family].tools
+    folder.mkdir()
+    (folder / NETLIST).write_text(json.dumps(design), encoding="utf-8")
+    (folder / f"design.{tools.constraints[0]}").write_text(constraints, encoding="utf-8")
+    run(find_tool(tools.place.name).command(nextpnr_options(board, board.target_clock_hz, 1), folder, "pll.log"))
+    return (folder / f"seed1.{tools.layout[0]}").read_text(encoding="utf-8")
 
 
 def is_lost(log: str, share: float) -> bool:
@@ -282,6 +299,23 @@ def _succeed(commands: Mapping[int, ToolRun], jobs: int, board: Board) -> Iterat
         if any("no BELs remaining" in line for line in failure.lines):
             raise BuildError(_too_large(board, failure.lines[0])) from failure
         raise
+
+
+def _keys(netlist: Netlist, constraints: str, options: Mapping[int, list[str]], tool: str) -> dict[int, str]:
+    """Return by what the placements are found in a cache, seed by seed."""
+    content, code = (netlist.folder / NETLIST).read_bytes(), sources_hash(__name__)
+    return {
+        seed: cache_key(stage="place", netlist=content, constraints=constraints, options=one, tool=tool, code=code)
+        for seed, one in options.items()
+    }
+
+
+def _no_place_lines(log: str) -> list[str]:
+    return [line for line in error_lines(log) if finds_no_place(line)]
+
+
+def _seed_line(placement: PlacedDesign) -> str:
+    return f"seed {placement.seed} reaches {placement.fmax_hz / 1e6:.2f} MHz of {placement.clock_hz / 1e6:g}"
 
 
 def _is_placed(folder: Path, seed: int) -> bool:

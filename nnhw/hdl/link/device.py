@@ -32,6 +32,8 @@ class LinkedEngine(wiring.Component):
     identity: what the device says about itself.
     array_id: of the array that programs must be made for; needed by an engine that runs them.
     flash_offset: where in flash such an engine looks for a program when it starts; None: nowhere.
+    fastest_hz: clock for which what counts time has room; 0: that of the identity. Devices for slower clocks are the
+        same but for lookup tables.
 
     Members
     -------
@@ -46,11 +48,13 @@ class LinkedEngine(wiring.Component):
         identity: DeviceIdentity,
         array_id: int | None = None,
         flash_offset: int | None = None,
+        fastest_hz: int = 0,
     ) -> None:
         self.engine = engine
         self.identity = identity
         self.array_id = array_id
         self.flash_offset = flash_offset
+        self.fastest_hz = max(fastest_hz, identity.clock_hz)
         loadable = hasattr(engine, "load")
         assert loadable == (array_id is not None), "a program is for an array, and an array is for programs"
         assert loadable or flash_offset is None
@@ -92,7 +96,7 @@ class LinkedEngine(wiring.Component):
         if self.flash_offset is None:
             wiring.connect(m, link.o_load, load)
             return link.reset_engine
-        m.submodules.flash = flash = FlashLoader(self.flash_offset, self.identity.clock_hz)
+        m.submodules.flash = flash = FlashLoader(self.flash_offset, self.identity.clock_hz, self.fastest_hz)
         wiring.connect(m, link.o_load, flash.i)
         wiring.connect(m, flash.o, load)
         state = link.program.state

@@ -10,13 +10,21 @@ from nnhw.errors import InputError
 from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.spi import SpiDevice
 from nnhw.hdl.link.uart import UartDevice
-from nnhw.links import BoardLink
+from nnhw.links import BoardLink, Uart
 from nnhw.links.uart import clocks_per_bit
 
 
 def _uart_device(device: LinkedEngine, link: BoardLink) -> UartDevice:
-    clock_hz = device.identity.clock_hz
-    return UartDevice(device, *(clocks_per_bit(clock_hz, rate) for rate in link.rates(clock_hz)))
+    """Return a device at a serial port.
+
+    One that speaks two rates at some clocks has the logic of two at each: where it speaks one, both are the same.
+    """
+    assert isinstance(link, Uart)
+    rates = link.rates(device.identity.clock_hz)
+    if link.faster_rates:
+        rates = (rates[0], rates[-1])
+    divisors = (clocks_per_bit(device.identity.clock_hz, rate) for rate in rates)
+    return UartDevice(device, *divisors, most=clocks_per_bit(device.fastest_hz, link.baud))
 
 
 DEVICES: Mapping[str, Callable[[LinkedEngine, BoardLink], wiring.Component]] = {

@@ -9,6 +9,8 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from nnhw.hdl.link.ends import is_at_end
+
 WAKE_UP, READ = 0xAB, 0x03
 """Release from deep power-down, in which an iCE40 leaves the flash; read at up to 33 MHz in any flash."""
 PAUSE_S = 50e-6
@@ -38,6 +40,7 @@ class FlashReader(wiring.Component):
     ----------
     offset: of the first byte.
     clock_hz: of the `sync` domain.
+    fastest_hz: clock that the logic has room for; 0: this one.
 
     Members
     -------
@@ -52,12 +55,13 @@ class FlashReader(wiring.Component):
     A bit takes twice `half_cycles`. The first byte comes 100 microseconds and 48 bits after the start.
     """
 
-    def __init__(self, offset: int, clock_hz: int) -> None:
+    def __init__(self, offset: int, clock_hz: int, fastest_hz: int = 0) -> None:
         assert 0 <= offset < 1 << ADDRESS_BITS
         self.offset = offset
         self.half_cycles = half_cycles(clock_hz)
+        self._most = max(half_cycles(fastest_hz), self.half_cycles)
         # A power of two of half periods, so that the end is one bit and not a comparison; they count a command too.
-        self._pause_log2 = max(6, math.ceil(math.log2(PAUSE_S * clock_hz / self.half_cycles)))
+        self._pause_log2 = max(6, math.ceil(math.log2(PAUSE_S * min(clock_hz, 2 * MOST_HZ))))
         super().__init__(
             {
                 "o": Out(stream.Signature(unsigned(8))),
@@ -73,7 +77,7 @@ class FlashReader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._phase, self._awake = Signal(_Phase), Signal()
+        self._phase, self._awake, self._platform = Signal(_Phase), Signal(), platform
         tick = self._divide(m)
         count = Signal(self._pause_log2 + 1)
         with m.If(self.o.ready):
@@ -103,15 +107,18 @@ class FlashReader(wiring.Component):
         """Return: half a period is over, and no byte waits."""
         tick = Signal()
         waits = self.o.valid & ~self.o.ready
-        if self.half_cycles == 1:
+        if self._most == 1:
             m.d.comb += tick.eq(~waits)
             return tick
-        left = Signal(range(self.half_cycles), init=self.half_cycles - 1)
-        m.d.comb += tick.eq((left == 0) & ~waits)
+        elapsed, is_over = Signal(range(self._most)), Signal()
+        m.d.comb += [
+            is_over.eq(is_at_end(m, self._platform, elapsed, [self.half_cycles - 1])),
+            tick.eq(is_over & ~waits),
+        ]
         with m.If(tick):
-            m.d.sync += left.eq(self.half_cycles - 1)
-        with m.Elif(left != 0):
-            m.d.sync += left.eq(left - 1)
+            m.d.sync += elapsed.eq(0)
+        with m.Elif(~is_over):
+            m.d.sync += elapsed.eq(elapsed + 1)
         return tick
 
     def _send(self, m: Module, count: Signal, woken: Signal, sent: Signal) -> None:
@@ -150,7 +157,7 @@ class FlashLoader(wiring.Component):
 
     Parameters
     ----------
-    offset, clock_hz: see `FlashReader`.
+    offset, clock_hz, fastest_hz: see `FlashReader`.
 
     Members
     -------
@@ -161,8 +168,8 @@ class FlashLoader(wiring.Component):
     cs, clk, copi, cipo: as of `FlashReader`.
     """
 
-    def __init__(self, offset: int, clock_hz: int) -> None:
-        self._reader = FlashReader(offset, clock_hz)
+    def __init__(self, offset: int, clock_hz: int, fastest_hz: int = 0) -> None:
+        self._reader = FlashReader(offset, clock_hz, fastest_hz)
         byte = stream.Signature(unsigned(8))
         super().__init__(
             {

@@ -5,17 +5,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.hdl.link.device import LinkedEngine, flash_pins
+from nnhw.hdl.link.ends import is_at_end
 from nnhw.links.uart import SHORT_CYCLES
 
-
-def _chosen(slow: ValueLike, divisors: Sequence[int]) -> Value:
-    """Return the cycles of a bit: the second of the divisors while `slow`, if there is one."""
-    return Mux(slow, divisors[-1], divisors[0]) if len(divisors) > 1 else Const(divisors[0])
+_LONGEST = 10.5
+"""Bits of the faster of two rates that a low must last to be none of its bytes."""
 
 
 class RateDetector(wiring.Component):
@@ -29,29 +28,34 @@ class RateDetector(wiring.Component):
     Parameters
     ----------
     divisors: clock cycles of a bit at both rates, the faster one first.
+    most: cycles of a bit of the faster rate that the logic has room for; 0: as many as there are.
 
     Members
     -------
     line: In(1), the line. slow: Out(1), a register: the sender has the slower rate; the faster one at the start.
     """
 
-    def __init__(self, divisors: Sequence[int]) -> None:
+    def __init__(self, divisors: Sequence[int], most: int = 0) -> None:
         fast, slow = divisors
-        self.longest = 10 * fast + fast // 2
+        self.longest = int(_LONGEST * fast)
         self.shortest = (fast + slow) // 2
+        self._limit = int(_LONGEST * max(most, fast))
         super().__init__({"line": In(1, init=1), "slow": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        low, rose = Signal(range(self.longest + 1)), Signal()
+        low, is_long, is_medium = Signal(range(self._limit + 1)), Signal(), Signal()
+        m.d.comb += is_long.eq(is_at_end(m, platform, low, [self.longest], name="longest"))
         with m.If(self.line):
-            m.d.sync += low.eq(0)
-        with m.Elif(low != self.longest):
+            m.d.sync += [low.eq(0), is_medium.eq(0)]
+        with m.Elif(~is_long):
             m.d.sync += low.eq(low + 1)
-        m.d.comb += rose.eq(self.line & (low != 0))
-        with m.If(low == self.longest):
+            # Set when `low` becomes one more.
+            with m.If(is_at_end(m, platform, low, [self.shortest], name="shortest")):
+                m.d.sync += is_medium.eq(1)
+        with m.If(is_long):
             m.d.sync += self.slow.eq(1)
-        with m.Elif(rose & (low <= self.shortest)):
+        with m.Elif(self.line & (low != 0) & ~is_medium):
             m.d.sync += self.slow.eq(0)
         return m
 
@@ -62,6 +66,7 @@ class UartTransmitter(wiring.Component):
     Parameters
     ----------
     divisors: clock cycles per bit, 3 or more, of one rate, or of two, the faster one first.
+    most: cycles per bit that the logic has room for; 0: as many as there are.
 
     Members
     -------
@@ -74,8 +79,9 @@ class UartTransmitter(wiring.Component):
     10 bits of so many cycles per byte.
     """
 
-    def __init__(self, *divisors: int) -> None:
+    def __init__(self, *divisors: int, most: int = 0) -> None:
         self._divisors = divisors
+        self._most = max(most, *divisors)
         super().__init__(
             {
                 "i": In(stream.Signature(unsigned(8))),
@@ -88,14 +94,13 @@ class UartTransmitter(wiring.Component):
         m = Module()
         # Above the data stands the stop bit; when it has left and nothing but zeros came after, the byte is sent.
         shift = Signal(9)
-        elapsed = Signal(range(max(self._divisors)))
+        elapsed, slow = Signal(range(self._most)), Signal()
         tick, sent = Signal(), Signal()
         # The ticks run freely: a byte that comes to an idle line waits for the next.
-        last = _chosen(self.slow, [divisor - 2 for divisor in self._divisors])
-        m.d.sync += [elapsed.eq(elapsed + 1), tick.eq(elapsed == last)]
-        if self._divisors != (1 << len(elapsed),):
-            with m.If(tick):
-                m.d.sync += elapsed.eq(0)
+        ends = [divisor - 2 for divisor in self._divisors]
+        m.d.sync += [elapsed.eq(elapsed + 1), tick.eq(is_at_end(m, platform, elapsed, ends, slow))]
+        with m.If(tick):
+            m.d.sync += [elapsed.eq(0), slow.eq(self.slow)]
         # A tick comes 3 cycles or more after the last change of `shift`, so this may be a cycle late.
         m.d.sync += sent.eq(shift == 0)
         m.d.comb += self.i.ready.eq(tick & sent)
@@ -119,6 +124,7 @@ class UartReceiver(wiring.Component):
     Parameters
     ----------
     divisors: clock cycles per bit, 3 or more, of one rate, or of two, the faster one first.
+    most: cycles per bit that the logic has room for; 0: as many as there are.
 
     Members
     -------
@@ -130,8 +136,8 @@ class UartReceiver(wiring.Component):
     Timing
     ------
     A byte waits at least half a bit and one more, until the data bits of the next one begin: 1.5 * divisor - 1 cycles.
-    With bits of less than 8 cycles it waits in a register of its own until the next byte is whole: 10 * divisor - 2
-    cycles.
+    With bits of less than 8 cycles, or two rates, it waits in a register of its own until the next byte is whole:
+    10 * divisor - 2 cycles.
 
     Range
     -----
@@ -139,8 +145,9 @@ class UartReceiver(wiring.Component):
     or slower with edges that are a tenth of a cycle early or late, or 1 % with a quarter of a cycle.
     """
 
-    def __init__(self, *divisors: int) -> None:
+    def __init__(self, *divisors: int, most: int = 0) -> None:
         self._divisors = divisors
+        self._most = max(most, *divisors)
         super().__init__(
             {
                 "rx": In(1, init=1),
@@ -155,23 +162,30 @@ class UartReceiver(wiring.Component):
         line = Signal(init=1)
         m.submodules.synchronizer = cdc.FFSynchronizer(self.rx, line, init=1)
         if len(self._divisors) > 1:
-            m.submodules.detector = detector = RateDetector(self._divisors)
+            m.submodules.detector = detector = RateDetector(self._divisors, self._most)
             m.d.comb += [detector.line.eq(line), self.slow.eq(detector.slow)]
         phase = Signal(_Phase)
         # Starts with a mark in the highest place; when it stands in the lowest, the next data bit is the last.
         shift = Signal(8)
-        left = Signal(range(max(self._divisors)))
-        sample, begun, whole = left == 0, Signal(), Signal()
-        m.d.sync += left.eq(left - 1)
-        if self._divisors != (1 << len(left),):
-            with m.If(sample):
-                m.d.sync += left.eq(_chosen(self.slow, [divisor - 1 for divisor in self._divisors]))
+        # A bit keeps the rate that it has begun with.
+        elapsed, slow = Signal(range(self._most)), Signal()
+        sample, begun, whole = Signal(), Signal(), Signal()
+        # A sample is decided a cycle before. To the middle of the start bit two cycles have gone into the synchronizer
+        # and one into the decision.
+        halves = [(divisor - 1) // 2 - 1 for divisor in self._divisors]
+        ends = [*halves, *(divisor - 2 for divisor in self._divisors)]
+        is_data = phase[1]
+        which = Cat(slow, is_data) if len(self._divisors) > 1 else is_data
+        m.d.sync += [elapsed.eq(elapsed + 1), sample.eq(is_at_end(m, platform, elapsed, ends, which))]
+        is_idle = phase == _Phase.IDLE
+        with m.If(Mux(is_idle, line, sample)):
+            m.d.sync += elapsed.eq(0)
+        with m.If(is_idle | sample):
+            m.d.sync += slow.eq(self.slow)
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.Switch(phase):
             with m.Case(_Phase.IDLE):
-                # Two cycles have gone into the synchronizer and one goes into this decision.
-                m.d.sync += left.eq(_chosen(self.slow, [(divisor - 1) // 2 - 1 for divisor in self._divisors]))
                 with m.If(~line):
                     m.d.sync += phase.eq(_Phase.START)
             with m.Case(_Phase.START):
@@ -194,7 +208,7 @@ class UartReceiver(wiring.Component):
 
     def _connect_output(self, m: Module, shift: Signal, begun: Signal, whole: Signal) -> None:
         """Offer each byte: as it lies in `shift` until the next one begins, or out of a register."""
-        if min(self._divisors) < SHORT_CYCLES:
+        if len(self._divisors) > 1 or min(self._divisors) < SHORT_CYCLES:
             with m.If(whole):
                 m.d.comb += self.overrun.eq(self.o.valid & ~self.o.ready)
                 m.d.sync += [self.o.payload.eq(shift), self.o.valid.eq(1)]
@@ -214,6 +228,8 @@ class UartDevice(wiring.Component):
     ----------
     divisors: clock cycles per bit, of one rate, or of two, the faster one first: it then speaks that of the host, see
         `RateDetector`.
+    most: cycles per bit that the logic has room for; 0: as many as there are. Devices whose clocks differ, but not this
+        and the number of rates, differ in lookup tables alone.
 
     Members
     -------
@@ -221,9 +237,10 @@ class UartDevice(wiring.Component):
     cs, clk, copi, cipo: those of the device's flash, where it has them.
     """
 
-    def __init__(self, device: LinkedEngine, *divisors: int) -> None:
+    def __init__(self, device: LinkedEngine, *divisors: int, most: int = 0) -> None:
         self.device = device
         self._divisors = divisors
+        self._most = most
         super().__init__(
             {
                 "rx": In(1, init=1),
@@ -234,8 +251,8 @@ class UartDevice(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.receiver = receiver = UartReceiver(*self._divisors)
-        m.submodules.transmitter = transmitter = UartTransmitter(*self._divisors)
+        m.submodules.receiver = receiver = UartReceiver(*self._divisors, most=self._most)
+        m.submodules.transmitter = transmitter = UartTransmitter(*self._divisors, most=self._most)
         m.submodules.device = device = self.device
         wiring.connect(m, receiver.o, device.i)
         wiring.connect(m, device.o, transmitter.i)

@@ -4,6 +4,6 @@ The logic model counts what the hardware is made of, register by register; its f
 `yosys` and `nextpnr` runs, see `benchmarks/`.
 """
 
-from nnhw.mapping.cost.engines import accelerator_cost, cost, packing_cost
+from nnhw.mapping.cost.engines import accelerator_cost, cost, packing_cost, stages_cost
 
-__all__ = ["accelerator_cost", "cost", "packing_cost"]
+__all__ = ["accelerator_cost", "cost", "packing_cost", "stages_cost"]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.families import ICE40, Cost, Family
 from nnhw.families.logic import Logic
 
+MOST_KNOWN = 4096
+"""Costs that are kept of sums of so many lanes."""
 
+
+@lru_cache(maxsize=MOST_KNOWN)
 def lane_products(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = ICE40) -> Cost:
     """Return the cost of the products of one cell's lanes and of the tree that adds them.
 
@@ -52,6 +58,7 @@ def _planes(arithmetic: LaneArithmetic, simd: int, raw: int, logic: Logic) -> Co
     return total + logic.through(inverted) + _join(planes, each, raw, logic)
 
 
+@lru_cache(maxsize=MOST_KNOWN)
 def dsp_sums(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = ICE40) -> Cost:
     """Return the cost of a cell whose products are made in DSP blocks, without these: the tree that adds them."""
     return adder_tree([arithmetic.activation.bits + arithmetic.weight.bits] * simd, raw, family.logic)

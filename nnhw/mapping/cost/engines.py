@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nnhw.accelerator import Accelerator, EngineConfig
+from nnhw.accelerator import Accelerator, EngineConfig, InputFormat, OutputFormat, Stage
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
@@ -68,10 +68,19 @@ def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE4
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:
     """Return the cost of all engines, and of what stands between them and the bytes of the link."""
-    return sum((cost(stage.config, family) for stage in accelerator.stages), packing_cost(accelerator, family))
+    return stages_cost(accelerator.stages, accelerator.input_format, accelerator.output_format, family)
+
+
+def stages_cost(stages: Sequence[Stage], i_format: InputFormat, o_format: OutputFormat, family: Family) -> Cost:
+    """Return the cost of stages, and of what stands between them and the bytes of the link."""
+    return sum((cost(stage.config, family) for stage in stages), _packing_cost(i_format, o_format, family))
 
 
 def packing_cost(accelerator: Accelerator, family: Family) -> Cost:
     """Return the cost of what stands between the bytes of the link and the beats of an accelerator."""
-    wires = accelerator.input_format.unpacking, accelerator.output_format.packing
+    return _packing_cost(accelerator.input_format, accelerator.output_format, family)
+
+
+def _packing_cost(i_format: InputFormat, o_format: OutputFormat, family: Family) -> Cost:
+    wires = i_format.unpacking, o_format.packing
     return sum((cost(config, family) for config in wires if config is not None), Cost())

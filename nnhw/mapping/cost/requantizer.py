@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import product as iterate
 from typing import Any
 
@@ -37,10 +38,13 @@ from nnhw.mapping.cost.constants import (
 )
 from nnhw.mapping.cost.partial_products import Operand, piece_bits, tree
 
+MOST_KNOWN = 4096
+"""Costs that are kept: a requantizer is the same only if it is the same object."""
 TABLE_LOGIC = 0.5
 """Share of the logic of a ROM of random words that a table of a smooth function takes."""
 
 
+@lru_cache(maxsize=MOST_KNOWN)
 def requantizer_cost(
     requantizer: Requantizer | None,
     raw: IntType | None,

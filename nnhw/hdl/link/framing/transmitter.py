@@ -312,8 +312,8 @@ class FrameTransmitter(wiring.Component):
     def _identity_byte(self, m: Module) -> Value:
         """Return the byte of the identity that `_index` points at, looked up a cycle before, when it is one less.
 
-        A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes. The first 16 bytes,
-        among them the model's hash, are lookup tables of their own, so that another model's hash can take its place.
+        A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes. They are lookup tables
+        of their own, so that another model's hash, and another clock, can take their places.
         """
         content = self._identity.pack().ljust(32, b"\0")
         content = content[1:] + content[:1]
@@ -321,8 +321,11 @@ class FrameTransmitter(wiring.Component):
         byte, low, high = Signal(8, name="identity_byte"), self._index[:4], self._index[4]
         bits = []
         for bit, column in enumerate(columns):
-            first = self._cells.lookup_table(m, f"identity_{bit}", column & 0xFFFF, low)
-            bits.append(Mux(high, Const(column >> 16, 16).bit_select(low, 1), first))
+            first, second = (
+                self._cells.lookup_table(m, f"identity_{part}_{bit}", column >> 16 * part & 0xFFFF, low)
+                for part in range(2)
+            )
+            bits.append(Mux(high, second, first))
         m.d.sync += byte.eq(Cat(bits))
         return byte
 

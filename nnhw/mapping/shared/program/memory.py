@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,11 +110,47 @@ def find_lives(
     return tuple(sorted(found, key=lambda life: life.born))
 
 
+_Placed = tuple[str, int, "_Placed | None"]
+"""A storage, its place, and what was placed before it."""
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """Places of the storages that are born first.
+
+    Parameters
+    ----------
+    live: those that the last one found, with their places, and it.
+    low, high: the first word of all, and the one behind the last.
+    last: all of them.
+    """
+
+    live: tuple[tuple[Life, int], ...]
+    low: int
+    high: int
+    last: _Placed
+
+    def with_one(self, life: Life, place: int, live: Sequence[tuple[Life, int]]) -> _Partial:
+        """Return these and one more; `live` are those of them that it finds."""
+        low, high = min(self.low, place), max(self.high, place + life.words)
+        return _Partial((*live, (life, place)), low, high, (life.name, place, self.last))
+
+    def seen(self, born: int) -> Hashable:
+        """Return what storages that are born later see."""
+        return (*((life.name, place - self.low) for life, place in self.live if life.dies > born), self.high - self.low)
+
+    def places(self) -> Iterator[tuple[str, int]]:
+        """Yield each storage with its place, the last one first."""
+        last: _Placed | None = self.last
+        while last is not None:
+            name, place, last = last
+            yield name, place
+
+
 class _Search:
     """Beam search over the places of storages, in the order of their birth; places are relative to the input's."""
 
     def __init__(self, lives: Sequence[Life], tilers: Sequence[Tiler], fusions: Sequence[Fusion]) -> None:
-        self.lives = {life.name: life for life in lives}
         self.order = list(lives)
         self.tilers = tilers
         self.fusions = {tilers[fusion.end - 1].task.node: fusion for fusion in fusions}
@@ -124,37 +160,23 @@ class _Search:
 
     def run(self) -> dict[str, int]:
         """Return the place of each storage."""
-        beam: list[dict[str, int]] = [{self.order[0].name: 0}]
+        first = self.order[0]
+        beam = [_Partial(((first, 0),), 0, first.words, (first.name, 0, None))]
         for life in self.order[1:]:
-            found: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
-            for places in beam:
-                live = [self.lives[name] for name in places if self.lives[name].dies >= life.born]
-                for place in self._candidates(life, live, places):
-                    if all(self._apart(life, place, other, places[other.name]) for other in live):
-                        more = {**places, life.name: place}
-                        key = self._key(more, life)
-                        if key not in found or self._extent(more) < self._extent(found[key]):
-                            found[key] = more
-            beam = sorted(found.values(), key=self._extent)[: MEMORY.beam]
-        return beam[0]
+            found: dict[Hashable, _Partial] = {}
+            for partial in beam:
+                live = [(other, place) for other, place in partial.live if other.dies >= life.born]
+                for place in self._candidates(life, live, partial):
+                    if all(self._apart(life, place, other, other_place) for other, other_place in live):
+                        more = partial.with_one(life, place, live)
+                        found.setdefault(more.seen(life.born), more)
+            beam = sorted(found.values(), key=lambda partial: partial.high - partial.low)[: MEMORY.beam]
+        return dict(beam[0].places())
 
-    def _extent(self, places: Mapping[str, int]) -> int:
-        return max(place + self.lives[name].words for name, place in places.items()) - min(places.values())
-
-    def _key(self, places: Mapping[str, int], life: Life) -> tuple[tuple[str, int], ...]:
-        """Return what later storages see of a partial plan."""
-        low = min(places.values())
-        high = max(place + self.lives[name].words for name, place in places.items())
-        live = [(name, place - low) for name, place in places.items() if self.lives[name].dies > life.born]
-        return (*live, ("", high - low))
-
-    def _candidates(self, life: Life, live: Sequence[Life], places: Mapping[str, int]) -> set[int]:
+    def _candidates(self, life: Life, live: Sequence[tuple[Life, int]], partial: _Partial) -> set[int]:
         """Return places worth trying: at the ends of all, beside or over what is live."""
-        low = min(places.values())
-        high = max(place + self.lives[name].words for name, place in places.items())
-        found = {low, high - life.words}
-        for other in live:
-            place = places[other.name]
+        found = {partial.low, partial.high - life.words}
+        for other, place in live:
             found |= {place - life.words, place + other.words}
             if self._may_overlap(life, other):
                 found |= {place + distance for distance in self._distances(life, other)}

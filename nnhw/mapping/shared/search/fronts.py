@@ -35,7 +35,7 @@ class Fronts:
     @cached_property
     def _mapper(self) -> Mapper:
         """What makes all mappings: the choices of each layer are the same in all."""
-        return Mapper.of(self.body, self.board, self.lavish, {})
+        return Mapper.of(self.body, self.board, self.lavish, {}, rough=True)
 
     def find(self, interval: int, left: Budget, queue_ebr: int) -> Iterator[Accelerator]:
         """Yield mappings that fit: the smallest that takes no more than an interval, then those that take little more.
@@ -78,7 +78,7 @@ class Fronts:
         if key not in self._made:
             budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(NEIGHBOURS.grid**step)
             try:
-                self._made[key] = self._mapper.best(budget, interval)
+                self._made[key] = self._mapper.about(budget, interval)
             except MappingError:
                 self._made[key] = None
         return self._made[key]
