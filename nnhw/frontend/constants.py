@@ -62,19 +62,18 @@ def computed_constant(call: Call) -> TracedConstant:
 
 
 def _joined(call: Call) -> tuple[np.ndarray, np.ndarray, IntType] | None:
-    """Return codes, scale and range of quantized constants that are concatenated; None where there is not one code."""
-    parts = [part for part in call["tensors"] if isinstance(part, TracedConstant)]
-    if len(parts) < len(call["tensors"]):
-        return None
-    scales, codes = [], []
-    for part in parts:
-        if part.codes is None or part.scale is None or part.dtype != parts[0].dtype:
+    """Return codes, scales and range of quantized constants that are concatenated; None where one is not quantized."""
+    codes, scales, ranges = [], [], []
+    for part in call["tensors"]:
+        if not isinstance(part, TracedConstant) or part.codes is None or part.scale is None or part.dtype is None:
             return None
         codes.append(part.codes)
         scales.append(np.broadcast_to(part.scale, part.codes.shape))
+        ranges.append(part.dtype)
     axis = call.arguments.get("dim", 0)
-    assert parts[0].dtype is not None
-    return np.concatenate(codes, axis), compressed(np.concatenate(scales, axis)), parts[0].dtype
+    low, high = min(kind.low for kind in ranges), max(kind.high for kind in ranges)
+    whole = IntType(low, high, bipolar=all(kind.bipolar for kind in ranges))
+    return np.concatenate(codes, axis), compressed(np.concatenate(scales, axis)), whole
 
 
 def _for_one_image(call: Call) -> Call:

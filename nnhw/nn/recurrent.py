@@ -37,7 +37,9 @@ def run_steps(cell: Cell, weights: Sequence[Tensor], sequence: Tensor, states: S
     The last states, and the first state behind each step: [steps, batch, units].
     """
     if torch.compiler.is_exporting():
-        return loop(lambda x, states: cell([functional.linear(x, weight) for weight in weights], states), sequence, states)
+        return loop(
+            lambda x, states: cell([functional.linear(x, weight) for weight in weights], states), sequence, states
+        )
     products = zip(*(functional.linear(sequence, weight) for weight in weights), strict=True)
     return loop(cell, list(products), states)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from nnhw.nn.recurrent import States, loop
 
 from .coding import Coding, kernel_of
 from .handlers import QuantizeCall
-from .values import plain_result
+from .values import PlainQuantTensor, plain_result
 
 _ARGUMENTS = {
     "output_quant": "io_quant",
@@ -29,10 +30,26 @@ _ARGUMENTS = {
     "hidden_state_tanh_quant": "tanh_quant",
 }
 """The quantizers of a cell that make codes of what it keeps or multiplies --> the argument that each was made by."""
-_SUMS = ("gate_acc_quant", "input_acc_quant", "forget_acc_quant", "cell_acc_quant", "output_acc_quant")
+_GATES = ("input", "cell", "output", "forget")
+"""The sums of an LSTM, in the order in which Brevitas quantizes their weights."""
+_INPUT, _CELL, _OUTPUT, _FORGET = range(4)
 
 Quantizing = Callable[[Tensor], Tensor]
 Step = Callable[[Tensor, States], States]
+
+
+class CodeOfOne(nn.Module):
+    """The code that a quantizer gives to 1, for which cells with coupled gates ask in each step, for each image."""
+
+    def __init__(self, proxy: QuantProxyFromInjector) -> None:
+        super().__init__()
+        self.proxy = proxy
+
+    def forward(self, ones: Tensor) -> IntQuantTensor:
+        """Quantize ones [N, units], without the function in front of the quantizer: to [1, 1], which serves all."""
+        kernel = kernel_of(self.proxy)
+        assert kernel is not None
+        return IntQuantTensor(*kernel(ones[:1, :1]), self.proxy.is_signed, self.training)
 
 
 class _CalledProxy(nn.Module):
@@ -45,12 +62,7 @@ class _CalledProxy(nn.Module):
         super().__init__()
         self.proxy = proxy
 
-    @property
-    def tensor_quant(self) -> nn.Module:
-        """The arithmetic, which a cell with coupled gates calls for the code of 1."""
-        kernel = kernel_of(self.proxy)
-        assert kernel is not None
-        return kernel
+        self.tensor_quant = CodeOfOne(proxy)
 
     def forward(self, x: Tensor) -> tuple[Tensor | None, ...]:
         """Quantize a tensor: its value, scale, zero point and bit width, as cells take it."""
@@ -61,11 +73,17 @@ class _CalledProxy(nn.Module):
 
 
 def call_quantizers(model: nn.Module) -> None:
-    """Let the cells of a model call their quantizers as modules, so that hooks see each step; numbers stay the same."""
+    """Let the cells of a model call their quantizers as modules, so that hooks see each step; numbers stay the same.
+
+    Brevitas's own second cell, made by `fast_cell`, is what calls them.
+    """
     for layer in model.modules():
         if isinstance(layer, QuantRecurrentLayerMixin):
-            layer._fast_cell = None
+            layer.fast_mode, layer._fast_cell = True, None
             layer._wrap_act_proxy = lambda name, cell=layer.cell: _CalledProxy(getattr(cell, name))
+            # With coupled gates, the last of four calls is the first one again.
+            layer.gate_params_fwd = lru_cache(maxsize=3)(layer.gate_params_fwd)
+            assert layer.fast_cell is not None  # it is made now, so that hooks find its modules
 
 
 def with_loops(model: nn.Module, codings: Mapping[QuantProxyFromInjector, Coding]) -> None:
@@ -102,6 +120,8 @@ class _Gate(nn.Module):
     ----------
     quantize_sum: of the sum; None for a sum that no quantizer rounds.
     """
+
+    bias: Tensor | None
 
     def __init__(self, params: GateParams, coding: Coding, quantize_sum: QuantizeCall | None) -> None:
         super().__init__()
@@ -141,19 +161,19 @@ class _Loop(nn.Module):
     ) -> None:
         super().__init__()
         self.batch_first, self.reverse = layer.cell.batch_first, layer.reverse_input
-        self.hidden_size = layer.hidden_size
+        self.hidden_size, self.returns_codes = layer.hidden_size, layer.return_quant_tensor
         self.input_quant = None if layer.quantize_output_only else QuantizeCall(codings[layer.io_quant])
         for name in _ARGUMENTS:
             proxy = getattr(layer.cell, name, None)
             if proxy is not None:
                 setattr(self, name, QuantizeCall(codings[proxy]))
-        self.gates = nn.ModuleList()
+        self.gates = nn.ModuleDict()
         for params, of_sum in gates.items():
             gate, proxy = getattr(layer, params), getattr(layer.cell, of_sum)
             rounded = None if kernel_of(proxy) is None else QuantizeCall(codings[proxy])
-            self.gates.append(_Gate(gate, codings[gate.input_weight.weight_quant], rounded))
+            self.gates[params] = _Gate(gate, codings[gate.input_weight.weight_quant], rounded)
 
-    def _run(self, inputs: Any, starts: Sequence[tuple[Any, Quantizing]]) -> tuple[Tensor, list[Tensor]]:
+    def _run(self, inputs: Any, starts: Sequence[tuple[Any, Quantizing]]) -> tuple[Any, list[Any]]:
         """Run all steps.
 
         Parameters
@@ -166,7 +186,7 @@ class _Loop(nn.Module):
         """
         x = plain_result(inputs)
         x = x if self.input_quant is None else self.input_quant(x)
-        matrices = [gate.matrix() for gate in self.gates]  # type: ignore[operator]
+        matrices = [gate.matrix() for gate in self._gates()]
         sequence = x.transpose(0, 1) if self.batch_first else x
         zeros = sequence.shape[1], self.hidden_size
         states = tuple(
@@ -175,7 +195,14 @@ class _Loop(nn.Module):
         sequence = sequence.flip(0) if self.reverse else sequence
         last, output = loop(self._step(matrices), sequence, states)
         output = output.flip(0) if self.reverse else output
-        return output.transpose(0, 1) if self.batch_first else output, [state.unsqueeze(0) for state in last]
+        output = output.transpose(0, 1) if self.batch_first else output
+        return self._returned(output), [self._returned(torch.stack([state])) for state in last]
+
+    def _gates(self) -> list[_Gate]:
+        return [gate for gate in self.gates.values() if isinstance(gate, _Gate)]
+
+    def _returned(self, codes: Tensor) -> Any:
+        return PlainQuantTensor(codes) if self.returns_codes else codes
 
     def _step(self, matrices: Sequence[Tensor]) -> Step:
         """Return what a step computes.
@@ -190,17 +217,19 @@ class _Loop(nn.Module):
 class _RNNLoop(_Loop):
     """h = io_quant(tanh(gate_acc_quant(W x + U h + b))), or relu."""
 
+    output_quant: QuantizeCall
+
     def __init__(self, layer: _QuantRNNLayer, codings: Mapping[QuantProxyFromInjector, Coding]) -> None:
         super().__init__(layer, codings, {"gate_params": "gate_acc_quant"})
         self.function = torch.relu if isinstance(layer.cell.act_fn, nn.ReLU) else torch.tanh
 
-    def forward(self, inputs: Any, start: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Any, start: Any) -> tuple[Any, Any]:
         """Return the states behind all steps, and the last one."""
         output, (last,) = self._run(inputs, [(start, self.output_quant)])
         return output, last
 
     def _step(self, matrices: Sequence[Tensor]) -> Step:
-        (gate,), (matrix,) = self.gates, matrices
+        (gate,), (matrix,) = self._gates(), matrices
 
         def step(x: Tensor, states: States) -> States:
             product = functional.linear(torch.cat([x, states[0]], dim=1), matrix)
@@ -220,30 +249,44 @@ class _LSTMLoop(_Loop):
     With coupled gates f is the code of 1 less i.
     """
 
+    output_quant: QuantizeCall
+    cell_state_quant: QuantizeCall
+    input_sigmoid_quant: QuantizeCall
+    forget_sigmoid_quant: QuantizeCall
+    cell_tanh_quant: QuantizeCall
+    output_sigmoid_quant: QuantizeCall
+    hidden_state_tanh_quant: QuantizeCall
+    ones: Tensor
+
     def __init__(self, layer: _QuantLSTMLayer, codings: Mapping[QuantProxyFromInjector, Coding]) -> None:
-        names = ["input", "cell", "output", *([] if layer.cifg else ["forget"])]
+        names = _GATES[:_FORGET] if layer.cifg else _GATES
         super().__init__(layer, codings, {f"{name}_gate_params": f"{name}_acc_quant" for name in names})
         self.coupled = layer.cifg
+        self.register_buffer("ones", torch.ones(1, 1))
 
-    def forward(self, inputs: Any, start: Any, cell_start: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, inputs: Any, start: Any, cell_start: Any) -> tuple[Any, Any, Any]:
         """Return the states h behind all steps, and the last h and c."""
         output, (h, c) = self._run(inputs, [(start, self.output_quant), (cell_start, self.cell_state_quant)])
         return output, h, c
 
     def _step(self, matrices: Sequence[Tensor]) -> Step:
-        gates, matrix, units = list(self.gates), torch.cat(list(matrices)), self.hidden_size
+        gates, matrix, units, ones = self._gates(), torch.cat(list(matrices)), self.hidden_size, self.ones
 
         def step(x: Tensor, states: States) -> States:
             h, c = states
             products = functional.linear(torch.cat([x, h], dim=1), matrix)
-            totals = [gate.total(products[:, n * units : (n + 1) * units]) for n, gate in enumerate(gates)]
-            i = self.input_sigmoid_quant(torch.sigmoid(totals[0]))
+
+            def total(gate: int) -> Tensor:
+                return gates[gate].total(products[:, gate * units : (gate + 1) * units])
+
+            # In the order in which Brevitas's cell calls its quantizers.
+            i = self.input_sigmoid_quant(torch.sigmoid(total(_INPUT)))
             if self.coupled:
-                f = self.input_sigmoid_quant(torch.ones_like(i)) - i
+                f = self.input_sigmoid_quant(ones) - i
             else:
-                f = self.forget_sigmoid_quant(torch.sigmoid(totals[3]))
-            g = self.cell_tanh_quant(torch.tanh(totals[1]))
-            o = self.output_sigmoid_quant(torch.sigmoid(totals[2]))
+                f = self.forget_sigmoid_quant(torch.sigmoid(total(_FORGET)))
+            g = self.cell_tanh_quant(torch.tanh(total(_CELL)))
+            o = self.output_sigmoid_quant(torch.sigmoid(total(_OUTPUT)))
             kept = self.cell_state_quant(f * c)
             added = self.cell_state_quant(i * g)
             c = self.cell_state_quant(kept + added)

@@ -36,6 +36,8 @@ def refusal_of_layer(layer: nn.Module) -> str:
         absent = ", ".join(dict.fromkeys(absent_quantizers(layer)))
         if absent:
             return f"keeps or multiplies numbers that are no codes, for it has no {absent}; give it quantizers"
+        if getattr(layer, "cifg", False) and layer.cell.input_sigmoid_quant.scale().numel() > 1:
+            return "has coupled gates whose quantizer has a scale for each unit; let sigmoid_quant have one scale"
     if isinstance(layer, _OF_TWO_TENSORS):
         return "multiplies tensors that both depend on the input; the engines multiply by constants"
     if isinstance(layer, QuantUpsample | QuantUpsamplingBilinear2d) and layer.mode != "nearest":
