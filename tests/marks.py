@@ -82,6 +82,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_toolchain.py::test_run_yosys_runs_in_the_folder": ("synth",),
     "flow/test_toolchain.py::test_yowasp_tools_are_compiled_once": ("pnr",),
     "flow/test_transposed.py::test_transposed_convolutions_equal_reference_in_rtl": ("rtl", "synth", "slow"),
+    "flow/test_several_outputs.py": ("slow",),
+    "flow/test_several_outputs.py::test_heads_equal_their_graph_in_hardware": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_example_streams_what_the_model_gives": ("slow",),
     "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_unneeded.py": ("synth",),

@@ -6,10 +6,13 @@ import numpy as np
 import onnxruntime
 
 from nnhw.ir import Graph
+from nnhw.ir.interpreter import joined
 
 
 def run_file(content: bytes, graph: Graph, inputs: np.ndarray, optimized: bool = True) -> np.ndarray:
-    """Return what ONNX Runtime computes of [N, *shape] with the file of a graph of one input and one output.
+    """Return what ONNX Runtime computes of [N, *shape] with the file of a graph of one input.
+
+    Several results are joined: [N, elements].
 
     Parameters
     ----------
@@ -22,5 +25,4 @@ def run_file(content: bytes, graph: Graph, inputs: np.ndarray, optimized: bool =
     session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
     node = graph.inputs[0]
     dtype = np.int64 if node.type.is_int else np.float64
-    result: np.ndarray = session.run(None, {node.name: inputs.astype(dtype)})[0]
-    return result
+    return joined(session.run(None, {node.name: inputs.astype(dtype)}))

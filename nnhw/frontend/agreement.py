@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from nnhw.errors import ExactnessError
 from nnhw.ir import Graph, Node, run
 from nnhw.ir.graph import levels, named
-from nnhw.ir.interpreter import folded
+from nnhw.ir.interpreter import folded, joined
 from nnhw.ir.noise import decided, rounding_noise
 from nnhw.ir.ops import ArgMax, Quantize, Rescale
 
@@ -258,14 +258,31 @@ def _differences(
     known = {prefix + node.name for prefix, part in levels(graph) for node in part.nodes}
     replaced = {name: array for name, array in codes.items() if name in known}
     _check_shapes(graph, replaced, result)
-    computed = run(graph, images, observe, replaced)[0].astype(result.dtype)
+    computed = joined(run(graph, images, observe, replaced)).astype(result.dtype)
     if not np.array_equal(result, computed):
         differs[""] = _rows((result != computed) & ~_both_nan(result, computed))
     return differs
 
 
+def _results(graph: Graph, result: np.ndarray) -> Iterator[tuple[Node, np.ndarray]]:
+    """Yield each output of a graph with its part of what an evaluation gives, where several are joined."""
+    nodes = graph.output_nodes
+    if len(nodes) == 1:
+        yield nodes[0], result
+        return
+    ends = np.cumsum([node.type.size for node in nodes])
+    if result.shape[1:] != (ends[-1],):
+        raise ExactnessError(
+            f"the results of '{graph.name}' have {list(result.shape[1:])} elements in PyTorch, and {ends[-1]} in its "
+            f"trace; this is a mistake of nnhw, please report the model"
+        )
+    for node, part in zip(nodes, np.split(result, ends[:-1], axis=1), strict=True):
+        yield node, part.reshape(len(part), *node.type.shape)
+
+
 def _check_shapes(graph: Graph, codes: Mapping[str, np.ndarray], result: np.ndarray) -> None:
-    for name, array in (*codes.items(), (graph.outputs[0], result)):
+    results = {node.name: array for node, array in _results(graph, result)}
+    for name, array in (*codes.items(), *results.items()):
         node = named(graph, name)
         lead = 1 + (node.type.is_sequence or name not in graph)
         if array.shape[lead:] != node.type.shape:
@@ -302,7 +319,7 @@ def _explain(graph: Graph, images: np.ndarray, given: _Given) -> None:
         noise = rounding_noise(part, _at_level(prefix, part, values), given.unit_roundoff)
         judgements = [*_judged(part, own, noise, level)]
         if not prefix:
-            judgements.append(_judged_result(part, own, noise, given.result))
+            judgements += [_judged_result(part, own, noise, *one) for one in _results(part, given.result)]
         for judged in judgements:
             wrong = (judged.theirs != judged.ours) & ~judged.possible & ~_both_nan(judged.theirs, judged.ours)
             if wrong.any():
@@ -335,14 +352,13 @@ def _judged(
 
 
 def _judged_result(
-    graph: Graph, computed: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray], result: np.ndarray
+    graph: Graph, computed: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray], last: Node, result: np.ndarray
 ) -> _Judged:
-    last = graph.output_nodes[0]
     result = folded(result) if last.type.is_sequence else result
     ours = computed[last.name]
     if isinstance(last.op, ArgMax):
         x = computed[last.inputs[0]]
-        possible = _may_be_greatest(last.op, x, noise[last.inputs[0]], result)
+        possible = _may_be_greatest(last.op, x, noise[last.inputs[0]], result.astype(np.int64))
     else:
         possible = np.abs(result - ours) <= (0 if last.type.is_int else noise[last.name])
     return _Judged(last, "result", result, ours.astype(result.dtype), possible)

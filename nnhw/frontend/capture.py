@@ -106,7 +106,7 @@ def capture_quantizers(
     program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
-    _check_result(program)
+    keys = _keys(program)
     translator = Translator(name, HANDLERS, lines)
     _add_arguments(translator, program)
     nodes = list(program.graph.nodes)
@@ -121,7 +121,7 @@ def capture_quantizers(
     if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
         raise InputError(NO_QUANTIZERS)
     raise_all(translator.problems)
-    graph = verify(translator.finish(nodes[-1]))
+    graph = verify(translator.finish(nodes[-1], keys))
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
         check_calls(own, example_input)
@@ -171,13 +171,26 @@ def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines
     return export(model, example_input, lines)
 
 
-def _check_result(program: ExportedProgram) -> None:
-    """Check that a program gives a tensor, and nothing around it."""
+def _keys(program: ExportedProgram) -> tuple[str, ...]:
+    """Return the keys of a model's results: none, if they are one tensor or a tuple of some.
+
+    Raises: CaptureError for results in any other form.
+    """
     spec = program.call_spec.out_spec
-    if spec is not None and not spec.is_leaf():
-        kind = next((base for base in (dict, list, tuple) if issubclass(spec.type, base)), spec.type)
-        given = f"{kind.__name__} of {spec.num_leaves}"
-        raise CaptureError(f"the model must return one tensor, got a {given}; return the one to be computed")
+    if spec is None or spec.is_leaf():
+        return ()
+    bases = (dict, list, tuple) if isinstance(spec.type, type) else ()
+    name = next((base.__name__ for base in bases if issubclass(spec.type, base)), "")
+    flat = all(child.is_leaf() for child in spec.children())
+    if name == "dict" and flat and isinstance(spec.context, list) and all(type(key) is str for key in spec.context):
+        return tuple(spec.context)
+    if name in ("list", "tuple") and flat and spec.num_leaves > 1:
+        return ()
+    given = name or getattr(spec.context, "__name__", "result")  # of a named tuple
+    raise CaptureError(
+        f"the model must return one tensor, a tuple of two or more, or a dict of tensors by strings, got a {given} of "
+        f"{spec.num_leaves}{'' if flat else ' that holds others'}; return the tensors to be computed"
+    )
 
 
 def _is_float(nodes: list[fx.Node]) -> bool:

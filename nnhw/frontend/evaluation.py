@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from nnhw.ir.interpreter import joined
 from nnhw.nn import rescaling as _registered  # noqa: F401  # the operator nnhw::rescale
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
@@ -54,7 +56,7 @@ class Evaluation:
 
     Parameters
     ----------
-    result: [N, *shape].
+    result: [N, *shape]; several are joined, [N, elements].
     calls: of all quantizers, those of weights among them, in their order.
     steps: of the images, where they are sequences.
     """
@@ -158,18 +160,23 @@ class Evaluator:
         with torch.no_grad(), _default_dtype(self._double), eager_loops(), recorder:
             result = self._result(batch, recorder.calls)
         steps = images.shape[1] if images.ndim > 1 else 1
-        return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls), steps)
+        return Evaluation(joined(tensors_of(result)), tuple(recorder.calls), steps)
 
-    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
+    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Any:
         """Return the result for a batch. Calls of quantizers that the recorder does not see are to be noted here."""
-        result: Tensor = self.model(batch)
-        return result
+        return self.model(batch)
 
     def parts(self, images: np.ndarray, size: int) -> Iterator[np.ndarray]:
         """Cut images into batches of a size, or of the only one that the model takes."""
         size = self._batch_size or size
         for start in range(0, len(images), size):
             yield images[start : start + size]
+
+
+def tensors_of(result: Any) -> list[np.ndarray]:
+    """Return the results of a model, a tensor or a tuple or dict of them, as arrays."""
+    leaves = tree_leaves(result)
+    return [leaf.detach().cpu().numpy() for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def signature_of(node: fx.Node) -> Signature:

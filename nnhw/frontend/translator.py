@@ -125,12 +125,30 @@ class Translator:
         """Return what a traced node has become; None if nothing needs it."""
         return self._values.get(node)
 
-    def finish(self, output: fx.Node) -> Graph:
-        """Return the graph whose result is the argument of the traced output node."""
+    def finish(self, output: fx.Node, keys: tuple[str, ...] = ()) -> Graph:
+        """Return the graph whose results are the arguments of the traced output node.
+
+        Parameters
+        ----------
+        keys: of the results, if they are a dict.
+        """
         results = output.args[0]
-        if not isinstance(results, tuple | list) or len(results) != 1 or not isinstance(results[0], fx.Node):
-            raise CaptureError("the model must return one tensor; return the one to be computed")
-        value = self._values[results[0]]
+        given = results if isinstance(results, tuple | list) else ()
+        nodes = [result for result in given if isinstance(result, fx.Node)]
+        if not nodes or len(nodes) < len(given):
+            raise CaptureError("the model must return tensors alone; return those to be computed")
+        names = [self._result(result) for result in nodes]
+        sequences = [name for name in names if self.builder.type_of(name).is_sequence]
+        if len(names) > 1 and sequences:
+            raise CaptureError(
+                f"the model returns {len(names)} tensors, among them a sequence, '{sequences[0]}'; a model of "
+                f"sequences returns one tensor: return one of them, or all in one by torch.cat"
+            )
+        return self.builder.build(names, keys)
+
+    def _result(self, result: fx.Node) -> str:
+        """Return the node of a result of the model. Raises: CaptureError for what no graph can end in."""
+        value = self._values[result]
         if isinstance(value, TracedConstant | Batch | Unknown | PerImage | Block):
             raise CaptureError("the model's output does not depend on its input; return something computed from it")
         if isinstance(value, Stacked):
@@ -139,8 +157,7 @@ class Translator:
             )
         if isinstance(value, StepsFirst):
             raise CaptureError("the model's output has its steps in front of the batch; return it with transpose(0, 1)")
-        name = value.name if isinstance(value, Integers) else self.floats(value, location_of(results[0], self._lines))
-        return self.builder.build([name])
+        return value.name if isinstance(value, Integers) else self.floats(value, location_of(result, self._lines))
 
     def emit(self, call: Call, op: Op, *inputs: str, suffix: str = "") -> str:
         """Add a node named after the module that it comes from; return its name."""

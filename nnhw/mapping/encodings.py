@@ -13,7 +13,16 @@ from nnhw.engines.pairwise import pair_range
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.mapping.inputs import as_byte
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer, SliceLayer, SumLayer, TransposeLayer
+from nnhw.mapping.layers import (
+    ChannelLayer,
+    ConcatLayer,
+    Layer,
+    MatrixLayer,
+    PairLayer,
+    SliceLayer,
+    SumLayer,
+    TransposeLayer,
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,8 @@ class Encodings:
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])
+        if isinstance(layer, ConcatLayer):
+            return self._joined(layer)
         if isinstance(layer, MatrixLayer):
             arithmetic = LaneArithmetic(layer.activation, layer.weight)
             factors = layer.weights.reshape(len(layer.weights), -1)
@@ -82,6 +93,26 @@ class Encodings:
             return Encoding(layer.activation if isinstance(layer, ChannelLayer) else layer.element)
         element = IntType(*arithmetic.raw_range(factors))
         return Encoding(element, arithmetic.multiplier, arithmetic.offsets(factors) + self._lacking(layer, factors))
+
+    def _joined(self, layer: ConcatLayer) -> Encoding:
+        """Return the encoding of a concatenation: raw sums are joined by channels, if all count in the same steps."""
+        read = [self._of[name] for name in layer.inputs]
+        if all(one.is_plain for one in read) or sum(layer.parts) != layer.extent[0]:
+            return Encoding(layer.element)
+        if len({one.multiplier for one in read}) > 1:
+            return Encoding(layer.element)
+        low, high = min(one.element.low for one in read), max(one.element.high for one in read)
+        none = np.zeros(1, np.int64)
+        offsets = [
+            _per_channel(none if one.offsets is None else one.offsets, part, layer, name)
+            for one, part, name in zip(read, layer.parts, layer.inputs, strict=True)
+        ]
+        return Encoding(IntType(low, high), read[0].multiplier, np.concatenate(offsets))
+
+    def check_joined(self, layer: ConcatLayer) -> None:
+        """Refuse a concatenation that reads raw sums and gives none of its own. Raises: MappingError."""
+        if self._of[layer.node].is_plain:
+            self.check_plain(layer)
 
     def _lacking(self, layer: Layer, factors: np.ndarray) -> np.ndarray:
         """Return what sums of the elements lack to sums of the values: factors [channels, n], int64 [channels]."""

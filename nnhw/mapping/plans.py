@@ -198,11 +198,11 @@ class Planner:
 
     @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:
-        self.encodings.check_plain(layer)
+        self.encodings.check_joined(layer)
         lanes = folding.channel_lanes
         chunks = tuple(part // lanes for part in layer.parts)
-        config = ConcatConfig(lanes=lanes, bits=layer.element.bits, chunks=chunks, turns=layer.turns)
         output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
+        config = ConcatConfig(lanes=lanes, bits=output.element.bits, chunks=chunks, turns=layer.turns)
         return LayerPlan((lanes,) * len(layer.inputs), (("concat", config, output),))
 
     @plan.register

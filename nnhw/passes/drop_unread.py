@@ -53,7 +53,7 @@ class _Cutter:
                 self._keep(node)
             elif is_needed(self.masks[node.name]):
                 self._copy(node)
-        return self.builder.build([self.names.get(name, name) for name in self.graph.outputs])
+        return self.builder.build([self.names.get(name, name) for name in self.graph.outputs], self.graph.keys)
 
     def _keep(self, node: Node) -> None:
         self.builder.copy([node], self.graph)

@@ -67,7 +67,8 @@ class Edit:
                 nodes.append(_renamed(node, names))
         outputs = tuple(names.get(output, output) for output in self._graph.outputs)
         constants = {name: array for name, array in self._graph.constants.items() if name not in self._nodes}
-        return Graph(self._graph.name, tuple(nodes), outputs, {**constants, **self._constants}).pruned()
+        merged = {**constants, **self._constants}
+        return dataclasses.replace(self._graph, nodes=tuple(nodes), outputs=outputs, constants=merged).pruned()
 
     def _operand(self, name: str) -> Operand:
         constant = self._constants.get(name, self._graph.constants.get(name))
@@ -90,7 +91,8 @@ def bypassed(graph: Graph, place: str, value: str) -> Graph:
     """Let whoever reads `place` read `value`, an earlier node of the same type."""
     names = {place: value}
     nodes = tuple(_renamed(node, names) for node in graph.nodes if node.name != place)
-    return Graph(graph.name, nodes, tuple(names.get(name, name) for name in graph.outputs), graph.constants).pruned()
+    outputs = tuple(names.get(name, name) for name in graph.outputs)
+    return dataclasses.replace(graph, nodes=nodes, outputs=outputs).pruned()
 
 
 def without_twins(graph: Graph) -> Graph:
@@ -121,7 +123,7 @@ def retyped(graph: Graph) -> Graph:
             node = dataclasses.replace(node, type=infer(node, operands))
         types[node.name] = node.type
         nodes.append(node)
-    return Graph(graph.name, tuple(nodes), graph.outputs, graph.constants)
+    return dataclasses.replace(graph, nodes=tuple(nodes))
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:

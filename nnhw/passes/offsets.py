@@ -67,7 +67,7 @@ def with_constants(graph: Graph, arrays: Arrays) -> Graph:
             inputs = (*node.inputs[:place], name, *node.inputs[place + 1 :])
             node = dataclasses.replace(node, inputs=inputs)
         nodes.append(node)
-    return Graph(graph.name, tuple(nodes), graph.outputs, constants).pruned()
+    return dataclasses.replace(graph, nodes=tuple(nodes), constants=constants).pruned()
 
 
 def _absorb_here(graph: Graph, function: Node, offset: np.ndarray, arrays: Arrays) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnhw.errors import ExactnessError, InputError, NnhwError
 from nnhw.ir import Graph, IntType, Node, run, verify
-from nnhw.ir.interpreter import run_in_chunks
+from nnhw.ir.interpreter import joined, run_in_chunks
 from nnhw.ir.ops import Input
 from nnhw.passes.edit import retyped
 
@@ -99,7 +99,7 @@ def apply_rewrites(
     for rewrite in rewrites:
         after, places = _applied(graph, rewrite, samples)
         rows = np.concatenate([samples, _range_ends(graph, samples)])
-        differing, greatest, first = _compared(run_in_chunks(graph, rows)[0], run_in_chunks(after, rows)[0])
+        differing, greatest, first = _compared(joined(run_in_chunks(graph, rows)), joined(run_in_chunks(after, rows)))
         if differing and not rewrite.approximates:
             raise ExactnessError(
                 f"{rewrite} changes what the model computes, in {differing} of {len(rows)} rows: {first}; {_REMEDY}"

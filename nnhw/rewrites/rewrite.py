@@ -177,7 +177,7 @@ class Building:
         if result not in self._nodes:
             nodes = tuple(_renamed(node, place, result) for node in graph.nodes if node.name != place)
             outputs = tuple(result if name == place else name for name in graph.outputs)
-            return Graph(graph.name, nodes, outputs, graph.constants).pruned(), frozenset()
+            return dataclasses.replace(graph, nodes=tuple(nodes), outputs=outputs).pruned(), frozenset()
         needed = list(self._nodes.values())
         while needed[-1].name != result:
             needed.pop()  # made behind the result, so nothing of it

@@ -25,7 +25,7 @@ class BrevitasEvaluator(Evaluator):
         super().__init__(*given, **options)
         call_quantizers(self.model)
 
-    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
+    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Any:
         """Return the result for a batch, and note the calls of weights, activations and truncations."""
 
         def note(module: QuantProxyFromInjector | CodeOfOne, given: object, made: object) -> None:

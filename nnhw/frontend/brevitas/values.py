@@ -68,5 +68,9 @@ class PlainQuantTensor(_Fields, QuantTensor):
 
 
 def plain_result(result: Any) -> Any:
-    """Return the value of a QuantTensor; anything else as it is."""
-    return result.value if isinstance(result, QuantTensor) else result
+    """Return the value of a QuantTensor, also of those in a tuple, list or dict; anything else as it is."""
+    if isinstance(result, QuantTensor):
+        return result.value
+    if isinstance(result, dict):
+        return {key: plain_result(part) for key, part in result.items()}
+    return type(result)(map(plain_result, result)) if type(result) in (tuple, list) else result
