@@ -22,7 +22,13 @@ CANDIDATES = 80  # clipping points that are tried, from the peak down to a fifth
 
 
 def batches_of(
-    data: Any, what: str, problems: list[NnhwError], shape: Sequence[int] | None = None, like: str = "an example_input"
+    data: Any,
+    what: str,
+    problems: list[NnhwError],
+    shape: Sequence[int] | None = None,
+    like: str = "an example_input",
+    *,
+    whole: bool = False,
 ) -> list[Tensor]:
     """Return batches [N, ..] of finite floats; note all that is wrong with them.
 
@@ -32,10 +38,11 @@ def batches_of(
         images [..] or tuples that begin with one.
     shape: of an image that all have to be like; None: that is not known.
     like: what has that shape.
+    whole: take all batches of a `DataLoader`, and not its first `ITEMS` images.
     """
     batches: list[Tensor] = []
     shapes: set[tuple[int, ...]] = set()
-    for number, (batch, kind) in enumerate(_parts(data, what, problems)):
+    for number, (batch, kind) in enumerate(_parts(data, what, problems, whole)):
         found = list(_wrong(batch, kind, what if isinstance(data, Tensor | np.ndarray) else f"{what}, batch {number}"))
         problems += found
         if batch is None or batch.ndim < 2 or 0 in batch.shape:
@@ -66,12 +73,13 @@ def all_zero(batches: Sequence[Tensor]) -> bool:
     return bool(batches) and not any(bool(batch.any()) for batch in batches)
 
 
-def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Tensor | None, str]]:
+def _parts(data: Any, what: str, problems: list[NnhwError], whole: bool) -> Iterator[tuple[Tensor | None, str]]:
     """Yield each batch, None where it has no real numbers, and what it has instead."""
     if isinstance(data, Tensor | np.ndarray):
         yield _tensor(data), _kind(data)
         return
-    count = 0
+    count = images = 0
+    most = ITEMS if isinstance(data, DataLoader) and not whole else None
     if isinstance(data, Dataset):
         data = _loader(data)
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
@@ -86,6 +94,9 @@ def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Te
             problems.append(InputError(f"{what} needs tensors [N, ..], {given}; give one tensor for each batch"))
         else:
             yield _tensor(batch), _kind(batch)
+            images += len(batch) if batch.ndim else 1
+            if most is not None and images >= most:
+                break
     if not count:
         problems.append(InputError(f"{what} is empty; give at least one batch [N, ..] of what the model will see"))
 

@@ -54,8 +54,9 @@ def quantize(
 
     Parameters
     ----------
-    calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), such as a
-        `DataLoader`; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
+    calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), whose labels
+        are left out; such as a `DataLoader`, of which batches are taken until there are 1,024 images, in its order, so
+        let it shuffle; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
     weight_bits, act_bits: 1 to 8.
     input_bits: of the model's input, 1 to 8.
     evaluate: images [N, ..] like those of the calibration, or others, and their labels [N], 0 for the first output:
@@ -70,7 +71,9 @@ def quantize(
     problems: list[NnhwError] = list(_wrong_widths(weight_bits=weight_bits, act_bits=act_bits, input_bits=input_bits))
     bits = (WIDTH_MAX, WIDTH_MAX) if problems else (weight_bits, max(act_bits, input_bits))
     shape = _image_shape(model, example_input)
-    images = _images(calibration_batches, "calibration data", shape, problems)
+    # Where the labels of a loader's images are given, all of them are evaluated.
+    is_labelled = isinstance(evaluate, tuple | list) and len(evaluate) == 2 and evaluate[0] is calibration_batches
+    images = _images(calibration_batches, "calibration data", shape, problems, whole=is_labelled)
     if images.sound and all_zero(images.batches):
         problems.append(InputError(ALL_ZERO))
     graph_module = _traced(model, images.batches, problems)
@@ -234,10 +237,12 @@ class _Images:
     count: int | None
 
 
-def _images(data: Any, what: str, shape: list[int] | None, problems: list[NnhwError], *like: str) -> _Images:
+def _images(
+    data: Any, what: str, shape: list[int] | None, problems: list[NnhwError], *like: str, whole: bool = True
+) -> _Images:
     """Return data in batches; note what is wrong with it. See `batches_of`."""
     known = len(problems)
-    batches = batches_of(data, what, problems, shape, *like)
+    batches = batches_of(data, what, problems, shape, *like, whole=whole)
     sound = len(problems) == known
     count = sum(len(batch) for batch in batches) if sound else None
     if isinstance(data, Tensor | np.ndarray) and shape is not None and data.ndim == len(shape) + 1:
