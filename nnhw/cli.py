@@ -74,8 +74,8 @@ Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
 STAGES = "capture, lower, map, elaborate, simulate, build or netlist"
 PASSES = (
     "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, sink_extremes, align_sums, "
-    "join_rescaled, collapse_chains, fold_constants, sink_integer_pooling, turn_products, fold_permutes, share_twins, "
-    "fold_fixed_channels, drop_unread, merge_parallel"
+    "join_rescaled, flatten_positions, collapse_chains, fold_constants, sink_integer_pooling, turn_products, "
+    "fold_permutes, share_twins, fold_fixed_channels, drop_unread, merge_parallel"
 )
 FIGURES = "accuracy, rate, link, cycles, latency, lc, ff, ebr, spram, dsp"
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]

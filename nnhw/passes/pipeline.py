@@ -12,6 +12,7 @@ from .align_sums import align_sums
 from .cancel_permutes import cancel_permutes
 from .collapse_chains import collapse_chains
 from .drop_unread import drop_unread
+from .flatten_positions import flatten_positions
 from .fold_constants import fold_constants
 from .fold_fixed_channels import fold_fixed_channels
 from .fold_permutes import fold_permutes
@@ -38,6 +39,7 @@ PIPELINE: dict[str, Pass] = {
     "sink_extremes": sink_extremes,
     "align_sums": align_sums,
     "join_rescaled": join_rescaled,
+    "flatten_positions": flatten_positions,
     "collapse_chains": collapse_chains,
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
