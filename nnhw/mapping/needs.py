@@ -1,4 +1,4 @@
-"""What each layer takes, and for what: said where a network does not fit."""
+"""The resources that each layer takes, and for what purpose, for the message that a network does not fit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from nnhw.mapping.layers import Layer, MatrixLayer
 def needs_of(
     space: DesignSpace, placed: Sequence[Folding], accelerator: Accelerator | None = None
 ) -> tuple[LayerNeed, ...]:
-    """Return what each layer takes with its folding.
+    """Return the resources that each layer takes with its folding.
 
     Parameters
     ----------
-    accelerator: of these layers, where it is known: with the FIFOs in front of them; else without.
+    placed: folding of each layer.
+    accelerator: of these foldings; if given, the FIFOs in front of layers count, too.
     """
     fifos: Counter[str] = Counter()
     for stage in accelerator.stages if accelerator is not None else ():
@@ -39,7 +40,7 @@ def _need(space: DesignSpace, layer: Layer, folding: Folding, fifo_rams: int) ->
         taken = cost(config, space.family)
         total += taken
         requantizer = config.requantizing
-        # As many sums are requantized at once as leave a systolic array in one cycle, or an engine has lanes.
+        # A systolic array requantizes the sums that drain in one cycle; any other engine those of its lanes.
         lanes = folding.drain if isinstance(layer, MatrixLayer) else folding.channel_lanes
         own = requantizer_cost(requantizer, None, lanes, folding.logic_thresholds, space.family).ebr
         steps += own

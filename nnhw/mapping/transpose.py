@@ -12,7 +12,7 @@ from nnhw.ir.ops import Flatten, Permute, Reshape
 from nnhw.mapping.layers import Loops
 
 Digit = tuple[str, int]
-"""One loop over elements: its name and its count. A digit may be divided into parts; their names begin with its name."""
+"""One loop over elements: its name and its count. A digit may be divided; names of its parts begin with its name."""
 Digits = list[Digit]
 """Nested loops, the outermost first."""
 

@@ -135,7 +135,7 @@ def _plane(bits: int, simd: int, raw: int, logic: Logic) -> Cost:
 
 
 def _join(planes: int, bits: int, raw: int, logic: Logic) -> Cost:
-    """Return the cost of the tree that joins the sums of planes, each of which counts twice as much as the one before."""
+    """Return the cost of the tree that joins the sums of planes, each worth twice as much as the one before."""
     widths, shift, total = [bits] * planes, 1, Cost(0.0)
     while len(widths) > 1:
         following = []
