@@ -50,14 +50,12 @@ class IntegerLines:
 def find_common_steps(
     steps: tuple[np.ndarray, ...], codes: tuple[np.ndarray, ...], code: IntType, raw: IntType
 ) -> CommonSteps | None:
-    """Return a requantizer with common steps that equals a step function; None if none was found.
+    """Return a requantizer with common steps that is equal to a step function, or None if none was found.
 
     Parameters
     ----------
     steps, codes: of each channel, in the normal form of `NormalSteps`.
-    code: type of the codes. raw: range of the raw sums.
     """
-    # Channels with a single code have no steps to align; their number is a constant below the step of that code.
     moving = [channel for channel, places in enumerate(steps) if len(places)]
     aligned = align([steps[c] for c in moving], [codes[c] for c in moving], raw) if moving else None
     lines = None if aligned is None else fit_lines(aligned)
@@ -131,7 +129,7 @@ def _smallest(
     code: IntType,
     raw: IntType,
 ) -> CommonSteps | None:
-    """Return the requantizer with the smallest memories; None if steps at too uneven distances need too many words."""
+    """Return the requantizer whose memories are smallest, or None if the steps lie too unevenly."""
     found = []
     for cell_bits, cells_log2 in _cells(fitted.steps):
         base = int(fitted.steps[0]) - (1 << (cell_bits + cells_log2))
@@ -149,14 +147,13 @@ def _smallest(
                     raw=raw,
                 )
             )
-        except MappingError:
-            # The product is too wide.
+        except MappingError:  # its product is too wide
             return None
     return min(found, key=_memory, default=None)
 
 
 def _cells(steps: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield choices of (bits of a cell, log2 of cells in a word) with which no cell holds two steps."""
+    """Yield bits of a cell, and of the number of cells in a word, such that no cell has two steps."""
     away = steps - steps[0]
     largest = int(away[-1]).bit_length()
     while largest > 0 and (np.diff(away >> largest) == 0).any():
@@ -174,7 +171,7 @@ def _weight(common: CommonSteps) -> float:
 
 
 def _memory(common: CommonSteps) -> tuple[int, int, int]:
-    """Return a key for the smallest memories: block RAMs of the iCE40, bits of a place (held in registers), words."""
+    """Return block RAMs of the iCE40, bits of a place, which wait in registers, and words: in this order they count."""
     sizes = ((common.words, common.rank_bits + (1 << common.cells_log2)), (len(common.steps) + 1, common.cell_bits))
     rams = sum(ICE40.block_rams(*size, rom=True) for size in sizes if size[0] > common.logic_words)
     return rams, common.cell_bits, common.words

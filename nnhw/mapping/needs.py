@@ -40,7 +40,7 @@ def _need(space: DesignSpace, layer: Layer, folding: Folding, fifo_rams: int) ->
         taken = cost(config, space.family)
         total += taken
         requantizer = config.requantizing
-        # A systolic array requantizes the sums that drain in one cycle; any other engine those of its lanes.
+        # As many sums are requantized at once as leave a systolic array in one cycle, or an engine has lanes.
         lanes = folding.drain if isinstance(layer, MatrixLayer) else folding.channel_lanes
         own = requantizer_cost(requantizer, None, lanes, folding.logic_thresholds, space.family).ebr
         steps += own

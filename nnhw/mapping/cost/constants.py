@@ -138,7 +138,7 @@ def scaler_roms(scaler: Scaler, raw: tuple[int, int], lanes: int) -> list[Rom]:
 
 
 def common_roms(common: CommonSteps, raw: tuple[int, int], lanes: int) -> list[Rom]:
-    """Return the memories of common steps: multipliers and addends, and for each lane ranks, places and codes."""
+    """Return the memories of multipliers and addends, and for each lane those of ranks, places and codes."""
     own = [common.ranks(), common.places()]
     if not common.counts_up:
         own.append(encode(common.codes, common.code))

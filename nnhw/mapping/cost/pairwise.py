@@ -23,7 +23,7 @@ def pairwise_cost(config: PairConfig, family: Family) -> Cost:
 
 
 def _lane(config: PairConfig, logic: Logic) -> Cost:
-    """Return the cost of one lane's operation; 0 if a DSP block makes its product."""
+    """Return the cost of one lane between its elements and its result: nothing where a DSP block makes its product."""
     if config.dsp:
         return Cost()
     if config.op != "product":
