@@ -280,9 +280,9 @@ class ConcatLayer(Layer):
 
     Parameters
     ----------
-    parts: elements that each input gives in a turn.
-    turns: turns per frame. A turn is a pixel if channels are joined, a row if columns are, and else the frame.
-    extent: shape of the joined map.
+    parts: elements of each input in a turn.
+    turns: of a frame: a turn is a pixel where channels are joined, a row where columns are, else the frame.
+    extent: the joined shape.
     """
 
     parts: tuple[int, ...]

@@ -269,7 +269,7 @@ class _Reader:
             self._transpose(node, moved, transposes(self.body.node(source).type.shape, [step.op for step in path]))
 
     def _transpose(self, node: Node, moved: Node, steps: Sequence[Loops]) -> None:
-        """Add the transpositions that bring a stream into the order of a node; `moved` names them in messages."""
+        """Add what brings a stream into the order of a node, which `moved` changes."""
         source = self.streams[node.name]
         for number, loops in enumerate(steps, 1):
             last = number == len(steps)

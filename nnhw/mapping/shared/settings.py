@@ -47,7 +47,7 @@ class LineSearch:
     further: fraction bits beyond the least that are tried as well: addends then have more room, and end in zeros.
     most_one_sided: a place is taken for zero only if at least one in so many steps of a function lies on either side.
     spare_factor_bits: added to the factors of arrays for 8-bit networks, so that they run most other such networks.
-    most_repeats: about the most taps into which one large factor of a sum is split.
+    most_repeats: taps into which one large factor of a sum is split, about.
     """
 
     most_shift: int = 50

@@ -96,12 +96,7 @@ def signed_bits(values: np.ndarray) -> int:
 
 
 def at_shift(lines: Sequence[Line], shift: int) -> Line:
-    """Return the line of a function for a shift, with its addends rounded.
-
-    Parameters
-    ----------
-    lines: of the function, with different shifts; the one with the greatest shift that is not above `shift` is taken.
-    """
+    """Return the one of a function's lines that serves at a shift, its addends rounded."""
     return max((line for line in lines if line.shift <= shift), key=lambda line: line.shift).shifted(shift).rounded()
 
 

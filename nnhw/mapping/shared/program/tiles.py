@@ -55,10 +55,7 @@ class Tiler:
 
     Parameters
     ----------
-    task, array: the task, and the array that runs it.
-    tensors: layout of all values of the network, by name.
-
-    Raises: MappingError if the task exceeds a limit of the array.
+    tensors: of the network.
     """
 
     def __init__(self, task: Task, tensors: Mapping[str, Tensor], array: ArrayConfig) -> None:

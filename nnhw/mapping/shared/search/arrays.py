@@ -29,9 +29,9 @@ from nnhw.mapping.shared.settings import ARRAYS
 ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
 """Limits of an array that are wide enough for any network."""
 SPARE_BITS, SPARE_SHIFT, SPARE_TIE_BITS = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2, 2
-"""By how much a reusable array exceeds the widths, the greatest shift and the tie bits that its first network needs."""
+"""What arrays that are made for other networks, too, have beyond what the first one needs."""
 WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing", "tie_bits")
-"""Fields of an array that follow from the network, whatever the array's shape is."""
+"""What does not depend on the shape of an array."""
 
 
 @dataclass(frozen=True)

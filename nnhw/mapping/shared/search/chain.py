@@ -102,9 +102,7 @@ class _Search:
         self._shapes = self.arrays.shapes(self.network)
 
     def best(self, most: int | None) -> EngineChain | None:
-        """Return the chain with the shortest interval; None if none was found."""
-        # Up from below, first by large steps, then by small ones between the last interval without a chain and the
-        # first with one.
+        """Return the chain with the shortest interval, or None."""
         low, limit = self._least(), most - 1 if most is not None else CHAINS.most_cycles * self.network.products
         best: EngineChain | None = None
         for growth in CHAINS.growths:
@@ -165,7 +163,7 @@ class _Search:
         return done
 
     def _extended(self, ways: list[_Way], segment: Segment, interval: int) -> Iterator[_Way]:
-        """Yield the ways with one more engine for a segment, if that has products and the interval may suffice for it."""
+        """Yield the ways with one more engine for a segment, if that has products and may be fast enough."""
         if not 0 < segment.network.products <= interval * self._most_products or segment.transfers > interval:
             return
         for option in segment.within(interval):

@@ -21,8 +21,8 @@ DIGIT_LC = 2.2
 FINISH_LC = 145
 """Logic cells of rounding, clamping and shifting in one requantizer."""
 BLOCK_FINISH_LC, CODE_BIT_LC = 15, 12
-"""The same behind a DSP block: a constant, and logic cells per bit of a code. Measured with 4 bits: 54 with three shifts,
-72 with four."""
+"""The same behind a DSP block: a constant, and logic cells per bit of a code. Measured with 4 bits: 54 with three
+shifts, 72 with four."""
 FLIP_FLOPS = 1.0
 """Flip-flops per logic cell, for families that count them apart."""
 TIE_LC, TIE_BIT_LC, TIE_SHIFT_LC = 4, 1, 4

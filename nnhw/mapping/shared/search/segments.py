@@ -112,7 +112,7 @@ class Arrays:
         return self.cost(with_blocks(self.sized(narrow, 1), self.budget.dsp, self.family))
 
     def sized(self, array: ArrayConfig, words: int) -> ArrayConfig:
-        """Return an array with a memory in block RAM of at least `words` words; large RAMs have a fixed size."""
+        """Return an array with a memory in block RAM of so many words; large RAM is as large as it is."""
         unit = self.family.block_ram.modes[0][0]
         return array if self.budget.spram else replace(array, words=-(-words // unit) * unit)
 
