@@ -124,6 +124,7 @@ def _first_quantizers(graph: Graph) -> set[str]:
     coded: set[str] = set()
     for node in graph.nodes:
         if isinstance(node.op, Quantize) or any(name in coded for name in node.inputs):
+            # Nodes stand behind their operands, so one pass over them follows all paths from quantizers.
             coded.add(node.name)
     return {
         node.name

@@ -169,6 +169,7 @@ def devices(names: Sequence[str]) -> list[tuple[Board, tuple[str, ...]]]:
         return [(load_board(name), ()) for name in dict.fromkeys(names)]
     groups: dict[object, list[Board]] = {}
     for board in list_boards():
+        # Mapping sees nothing of a board but its family and resources, so one of a group stands for all.
         groups.setdefault((board.family, board.resources), []).append(board)
     ordered = sorted(groups.values(), key=lambda group: group[0].resources.lc)
     return [(group[0], tuple(board.name for board in group[1:])) for group in ordered]
@@ -185,6 +186,8 @@ def variants(graph: Graph, widths: Iterable[tuple[int, int]] | None) -> Iterator
     own = width_of(graph)
     yield Variant(*own, own=True), graph
     for weight_bits, act_bits in dict.fromkeys(_tried(own) if widths is None else _checked(widths, own)):
+        # Cut to the network's own widths, a pair of `WIDTHS` may be the network itself, or come twice
+        # (`dict.fromkeys`).
         if (weight_bits, act_bits) != own:
             yield Variant(weight_bits, act_bits), narrowed(graph, weight_bits, act_bits)
 

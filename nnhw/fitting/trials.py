@@ -81,6 +81,7 @@ class Trial:
     def fullest(self) -> tuple[str, float]:
         """The resource of which the largest share is taken, and that share."""
         has = {name: getattr(self.board.resources, name) for name in RESOURCES}
+        # Resources that the board does not have at all are left out.
         shares = {name: self.resources.get(name, 0) / count for name, count in has.items() if count}
         return max(shares.items(), key=lambda item: item[1])
 

@@ -112,6 +112,7 @@ def _watched(
     seen: dict[str, list[np.ndarray]] = {}
     others = {name.removeprefix(start): array for name, array in replace.items() if name.startswith(start)}
 
+    # The values of all steps are collected, and reported as sequences once the loop is done.
     def watch(step: int) -> Observer:
         return lambda name, array: seen.setdefault(name, []).append(array)
 

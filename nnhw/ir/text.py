@@ -71,6 +71,7 @@ def _graph_lines(graph: Graph, stated: Expression | None, locations: bool, data:
         lines += (f"  {line}" for line in _node_lines(node, locations, data))
         if data and node.name in graph.constants:
             written = list(_data_lines(graph.constants[node.name]))
+            # The data goes inside of the node's brackets: take the closing one off, and put it behind.
             lines[-1] = f"{lines[-1][:-1]}"
             lines += [f"    {line}" for line in written]
             lines[-1] += ")"

@@ -79,6 +79,7 @@ def _monotone(
     for places, values, mirrored in zip(steps, codes, falls, strict=True):
         low, high = (-raw.high, -raw.low) if mirrored else (raw.low, raw.high)
         places, values = _turned(places, values) if mirrored else (places, values)
+        # The first segment of the channel whose code is at least the one behind the step: its start is the step.
         rows.append(np.concatenate([[low], places, [high + 1]])[np.searchsorted(values, found[1:])])
     return AlignedSteps(found, np.array(rows, dtype=np.int64), np.array(falls, dtype=bool), raw)
 

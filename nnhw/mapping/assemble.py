@@ -417,6 +417,7 @@ def input_format(codes: IntType, lanes: int, shape: tuple[int, ...], slowest: in
     if count * element.bits == LINK_BITS and elements % count == 0 and (lanes % count == 0 or count % lanes == 0):
         form = InputFormat(shape, element, count, offset=offset)
         wider = [bytes_ for bytes_ in range(1, BEAT_BYTES + 1) if form.frame_bytes % bytes_ == 0]
+        # The narrowest beat with which the input is not slower than the slowest engine.
         enough = [bytes_ for bytes_ in wider if form.frame_bytes // bytes_ <= slowest]
         return replace(form, beat_bytes=min(enough, default=wider[-1]))
     most = LINK_BITS * BEAT_BYTES // element.bits

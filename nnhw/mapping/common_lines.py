@@ -175,7 +175,9 @@ class _Program:
         """Return the point that maximizes weight * slack + the sum of the logarithms of all conditions' slacks."""
         for _ in range(MOST_ROUNDS):
             step, gain, reach = self._newton(point, weight)
+            # Never so far that a slack becomes 0, where its logarithm ends.
             point = point.moved(step, min(1.0, 0.9 / reach))
+            # Close enough to the centre for a start at the next weight.
             if gain < 0.5:
                 break
         return point

@@ -106,6 +106,7 @@ def _rounded(aligned: AlignedSteps, lines: CommonLines, scale: int) -> IntegerLi
     multiplier = np.rint(lines.gains * 2.0**scale).astype(np.int64)[:, None]
     heights = np.rint(lines.heights * 2.0**scale).astype(np.int64)
     none = np.int64(1) << (MOST_BITS + 1)
+    # With rounded gains and heights, each condition bounds the channel's addend, from below or from above.
     least = np.where(aligned.above, heights - multiplier * aligned.steps, -none).max(axis=1, keepdims=True)
     most = np.where(aligned.below, heights - 1 - multiplier * (aligned.steps - 1), none).min(axis=1, keepdims=True)
     if (least > most).any():

@@ -35,6 +35,8 @@ class Datapaths:
         """Return the cheapest requantizer of a layer's function at `lanes` values a cycle; None without a function."""
         if layer.function is None:
             return None
+        # The exact forms do not depend on lanes and folding, and to find them takes long; only the choice among them
+        # does.
         if layer.node not in self._choices:
             self._choices[layer.node] = self.exact(layer, layer.function)
         options = (folding.logic_thresholds, folding.dsp_scaler, folding.lean_scaler)

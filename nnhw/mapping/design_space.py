@@ -141,6 +141,7 @@ class DesignSpace:
                 refused = error
         if not found and refused is not None:
             raise refused
+        # Sorted so, an item can only be beaten by one in front of it.
         found.sort(key=lambda item: (item.cycles, item.cost.lc, item.cost.ebr))
         kept: list[Candidate] = []
         for item in found:
@@ -157,6 +158,7 @@ class DesignSpace:
             yield replace(folding, lut_buffer=True)
             if isinstance(layer, MatrixLayer) and not folding.logic_tails:
                 beats = layer.weights.size // (folding.pe * folding.simd)
+                # Memories of so few words are cheap in LUTs, and leave block RAMs free.
                 if 1 < beats <= (self.family.logic.deep_rom or (0,))[0]:
                     yield replace(folding, logic_pe=folding.pe)
                     yield replace(folding, logic_pe=folding.pe, lut_buffer=True)

@@ -87,6 +87,8 @@ class Encodings:
             factors = factors.reshape(len(factors), -1)
         else:
             return Encoding(layer.activation if isinstance(layer, ChannelLayer) else layer.element)
+        # The engine adds bits of bipolar factors, not -1 and +1: multiplier and offsets make the true sum of that
+        # count.
         element = IntType(*arithmetic.raw_range(factors))
         return Encoding(element, arithmetic.multiplier, arithmetic.offsets(factors) + self._lacking(layer, factors))
 

@@ -198,6 +198,7 @@ def _longest(steps: list[int], low: int, high: int, parity: int | None, most_shi
 
     It ends in front of a step, or at `high`.
     """
+    # A part of a range that has a line has that line, too, so the ends of ranges with lines can be bisected.
     ends = [*sorted({step - 1 for step in steps if low < step <= high}), high]
     if Channel(tuple(steps), low, high, parity).slope(most_shift) is not None:
         return high

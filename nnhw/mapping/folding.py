@@ -102,6 +102,7 @@ def drain_and_hop(pe: int, steps: int) -> tuple[int, int] | None:
         fit in a fold.
     """
     for drain in divisors(pe):
+        # Sums would come faster than they drain.
         if pe // drain > steps:
             continue
         hops = [hop for hop in divisors(pe) if hop % drain == 0 and pe // hop - 1 + pe // drain <= steps]

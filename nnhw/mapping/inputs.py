@@ -45,6 +45,7 @@ def read_bytes(layers: Sequence[Layer], source: str, codes: IntType, shape: tupl
         return tuple(found)
     extent = as_map(shape)
     steps = np.arange(codes.low, codes.high + 1)[None].repeat(extent[0], axis=0)
+    # A layer with a function streams plain codes; this one has each code as its own step.
     identity = StepFunction(steps[:, 1:], steps, codes)
     return SumLayer("input", whole, Location(), (source,), identity, codes, (1,), extent), *found
 

@@ -246,6 +246,7 @@ class Mapper:
             results[interval] = self.within(budget, interval, busy)
             return not budget.excess(results[interval][1])
 
+        # `fits` keeps all results, of which that of the chosen interval is returned, or that of the longest one named.
         index = bisect_left(intervals, True, key=fits)
         if index < len(intervals) and fits(intervals[index]):
             interval, thrifty = intervals[index], self.space.family.lut_ram.words > 0

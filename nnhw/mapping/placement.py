@@ -108,6 +108,7 @@ class PartMover:
             if kind == "dsp_scaler" and blocks <= left:
                 placed[index] = replace(placed[index], dsp_scaler=True)
                 left -= blocks
+            # `blocks` is what one cell takes: as many cells as the blocks that are left allow.
             elif kind == "dsp_pe":
                 cells = min(placed[index].pe, left // blocks)
                 placed[index] = replace(placed[index], dsp_pe=cells)

@@ -109,6 +109,7 @@ class Planner:
         lanes = folding.channel_lanes
         repeats = outputs // layer.groups // folding.pe
         window = self._window(layer, folding, repeats)
+        # The window gives taps and channels in an order of its own, in which the weights have to follow one another.
         weights = np.ascontiguousarray(layer.weights.reshape(outputs, -1)[:, window.weight_order()])
         depth = repeats * layer.groups * window.steps
         matmul = MatmulConfig(
@@ -311,6 +312,7 @@ class Planner:
         if not folding.logic_tails:
             return 0
         bits, family = folding.hop * folding.simd * weight.bits, self.family
+        # Without these words, the others fill block RAMs of some shape exactly.
         tails = [
             0,
             *(depth % words for words, _ in family.block_ram.modes if words < depth and depth % words <= MOST_TAIL),

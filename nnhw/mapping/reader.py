@@ -158,6 +158,7 @@ class _Reader:
         assert isinstance(op, MaxPool2d)
         source, padding = self._stream(node.inputs[0]), None
         if any(op.before + op.after):
+            # A border of the least value never is the maximum of a window.
             padding = Padding(op.before, op.after, self._type(node.inputs[0]).low)
         self._channelwise(node, "max", source, padding, op.kernel, op.stride)
 
@@ -432,6 +433,7 @@ class _Reader:
     def _add(self, layer: Layer, names: list[str]) -> None:
         known = {other.name for other in self.layers}
         number = 2
+        # A module of the model may give several layers, or be called several times.
         while layer.name in known:
             base = layer.name.partition("#")[0]
             layer = replace(layer, name=f"{base}#{number}")
@@ -475,6 +477,7 @@ def rescaled_steps(
         high = op.evaluate(middle[None], multiplier, exponent, bias)[0] >= codes
         open_ = reached - below > 1
         reached, below = np.where(open_ & high, middle, reached), np.where(open_ & ~high, middle, below)
+    # A fraction shift in front of the product is not what the engine's double rounding computes.
     plain = op.rounding == "double" and not op.shift
     scaling = DoubleScaling(multiplier, exponent, bias, op.offset) if plain else None
     all_codes = np.arange(op.low, op.high + 1)[None].repeat(len(multiplier), axis=0)

@@ -89,6 +89,7 @@ class NormalSteps:
             starts = np.concatenate([[self.raw.low], places, [self.raw.high + 1]])
             wanted = np.arange(1, span + 1)
             if falls[channel]:
+                # A falling channel counts how many steps it has not reached, so its steps come in reverse.
                 steps[channel] = starts[np.searchsorted(-index, -wanted, side="right")][::-1]
             else:
                 steps[channel] = starts[np.searchsorted(index, wanted)]
@@ -213,6 +214,7 @@ def _critical_points(requantizer: Requantizer, function: NormalSteps) -> tuple[n
     """Return the raw sums to compare, int64 [n, outputs], and the number of the function's steps."""
     rows, _ = function.padded()
     columns = [rows.T]
+    # Places at which the requantizer changes its own form, such as the borders of its segments.
     own = getattr(requantizer, "borders", getattr(requantizer, "steps", None))
     if own is not None:
         columns.append(own.T)

@@ -51,6 +51,7 @@ def transposes(shape: tuple[int, ...], ops: Sequence[Op]) -> list[Loops]:
             assert divided is not None
         axes = divided
         parts = [digit for axis in axes for digit in axis]
+        # Digits that the reshape has divided are divided in the stream's order, too.
         stream = [part for name, _ in stream for part in parts if part[0].startswith(name)]
     return [*steps, *_steps(stream, _streamed(axes))]
 

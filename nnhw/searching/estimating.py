@@ -58,6 +58,7 @@ def estimate(source: Source, board: Board, options: Options) -> Estimate:
         "latency": float(schedule.latency_cycles),
         **{name: float(count) for name, count in facts["resources"].items()},
     }
+    # Head and tail count as well: networks with equal hardware may compute different results on the host.
     hashes = "".join(graph_hash(graph) for graph in (parts.head, parts.body, parts.tail))
     return Estimate(figures, mapped.style, hashlib.sha256(hashes.encode()).hexdigest())
 

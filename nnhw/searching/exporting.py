@@ -115,6 +115,8 @@ def _forgotten(modules: Sequence[str]) -> Iterator[None]:
         mine = [name for name in sys.modules if name.partition(".")[0] in modules]
         return {name: sys.modules.pop(name) for name in mine}
 
+    # `taken` removes them from sys.modules and returns them. At the end it removes the copies, and the originals come
+    # back.
     before = taken()
     try:
         yield

@@ -117,6 +117,7 @@ class Goals:
         best = [
             index
             for index, one in enumerate(known)
+            # Of two equal networks neither beats the other, so both are on the front.
             if not any(self.at_least_as_good(other, one) and not self.at_least_as_good(one, other) for other in known)
         ]
         return sorted(best, key=lambda index: [self._loss(name, known[index]) for name in self.objectives])

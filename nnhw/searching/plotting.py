@@ -82,4 +82,5 @@ def _spreads(search: Search, name: str) -> bool:
 def _hover(trial: Tried) -> str:
     figures = [f"{name} {shown(name, value)}" for name, value in trial.figures.items()]
     params = [f"{name} = {value}" for name, value in trial.params.items()]
+    # plotly takes texts as HTML, and parameters may hold any text.
     return "<br>".join(html.escape(line) for line in (f"trial {trial.number}", *figures, "", *params))

@@ -113,6 +113,7 @@ def _names(node: ast.stmt) -> tuple[set[str], set[str]]:
     while tables:
         table = tables.pop()
         tables += table.get_children()
+        # A function that says `global x` may give the module's name a value, too.
         for symbol in table.get_symbols():
             if symbol.is_global():
                 uses.add(symbol.get_name())

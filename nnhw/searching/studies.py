@@ -57,6 +57,7 @@ def open_study(storage: str, name: str, setting: Setting) -> optuna.Study:
             study = optuna.load_study(study_name=name, storage=backend, sampler=sampler)
         else:
             directions = setting.goals.directions
+            # Another process may create it in between: load_if_exists makes that no error.
             study = optuna.create_study(
                 study_name=name, storage=backend, sampler=sampler, directions=directions, load_if_exists=True
             )

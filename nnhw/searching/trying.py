@@ -164,11 +164,13 @@ def run_trial(setting: Setting, study: optuna.Study, note: Callable[[str], None]
         outcome, reason = STOPPED, str(pruned) or "the file's own code ended it"
     except KeyboardInterrupt as interrupt:
         stop, state, outcome, reason = interrupt, states.FAIL, INTERRUPTED, "the search was interrupted"
+    # The user's code may fail in any way, and may even call sys.exit(): the search goes on.
     except (Exception, SystemExit) as error:
         state, outcome, reason = states.FAIL, FAILED, _told(error)
     for key, value in (("outcome", outcome), ("reason", reason[:_REASON_LENGTH_MAX])):
         own.set_user_attr(key, value)
     own.set_user_attr("seconds", round(time.monotonic() - started, 3))
+    # All attributes are written before the trial is finished, since optuna refuses changes of a finished one.
     study.tell(own, values, state)
     note(_line(own, outcome, reason, setting.goals, values))
     if stop is not None:

@@ -174,6 +174,7 @@ class HardSwish(Valley):
     def evaluate(self, *inputs: Array) -> Array:
         """Three roundings, from left to right; 0 where x is minus infinity."""
         x = inputs[0]
+        # Below -3 the second factor is 0; the first one is bounded, as minus infinity times 0 would be NaN.
         result: Array = np.maximum(x, -3.0) * np.minimum(np.maximum(x + 3.0, 0.0), 6.0) / 6.0
         return result
 

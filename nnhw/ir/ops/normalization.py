@@ -63,6 +63,7 @@ def reciprocal_root(number: Array) -> tuple[Array, Array]:
     square = ((np.int64(1) << (ROOT_BITS + 2 * RECIPROCAL_BITS - 2)) - 1) // mantissa
     root = np.zeros_like(number)
     for bit in reversed(range(RECIPROCAL_BITS)):
+        # An integer square root, as hardware computes it: a bit stays if the square is not too large.
         tried = root | (1 << bit)
         root = np.where(tried * tried <= square, tried, root)
     return root, half + (ROOT_BITS // 2 + RECIPROCAL_BITS - 1)
@@ -129,6 +130,7 @@ class IntegerSoftmax(AlongAxis):
         """Return int64 of the shape of x."""
         x, table, keep = inputs
         axis, kept = self.axis + 1, np.broadcast_to(keep, x.shape).astype(bool)
+        # Elements that take no part must not set the maximum either.
         greatest = np.where(kept, x, np.iinfo(np.int64).min).max(axis=axis, keepdims=True)
         power = np.where(kept, table[np.clip(greatest - x, 0, len(table) - 1)], 0)
         factor, shift = reciprocal(power.sum(axis=axis, keepdims=True))

@@ -82,6 +82,7 @@ class Rescale(Op):
         else:
             left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
             once = _rounded(product << left, np.full_like(left, FRACTION_BITS))
+            # Ties up of the magnitude are ties away from zero.
             rounded = np.sign(once) * _rounded(np.abs(once), right)
         return np.clip(rounded + self.offset, self.low, self.high)
 

@@ -126,6 +126,7 @@ def fits(given: TensorType, wanted: TensorType) -> bool:
         return False
     if not isinstance(ours, IntType) or not isinstance(theirs, IntType):
         return ours == theirs
+    # A bipolar value fits integers, but no other integers fit a bipolar type.
     return theirs.low <= ours.low and ours.high <= theirs.high and ours.bipolar >= theirs.bipolar
 
 

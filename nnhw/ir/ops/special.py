@@ -81,6 +81,7 @@ def tanh(x: Array) -> Array:
 
 def softplus(x: Array) -> Array:
     """Return log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)."""
+    # In this form nothing overflows, and the argument of the logarithm's series stays within 0..1.
     result: Array = np.maximum(x, 0.0) + log1p_unit(exp(-np.abs(x)))
     return result
 
@@ -99,6 +100,7 @@ def _erf_series(x: Array) -> Array:
     """Return 2 / sqrt(pi) * e**(-x**2) * x * (1 + 2 x**2 / 3 * (1 + 2 x**2 / 5 * (1 + ..)))."""
     square = 2.0 * (x * x)
     total = np.ones_like(x)
+    # All terms are positive, so nothing cancels, as it would in the alternating series of erf.
     for odd in range(2 * _ERF_TERMS + 1, 1, -2):
         total = 1.0 + square / odd * total
     result: Array = exp(-(x * x)) * (x * total) * (2.0 / _SQRT_PI)

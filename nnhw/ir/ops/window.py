@@ -46,6 +46,7 @@ class MaxPool2d(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Exact; the dtype of x."""
         x = inputs[0]
+        # Less than, or equal to, any element, so that a window's maximum is that of its elements inside of the border.
         lowest = np.iinfo(x.dtype).min if x.dtype.kind == "i" else -np.inf
         padded = np.pad(x, _widths(self.before, self.after), constant_values=lowest)
         result: Array = windows(padded, self.kernel, self.stride).max(axis=(4, 5))

@@ -104,12 +104,15 @@ def search_roms(search: ThresholdSearch, raw: tuple[int, int], lanes: int) -> li
     low, high = raw
     steps = np.clip(search.steps, low, high + 1)
     steps = np.where(search.descending[:, None], steps[:, ::-1], steps)
+    # Filled up to 2**levels - 1 steps, so that each search takes the same way through all levels.
     never = np.where(search.descending, low, high + 1)[:, None]
     steps = np.concatenate([steps, never.repeat((1 << search.levels) - 1 - steps.shape[1], axis=1)], axis=1)
     bits = bits_for_range(low, high + 1 if steps.max() > high else high)[0]
     turn = search.descending[:, None].astype(np.int64) << bits
     rows = []
     for level in range(search.levels):
+        # A level compares with the steps in the middle of what is left of the search: every second step of twice the
+        # distance.
         half = 1 << (search.levels - 1 - level)
         rows.append(steps[:, half - 1 :: 2 * half] & ((1 << bits) - 1) | turn)
     if search.table is not None:
@@ -168,6 +171,8 @@ def product_roms(product: Product, raw: tuple[int, int], lanes: int, logic: bool
         used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]
         rows = ((digits[..., used] & 3) << 2 * np.arange(len(used))).sum(axis=-1)
         bits, is_signed = bits_for_range(*raw)
+        # A digit of -1 adds the complement of the sum, and of a signed sum the sign bit is added inverted: the addend
+        # takes back what both add too much.
         negative = ((digits == -1) * 4 ** np.arange(digits.shape[-1])).sum(axis=-1)
         addend = addend + negative * (1 - (1 << bits + 1)) - (is_signed << bits - 1) * product.multiplier
     return [*_segmented(rows, lanes, logic), *_segmented(addend & ((1 << product.bits) - 1), lanes, logic)]
