@@ -111,6 +111,7 @@ def array_problem(type: TensorType, array: np.ndarray) -> str:
 def _body_rule(graph: Graph, node: Node, known: set[str]) -> str:
     if not isinstance(node.op, Scan):
         return ""
+    # Files and observers know values of a body by `inner_name`, which has to be unique among the graph's own names.
     taken = [other.name for other in graph.nodes if other.name.startswith(inner_name(node.name, ""))]
     if taken:
         return f"has a body, whose values would share the name '{taken[0]}' with another one"

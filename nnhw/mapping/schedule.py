@@ -131,6 +131,7 @@ class StreamNetwork:
             run = self._run([stage.config.model() for stage in self.stages], schedule.latency_cycles)
         except StuckError:
             return False
+        # Such a run was stopped behind its first frame, and has no interval.
         if run.latency > schedule.latency_cycles:
             return False
         found = schedule_of(run) if run.period else estimated(run)

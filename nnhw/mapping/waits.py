@@ -66,6 +66,7 @@ def _other_buffers(space: DesignSpace, placed: Sequence[Folding], budget: Budget
                 if candidate.cycles <= slowest and candidate.cost != rows[index][placed[index]].cost:
                     rows[index][other] = candidate
     trials = []
+    # At most 3 ** MOST_RELAXED combinations, as all other layers have a single choice.
     for choice in product(*rows):
         total = sum((row[folding].cost for row, folding in zip(rows, choice, strict=True)), Cost())
         if list(choice) != list(placed) and not budget.excess(total):

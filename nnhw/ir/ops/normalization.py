@@ -130,7 +130,6 @@ class IntegerSoftmax(AlongAxis):
         """Return int64 of the shape of x."""
         x, table, keep = inputs
         axis, kept = self.axis + 1, np.broadcast_to(keep, x.shape).astype(bool)
-        # Elements that take no part must not set the maximum either.
         greatest = np.where(kept, x, np.iinfo(np.int64).min).max(axis=axis, keepdims=True)
         power = np.where(kept, table[np.clip(greatest - x, 0, len(table) - 1)], 0)
         factor, shift = reciprocal(power.sum(axis=axis, keepdims=True))

@@ -98,6 +98,7 @@ def _late_weights(config: MatmulConfig, depth: int, family: Family) -> Cost:
     word = config.simd * config.weight.bits
     in_block = config.pe - config.logic_pe
     parts = -(-depth // LOGIC_ROM_WORDS) if config.split_logic else 0
+    # Words in logic have no output register of a block RAM: each part of a ROM has flip-flops of its own.
     late = in_block * -(-config.tail_words // LOGIC_ROM_WORDS)
     if config.registered and not config.tail_words:
         groups = [min(config.hop, in_block - start) for start in range(0, in_block, config.hop)]

@@ -106,6 +106,7 @@ def compile_network(
     """
     tensors = lay_out_fused(network, array, fusions)
     tilers = tilers_of(network, tensors, array)
+    # A task runs in the bands of the input or in those of a group, not in both.
     most = min([most_tasks(tilers, network.source), *(fusion.first for fusion in fusions)])
     bands = replace(bands, tasks=min(bands.tasks, most))
     plan = plan_memory(network, tensors, tilers, bands.tasks, fusions)
@@ -173,6 +174,7 @@ def program_words(
     words, head = [sum(map(tiler.record_words, tiler.tiles)) for tiler in tilers], descriptor_words(tilers[0].array)
     end = head * (network.output in network.values)
     for fusion in fusions:
+        # The records of these tasks are those of their bands, which `fused_cycles` counts.
         words[fusion.first : fusion.end] = [0] * (fusion.end - fusion.first)
         end += fused_cycles(fusion, tilers)[1]
     if not bands.tasks:

@@ -79,6 +79,7 @@ def rows_of(
     assert target is not None
     height, width = window.blocks
     fresh = max(first, done)
+    # A row that is stored moves the window by a row of its stride, pooling included, in the source.
     down = first * window.step[0]
     *inner, outer = record.loops
     return replace(

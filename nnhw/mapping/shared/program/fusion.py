@@ -107,6 +107,8 @@ def fused(fusion: Fusion, tilers: Sequence[Tiler], places: Mapping[str, int]) ->
     for spans in fusion.spans([tiler.task for tiler in chosen]):
         for number, (tiler, whole) in enumerate(zip(chosen, records, strict=True)):
             (source, _), (first, end) = spans[number : number + 2]
+            # Memory holds one band of the values in between, which begins at their storage; source and result are
+            # whole.
             origins = source if number else 0, first if number < len(chosen) - 1 else 0
             yield from (rows_of(record, tiler, (first, end), origins, done[number]) for record in whole)
             done[number] = end

@@ -98,6 +98,7 @@ def find_lives(
         for source in tiler.sources:
             dies[source.storage] = index
     if network.output in dies:
+        # Codes are sent behind the last task.
         dies[network.output] = len(tilers)
     # In bands, all storages of the first tasks are in use from the begin of the input on.
     for name, begin in born.items():
@@ -107,6 +108,8 @@ def find_lives(
         chosen = tilers[fusion.first : fusion.end]
         for tiler in chosen:
             assert tiler.target is not None
+            # All tasks of a group run alternately: what they read stays until its end, and what they write is there
+            # from its begin.
             (source,), target = tiler.sources, tiler.target
             dies[source.storage] = max(dies[source.storage], fusion.end - 1)
             born[target.storage] = min(born[target.storage], fusion.first)
@@ -194,6 +197,7 @@ class _Search:
             (source,), begin = self.tilers[fusion.first].sources, fusion.end - 1
             if source.storage != other.name:
                 return False
+        # A storage that several tasks write, such as that of a concatenation, has no single walk to compare with.
         return other.dies == begin and self.writers[life.name] == 1
 
     def _apart(self, life: Life, place: int, other: Life, other_place: int) -> bool:

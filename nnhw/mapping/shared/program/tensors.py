@@ -138,6 +138,7 @@ def _zero(name: str, value: StoredValue, array: ArrayConfig, fixed: set[str]) ->
     """
     low, high = value.range
     half = 1 << (array.activation_bits - 1)
+    # Codes as they are, else unsigned codes: both travel without a shift. Any other zero needs somebody who shifts.
     choices = (0, half) if name in fixed else (0, half, low + half)
     for zero in choices:
         if -half <= low - zero and high - zero < half:

@@ -148,6 +148,7 @@ class Tiler:
             layer=task.name,
             node=task.node,
             channels=(tile.first, tile.channels * tile.granules),
+            # The address of the first tap, which may lie in the border, in front of the value: row and column tell.
             start=places[source.storage] + tile.word * source.chunk - before * source.step,
             row=-window.before[0] if outside else 0,
             column=-window.before[1] if outside else 0,

@@ -169,6 +169,7 @@ def by_speed(
             except MappingError as error:
                 refusal = error
                 continue
+            # Streamed weights are worth their hardware only if that is clearly faster.
             if most is None or cycles * ARRAYS.slower < most:
                 most = cycles
                 chosen = [replace(array, weight_stream=weight_stream) for array in arrays]
@@ -249,6 +250,8 @@ def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[
             for word in words:
                 for drains in ARRAYS.drains:
                     dsp = lanes * simd <= blocks
+                    # Too small for the DSP blocks that there are, or too large for the logic, at a coarse price of a
+                    # product in logic.
                     if ARRAYS.least_share * lanes * simd < blocks or (lanes * simd - blocks) * least > budget.lc:
                         continue
                     own = {"lanes": lanes, "simd": simd, "word_bits": word, "drains": drains, "dsp": dsp}

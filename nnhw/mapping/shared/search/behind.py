@@ -47,6 +47,7 @@ class Behind:
             found.append(Stage("behind.convert", "program", "", convert, ((first + 1, 0),), output))
         last = first + len(found)
         for stage in self.accelerator.stages:
+            # Their input is now the queue, or the converter behind it; all other stages move up by the stages in front.
             sources = tuple((last, 0) if index < 0 else (last + 1 + index, port) for index, port in stage.sources)
             found.append(replace(stage, sources=sources))
         return tuple(found)

@@ -156,6 +156,7 @@ class _Search:
             longer: defaultdict[int, list[_Way]] = defaultdict(list)
             for first, ways in begun.items():
                 for end in self.ends if left else self.ends[-1:]:
+                    # All layers on one engine are no chain.
                     if first < end and (first, end) != (0, self.ends[-1]):
                         longer[end] += self._extended(ways, self._segment(first, end), interval)
             begun = {end: self._kept(ways) for end, ways in longer.items()}

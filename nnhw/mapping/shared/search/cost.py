@@ -51,6 +51,7 @@ def _lanes(array: ArrayConfig, family: Family) -> Cost:
         chosen = lanes * array.activation_bits
         blocks = dsp_blocks(arithmetic, array.products, family)
         return Cost(lanes * dsp_sums(arithmetic, array.simd, raw, family).lc + sums + chosen, dsp=blocks)
+    # A tree adds the products of one cycle, which are narrower than an accumulated sum.
     narrow = min(raw, array.activation_bits + array.weight_bits + array.simd.bit_length())
     chosen = array.activation_bits * (lanes + array.simd)
     mixed = array.dsp_lanes

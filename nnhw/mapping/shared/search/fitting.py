@@ -60,6 +60,7 @@ class _Search:
         """
         begun: Fusions = ()
         source = self.tensors[self.network.source]
+        # The whole input is in memory in any case.
         if self._program(begun) + source.words(self.array) > self.array.words:
             return None
         for _ in range(MEMORY.rounds):

@@ -46,6 +46,7 @@ class Fronts:
         left: the resources that the shared engine leaves.
         queue_ebr: block RAMs of a queue of a whole frame, for which there should be room.
         """
+        # The greatest power of the grid that is not above the interval.
         first = int(log(interval, NEIGHBOURS.grid))
         if self.budget.spram and self._small(first + NEIGHBOURS.steps - 1, left) is None:
             return

@@ -65,5 +65,6 @@ def is_cut(layers: Sequence[Layer], count: int, body: Graph) -> bool:
     """Return whether the layers from `count` on read, of those in front, only the codes of the last one."""
     if not 0 < count < len(layers) or layers[count - 1].function is None or layers[count - 1].node not in body:
         return False
+    # Layers behind the cut may also read one another.
     apart = {layer.node for layer in layers[count - 1 :]}
     return all(name in apart for layer in layers[count:] for name in layer.inputs)

@@ -197,6 +197,7 @@ class Segment:
         plain = self._arrays.sized(option.array, CHAINS.most_words)
         bits = plain.word_bits
         self._frontiers.clear()
+        # Stays so unless the program can be made: the array is then known not to run these layers.
         self._costed[plain] = None
         try:
             compiled = compile_network(self.network, replace(plain, words=CHAINS.most_words))
