@@ -11,7 +11,7 @@ from nnhw.errors import IrError
 DEPTH_MAX = 100
 """Most levels of nested brackets that are accepted."""
 _ATOM_LENGTH_MAX = 1000
-"""Most characters of a number or word: Python needs quadratic time for the digits of an integer."""
+"""Most characters of a number or word."""
 _EXCERPT_BEFORE, _EXCERPT = 60, 100
 """Characters of a source line that an error shows: in front of the place, and in all."""
 

@@ -80,7 +80,7 @@ def graph_hash(graph: Graph) -> str:
 
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return named arrays as the bytes of an .npz archive: not compressed, and without times."""
-    # numpy.savez would write the time of day; compression may differ from one zlib to another.
+    # Not compressed, as what zlib makes of the same array may differ from version to version.
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in sorted(arrays.items()):

@@ -163,7 +163,7 @@ class Graph:
             and all(_identical(array, other.constants[name]) for name, array in self.constants.items())
         )
 
-    # Equality compares arrays, which eq=False keeps dataclasses from doing; the hash leaves them out.
+    # Without the arrays, which have no hash: graphs that are equal have the same names, nodes and outputs, too.
     def __hash__(self) -> int:
         return hash((self.name, self.nodes, self.outputs))
 

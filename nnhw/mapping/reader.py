@@ -502,7 +502,7 @@ _WITHOUT_ENGINE: dict[type[Op], str] = {
     IntegerNorm: f"is a normalization over features and {_NOT_YET}",
     Broadcast: f"is a constant of each position and {_NOT_YET}",
 }
-"""Operators that are exact everywhere but have no engine, and the text of their refusal."""
+"""What is exact everywhere but in hardware --> what a refusal says of it."""
 _FUNCTIONS = (Threshold, StepTable, Rescale)
 _WINDOWS = (Conv2d, SumPool2d)
 _ORDERS = (Flatten, Reshape, Permute)

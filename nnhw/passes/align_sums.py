@@ -44,8 +44,8 @@ def _aligned(graph: Graph, node: Node, left: Node, right: Node) -> Graph:
     factors = _factors(*scales)
     if factors is None or not _small_enough(values, factors):
         return graph
-    # Both scales are whole multiples of `unit`, so the float sum is `unit` times the integer sum. Its bits are those of
-    # both together at most: within 53 bits nothing rounds.
+    # Both scales are whole multiples of `unit`, so the float sum is `unit` times the integer sum. No product or partial
+    # sum has more bits than the two together: if these are 53 at most, nothing rounds.
     unit = np.divide(*np.broadcast_arrays(scales[0], float(factors[0])))
     greatest = sum(factor * _size(value) for factor, value in zip(factors, values, strict=True))
     if any(_bits(float(number)) + greatest.bit_length() > _EXACT_BITS for number in np.unique(unit)):

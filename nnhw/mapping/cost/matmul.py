@@ -75,6 +75,7 @@ def _ways(config: MatmulConfig, depth: int, logic: Logic) -> Iterator[Cost]:
     hop = logic.through(beat + address) + logic.luts(3)
     yield config.groups * hop + logic.through(2 * (config.groups + config.tree_levels))
     yield config.late * logic.through(beat + 2)
+    # The last group passes nothing on, but needs the address of its weights once more where they are late.
     yield logic.state(beat * (config.late + config.groups) + (config.groups - 1 + (config.late > 0)) * address)
     stages = config.groups + config.late + config.tree_levels
     yield logic.state((2 * stages + 1 + config.groups if config.steps > 1 else stages) + 1)

@@ -39,7 +39,7 @@ from nnhw.mapping.cost.constants import (
 from nnhw.mapping.cost.partial_products import Operand, piece_bits, tree
 
 MOST_KNOWN = 4096
-"""Entries of the cache. Requantizers are its keys by identity, as comparing their arrays would take longer."""
+"""Entries of the cache, whose keys hold requantizers by identity."""
 TABLE_LOGIC = 0.5
 """Share of the logic of a ROM of random words that a table of a smooth function takes."""
 
