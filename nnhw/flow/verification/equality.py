@@ -62,7 +62,7 @@ class Equality:
 
     @property
     def equal(self) -> bool:
-        """Whether exactly the expected values passed each boundary, by the rules of streams, in the predicted cycles."""
+        """Whether exactly the expected values passed every boundary, by the rules, in the predicted cycles."""
         clean = self.run.i_left == 0 and self.run.broken_rules == 0 and not self.miscounted
         return clean and self.as_predicted and all(stream.equal for stream in self.streams)
 
