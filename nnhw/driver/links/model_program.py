@@ -44,7 +44,7 @@ class ProgramMemory:
         return self.status.state == ProgramState.READY
 
     def reset(self) -> None:
-        """Expect the first byte of a program next; until it comes, a complete program is kept, an incomplete one is not."""
+        """Expect the first byte of a program next; an incomplete one is dropped, a complete one kept until it comes."""
         self._data.clear()
         self._ended = False
         if self.status.state == ProgramState.LOADING:
