@@ -175,7 +175,7 @@ def _rescale(emitter: Emitter, node: Node) -> None:
 
 
 def _rounded(emitter: Emitter, number: str, shift: np.ndarray) -> str:
-    """Return number / 2**shift to the nearest, ties up; the remainder is removed first, as ONNX's division truncates."""
+    """Return number / 2**shift to the nearest, ties up; the remainder goes first, as ONNX's division truncates."""
     power = np.int64(1) << shift
     moved = emitter.emit("Add", number, emitter.constant(power >> 1))
     divisor = emitter.constant(power)
@@ -290,7 +290,6 @@ def _argmax(emitter: Emitter, node: Node) -> None:
     assert isinstance(op, ArgMax)
     values = x
     if emitter.type(x).is_int:
-        # ONNX Runtime has ArgMax of int32 and floats, not of int64 everywhere.
         values = emitter.cast(x, np.int32 if _within(emitter.type(x).int_dtype, 32) else np.float64)
     emitter.finish(node, emitter.emit("ArgMax", values, axis=op.axis + 1, keepdims=int(op.keepdim)))
 
