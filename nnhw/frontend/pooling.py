@@ -1,4 +1,4 @@
-"""Handlers of traced pooling. Average pooling is an exact sum of codes; scale and divisor come after it, in this order."""
+"""Handlers of traced pooling. Average pooling sums codes exactly; scale and divisor come after the sum."""
 
 from __future__ import annotations
 
