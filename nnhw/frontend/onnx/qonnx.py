@@ -215,8 +215,8 @@ class Staircase(nn.Module):
     Parameters
     ----------
     thresholds: [steps, ..]; each of them broadcasts to the input.
-        codes: makes codes of the counts.
-        scale, bias: the result is count * scale + bias.
+    codes: makes codes of the counts.
+    scale, bias: the result is count * scale + bias.
     """
 
     thresholds: Tensor

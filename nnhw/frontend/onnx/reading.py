@@ -36,11 +36,11 @@ class OnnxGraph:
     Parameters
     ----------
     model: the file, with external weights taken into it.
-        constants: their numbers, by the names of tensors.
-        kinds: names of constants' types that NumPy does not have, such as INT4, by the names of tensors.
-        nodes: those that the output depends on, in an order in which they can run.
-        input, output: the names of the tensors.
-        opsets: opset versions, by domain.
+    constants: their numbers, by the names of tensors.
+    kinds: names of constants' types that NumPy does not have, such as INT4, by the names of tensors.
+    nodes: those that the output depends on, in an order in which they can run.
+    input, output: the names of the tensors.
+    opsets: opset versions, by domain.
     """
 
     model: ModelProto

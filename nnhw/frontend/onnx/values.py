@@ -44,10 +44,10 @@ class TensorCoding:
     Parameters
     ----------
     scale: float32, one or one for each index of `axis`; None for integers that stand for themselves.
-        zero_point: as many as scales, or one.
-        low, high: least and greatest integer in the file.
-        axis: along which scales or zero points differ; -1 for none.
-        real: the module computes with (integer - zero_point) * scale; otherwise with integer - zero_point.
+    zero_point: as many as scales, or one.
+    low, high: least and greatest integer in the file.
+    axis: along which scales or zero points differ; -1 for none.
+    real: the module computes with (integer - zero_point) * scale; otherwise with integer - zero_point.
     """
 
     scale: np.ndarray | None
@@ -78,10 +78,10 @@ class Traced:
     Parameters
     ----------
     key: its name in the module's table of values.
-        like: a fake tensor of its dtype, and of its shape for a batch of `EXAMPLES` images.
-        constant: it is computed from the file's constants alone, such as quantized weights; it has no batch.
-        coding: of a value that is of integers in the file; None for floats.
-        positive: no element of it is ever below 0.
+    like: a fake tensor of its dtype, and of its shape for a batch of `EXAMPLES` images.
+    constant: it is computed from the file's constants alone, such as quantized weights; it has no batch.
+    coding: of a value that is of integers in the file; None for floats.
+    positive: no element of it is ever below 0.
     """
 
     key: str
