@@ -128,7 +128,7 @@ def as_number(cycles: Fraction) -> int | float:
 
 
 def estimated(run: NetworkRun) -> Schedule:
-    """Return an estimate of the schedule of a run that does not repeat itself yet, from the later half of its frames."""
+    """Return an estimate of the schedule of a run that does not repeat itself yet, from its later half of frames."""
     interval = math.ceil(_pace(run.ends))
     return Schedule(run.latency, interval, run.distances, joined=False)
 
@@ -199,8 +199,7 @@ def run_network(
     i_beats, o_beats: beats of one frame at either end.
     frames: how many frames to run.
     limit_cycles: a bound on the cycles; passing it means that the network is stuck.
-    patient: before each beat, the input waits until nothing moves any more: a test for networks that would wait for
-        ever unless the next beat came soon.
+    patient: before each beat, the input pauses until nothing moves any more: then the fewest beats are on their way.
 
     Returns
     -------
@@ -389,8 +388,7 @@ def _stuck(missed: str) -> str:
 class _Network:
     """Models and the streams between them: stream 0 is the input, the last one the output.
 
-    A model is stepped only if it changed in the cycle before, or if a valid or a ready that it sees did: most models
-    of a large network wait most of the time.
+    A model is stepped only if it changed in the cycle before, or if a valid or a ready that it sees did.
     """
 
     def __init__(

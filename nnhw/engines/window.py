@@ -214,8 +214,8 @@ class WindowConfig(EngineConfig):
     def tap_order(self) -> np.ndarray:
         """Return the order in which a window's pixels appear, as indices int64 [taps] into (row, column), C-ordered.
 
-        Weights [channels, kh * kw] indexed with it along their last axis are in the order of the stream, as a channelwise
-        engine needs them.
+        Weights [channels, kh * kw] indexed with it along their last axis are in the order in which a channelwise engine
+        needs them.
         """
         kernel_y, kernel_x = self.kernel
         index = np.arange(kernel_y * kernel_x).reshape(kernel_y // self.row_lanes, self.row_lanes, kernel_x)

@@ -63,7 +63,7 @@ class DoubleScaler:
     def of(
         cls, multiplier: np.ndarray, exponent: np.ndarray, bias: np.ndarray, offset: int, code: IntType, raw: IntType
     ) -> DoubleScaler:
-        """Return the requantizer for parameters as quantized files have them: the scale is multiplier * 2**(exponent - 31).
+        """Return the requantizer for the parameters of quantized files, with scales multiplier * 2**(exponent - 31).
 
         Parameters
         ----------
