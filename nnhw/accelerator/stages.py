@@ -52,9 +52,9 @@ class Stage:
     node: name of the IR value that leaves it, in the form `output`; "" if what leaves is no value of the IR.
     config: the engine's parameters.
     sources: for each input port, (index of an earlier stage, its output port); (-1, 0) is the input of the accelerator.
-        A late input of the engine, such as the next state of a loop, reads a later stage.
-    output: the stream that leaves, the same from every output port.
-    products: multiplications that it computes for one frame, without those with a border of padding.
+        What feeds a late input of the engine, the next state of a loop, is a later stage.
+    output: what leaves, from every output port the same.
+    products: of one frame that it computes, those with a border of padding not counted.
     """
 
     name: str

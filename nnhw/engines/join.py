@@ -121,7 +121,7 @@ def signed_digits(factor: int) -> list[tuple[int, int]]:
 
 
 class JoinedPipelineModel:
-    """Cycle model: a pipeline that takes a beat of every input at once; a result comes `latency` moves later."""
+    """Cycle model: a pipeline that takes a beat of every input at once."""
 
     def __init__(self, inputs: int, latency: int) -> None:
         self.inputs = inputs
@@ -152,7 +152,7 @@ class ConcatConfig(EngineConfig):
     lanes: elements of one beat.
     chunks: beats of each input in a turn.
     bits: bits of an element.
-    turns: turns of one frame: a turn is a pixel if channels are joined, a row if columns are, else the whole frame.
+    turns: of one frame: a turn is a pixel where channels are joined, a row where columns are, else the frame.
 
     Timing: one beat a cycle, which leaves one cycle after it came in.
     """

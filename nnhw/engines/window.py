@@ -34,8 +34,9 @@ class WindowConfig(EngineConfig):
     bits: bits of an element.
     address_bits: the line buffer holds 2**address_bits words.
     dilation: (rows, columns) from one kernel tap to the next.
-    groups: the channels of a window leave in so many groups, each `repeats` times before the next one.
-    upsample: each pixel is repeated in so many (rows, columns); only with kernel, stride and block (1, 1).
+    groups: the channels of a window leave in so many groups, each `repeats` times before the next one;
+        `channel_lanes` divides the channels of a group.
+    upsample: (rows, columns) that each pixel becomes, all alike, for kernel, stride and block (1, 1).
     large: the line buffer is in large RAM.
     in_luts: the line buffer is in writable LUTs, which only some families have.
 
@@ -187,8 +188,8 @@ class WindowConfig(EngineConfig):
         """Return the loops of one frame, innermost first.
 
         They are: chunk, kernel column, kernel row, repeat, group, copy of a column, column in a block, row in a block,
-        block, copy of a row, row of blocks. If the chunks of the kernel's columns are consecutive words, the two loops
-        are one. Frames follow one another in memory.
+        block, copy of a row, row of blocks. Where kernel columns and chunks are one run of consecutive words, they are
+        one loop. Frames follow one another in memory.
         """
         (stride_y, stride_x), (step_y, step_x), chunks = self.stride, self.dilation, self.chunks
         group_chunks, row = chunks // self.groups, self.row_words
@@ -259,7 +260,7 @@ class WindowConfig(EngineConfig):
         return np.concatenate(windows)
 
     def _pixels(self) -> Iterator[tuple[int, int]]:
-        """Yield (row, column), in the upsampled map, of the first tap of every window, in the order of the stream."""
+        """Yield (row, column) of the first tap of every window, in the order of the stream."""
         for block_y, block_x in product(
             range(self.blocks[0] * self.upsample[0]), range(self.blocks[1] * self.upsample[1])
         ):

@@ -42,7 +42,6 @@ class BlockRam:
         Source: yosys 0.70, `memory_libmap`, compared with what it made of some 600 memories; the tests compare fewer.
         """
         shapes = []
-        # From the deepest mode on: `min` takes the first of those that cost the same.
         for words, width in reversed(self.modes):
             mask = 1 if rom else min(self.write_mask_bits, width)
             banks = -(-depth // words)

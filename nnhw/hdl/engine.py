@@ -138,7 +138,7 @@ class Engine(wiring.Component):
             connect_program(m, chain.program, self.program)
 
     def _count(self, m: Module) -> None:
-        """Add the counters of the cycles that each record of the programs takes, at the last taps."""
+        """Show what each record of the programs takes."""
         for number, engine in enumerate(self.shared, len(self.accelerator.boundaries)):
             counters = RecordCounters()
             m.submodules["counters" if len(self.shared) == 1 else f"counters_{number}"] = counters
