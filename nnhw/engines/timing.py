@@ -309,6 +309,7 @@ def run_until_periodic(
     if held is not None:
         models[held] = _Held(models[held])
     network = _Network(models, sources, o_beats)
+    # As at the first frame of a device: an engine may do something before it takes a beat, such as fetch its program.
     network.rest(frame_cycles)
     if held is not None:
         network.fill(held, MOST_FILLED * frame_cycles)
@@ -415,6 +416,7 @@ class _Network:
         """Valids of this cycle of streams that lead backwards: their source is stepped before their reader is."""
         self.frame_ends: list[list[int]] = [[] for _ in range(count)]
         self._awake = [True] * len(models) + [True]  # the last one stands for both ends of the network
+        # What `step` needs of each model with a single input and output, in the order in which they are stepped.
         self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
             (index, model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
             for index, (model, (i, *_), (o, *_)) in enumerate(zip(models, self._inputs, self._outputs, strict=True))
@@ -445,6 +447,7 @@ class _Network:
     @property
     def is_still(self) -> bool:
         """Whether nothing changes any more, unless the input does."""
+        # The last entry stands for the ends of the network, which are never stepped.
         self._awake[-1] = False
         return True not in self._awake
 

@@ -116,6 +116,7 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
         rows = np.broadcast_to(rows, (taps, array.lanes)) if record.hold else rows
         return wrap(np.einsum("ptk,tk->pk", codes, rows), array.sum_bits)
     codes = words[..., : record.steps * array.simd].reshape(positions, -1)
+    # In the order of the codes: row after row, in each the products of a lane.
     rows = record.weights.transpose(0, 2, 1).reshape(-1, array.lanes)
     if record.hold:
         rows = np.tile(rows, (record.taps, 1))
@@ -124,6 +125,7 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
 
 def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayConfig) -> None:
     bits = array.activation_bits
+    # Inverting the top bit turns unsigned codes into signed ones, 2**(bits - 1) lower.
     codes = wrap(elements ^ (record.flip << (bits - 1)), bits).reshape(record.pixels, record.elements)
     words = array.chunks(record.elements)
     padded = np.pad(codes, ((0, 0), (0, words * array.codes_per_word - record.elements)))
