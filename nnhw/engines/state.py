@@ -101,6 +101,7 @@ class StateModel:
         self.o_valids = [False]
 
     def _reads(self, head: bool, o_ready: bool) -> bool:
+        """Return whether a beat of the state is read in this cycle."""
         return head and self.level > 0 and (o_ready or not self.o_valids[0])
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:

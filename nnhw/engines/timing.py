@@ -367,11 +367,13 @@ class _Held:
         return state
 
     def _seen(self, o_ready: Any) -> Any:
+        """Return the readies that the model sees at its outputs: none while it is held."""
         if not self._held:
             return o_ready
         return [False] * len(o_ready) if isinstance(o_ready, list) else False
 
     def _show(self) -> None:
+        """Show the valids of the model's outputs, unless it is held."""
         if self._held:
             return
         if hasattr(self, "o_valids"):

@@ -94,6 +94,7 @@ def clocks_per_bit(clock_hz: float, baud: int) -> int:
 
 
 def _limit(divisor: int) -> float:
+    """Return by what part a rate may differ from clock / divisor."""
     return LIMIT if divisor >= SHORT_CYCLES else SHORT_LIMIT
 
 

@@ -124,6 +124,7 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
 
 
 def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayConfig) -> None:
+    """Write the elements int64 [pixels * elements] of a tensor that comes in to memory."""
     bits = array.activation_bits
     # Inverting the top bit turns unsigned codes into signed ones, 2**(bits - 1) lower.
     codes = wrap(elements ^ (record.flip << (bits - 1)), bits).reshape(record.pixels, record.elements)
@@ -133,6 +134,7 @@ def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayCo
 
 
 def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
+    """Return the bytes of a tensor that goes out, uint8 [pixels * elements]."""
     bits, words = array.activation_bits, array.chunks(record.elements)
     codes = memory[record.start : record.start + record.pixels * words].reshape(record.pixels, -1)[:, : record.elements]
     if record.flip:
@@ -141,6 +143,7 @@ def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
 
 
 def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, array: ArrayConfig) -> Stored:
+    """Write the codes int64 [pixels, lanes] of record number `index` to memory; return what was stored."""
     addresses = (record.target + record.target_step * np.arange(record.pixels)) % array.words
     # Pixel after pixel: granules may overlap, and then the later pixel counts.
     first = array.lanes * record.target_slice if array.slices > 1 else 0
@@ -150,4 +153,5 @@ def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, a
 
 
 def _raw_bytes(sums: np.ndarray, count: int) -> np.ndarray:
+    """Return the lowest `count` bytes of each sum, uint8 [bytes], the lowest first."""
     return ((sums.reshape(-1, 1) >> (8 * np.arange(count))) & 0xFF).astype(np.uint8).reshape(-1)

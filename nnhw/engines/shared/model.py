@@ -49,6 +49,7 @@ def actions(config: SharedConfig) -> Iterator[Action]:
 
 
 def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
+    """Yield the actions of one record, in order."""
     cycles = record_cycles(record, array)
     if isinstance(record, Fill):
         yield Action("wait", cycles.fetch + POINT_CYCLES)

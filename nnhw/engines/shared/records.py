@@ -332,6 +332,7 @@ def streamed_words(record: Record, array: ArrayConfig) -> int:
 
 
 def _row_words(record: Compute, array: ArrayConfig) -> int:
+    """Return the memory words of all rows of weights of a record."""
     return len(record.weights) * (array.channelwise_words if record.channelwise else array.row_words)
 
 
@@ -405,6 +406,12 @@ def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0
 
 
 def _check_field(record: Record, name: str, value: int, bits: int, array: ArrayConfig) -> None:
+    """Check that a value fits its field, or the array where that allows less.
+
+    Raises
+    ------
+    MappingError: it does not.
+    """
     if name in MODULAR:
         return
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name in SIGNED else (0, (1 << bits) - 1)
