@@ -406,12 +406,6 @@ def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0
 
 
 def _check_field(record: Record, name: str, value: int, bits: int, array: ArrayConfig) -> None:
-    """Check that a value fits its field, or the array where that allows less.
-
-    Raises
-    ------
-    MappingError: it does not.
-    """
     if name in MODULAR:
         return
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name in SIGNED else (0, (1 << bits) - 1)
