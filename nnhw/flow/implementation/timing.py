@@ -195,6 +195,7 @@ def _try_seeds(tries: Iterable[PlacedDesign], clock: PllSettings, requested: boo
     for placement in tries:
         placements.append(placement)
         best_hz = max(placement.fmax_hz for placement in placements)
+        # A clock that was asked for is enough once it holds; otherwise a better seed may hold a faster one.
         enough = 1 if requested else COMPARED
         if best_hz >= clock.output_hz and len(placements) >= enough:
             break
