@@ -47,6 +47,7 @@ class _Commands(TyperGroup):
 
 
 def _show_error(error: NnhwError) -> None:
+    # Without markup, as messages hold brackets, such as those of shapes.
     ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -348,6 +349,7 @@ def report(build: BuildPath, json: Annotated[bool, typer.Option("--json", help="
 
     content = Build.load(build).report
     if json:
+        # Not by rich, which wraps lines and colours numbers: this is for programs.
         typer.echo(dumps(content, indent=1))
     else:
         OUT.print(render_report(content))
@@ -467,6 +469,7 @@ def search(
         progress=_progress(),
     )
     OUT.print(render_search(found))
+    # What was found is shown first; the exit code is that of any interrupted command.
     if found.interrupted:
         raise KeyboardInterrupt
 
