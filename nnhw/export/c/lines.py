@@ -61,8 +61,8 @@ def _counts(lines: Lines, channel: int, steps: np.ndarray) -> bool:
     multiplier, addend = int(lines.multiplier[channel]), int(lines.addend[channel])
     if len(steps) == 0:
         return True
+    # A division rounded up: the least sum at which the line reaches the number.
     return multiplier > 0 and all(
-        # Rounded up: the least sum at which the line reaches the number.
         -((addend - (number << lines.shift)) // multiplier) == step for number, step in enumerate(steps.tolist(), 1)
     )
 
