@@ -40,6 +40,7 @@ _SHOWN = 16  # hexadecimal digits of a key in the name of a folder
 _TRIED = "lower"  # the last stage of a trial: a model that passes it has an integer form
 _SEPARATE = ("lower", "map", "elaborate", "build")
 
+# Held while a part is built, so that no two threads build the same one.
 _LOCK = threading.RLock()
 _RUNNERS: dict[tuple[str, str, int | None, str], Runner] = {}
 

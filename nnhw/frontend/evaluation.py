@@ -85,8 +85,10 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         given = dict(kwargs or {})
         if func is torch.ops.higher_order.scan:
+            # torch switches a mode off while it handles a call; on again, it sees the calls in the loop's body.
             with self:
                 return _looped(*args)
+        # A dtype that the model names itself would undo the widening.
         if self._double and given.get("dtype") == torch.float32:
             given["dtype"] = torch.float64
         result = func(*args, **given)

@@ -287,6 +287,7 @@ def _code_of(translator: Translator, value: Codes, border: float) -> int | None:
     if border == 0.0:
         return 0
     dtype = translator.builder.type_of(value.name).dtype
+    # 0.5 is no code: so there is none for codes with several scales, and for sums.
     code = border / float(value.scale) if not value.scale.ndim and value.quantized else 0.5
     assert isinstance(dtype, IntType)
     if not code.is_integer() or code * float(value.scale) != border or not dtype.holds(np.array([int(code)])):

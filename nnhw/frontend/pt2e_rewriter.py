@@ -114,6 +114,7 @@ class Rewriter:
                 f"{self._place(node)} takes codes for others than they are: it has {wanted}, its quantize {given}; "
                 f"dequantize with the numbers that the codes were made with"
             )
+        # One quantize may have several dequantize: all of them become one call.
         if source in self._made:
             return self._made[source]
         x = source.args[0]

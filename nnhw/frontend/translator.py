@@ -107,6 +107,7 @@ class Translator:
 
     def translate(self, node: fx.Node) -> None:
         """Translate one call. A problem is noted, and translation goes on, to find all of them."""
+        # With these torch.export states what it assumes of sizes: there is nothing to compute.
         if str(node.target) in ASSERTIONS:
             return
         try:
@@ -235,6 +236,7 @@ class Translator:
         handler = self._handlers.get(call.operator)
         variable = any(not isinstance(value, TracedConstant | Batch) for value in call.values)
         if call.operator == SIZE_QUERY:
+            # With the steps first, the batch is axis 1.
             return Batch() if call["dim"] == int(isinstance(call["self"], StepsFirst)) else call.node.meta["val"]
         if (filled := each_image(call)) is not None:
             return filled

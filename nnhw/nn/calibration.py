@@ -154,6 +154,7 @@ class Observed:
 
     def find_peak(self, value: Tensor) -> None:
         """First pass: update the peak. NaN, once seen, stays."""
+        # Unlike max(), torch.maximum keeps NaN.
         self.peak = float(torch.maximum(torch.tensor(self.peak), value.abs().amax()))
 
     def count(self, value: Tensor) -> None:
@@ -220,6 +221,7 @@ def _least_error(values: Tensor, counts: Tensor, peaks: Tensor, qmax: int) -> Te
     best = torch.full_like(peaks, torch.inf, dtype=torch.float64)
     scales = (peaks / qmax).double()
     for step in range(CANDIDATES):
+        # A row of zeros has no peak; callers replace its scale.
         trial = (peaks.double() * (1 - step / 100) / qmax).clamp_min(torch.finfo(torch.float32).tiny)
         codes = torch.round(values / trial[:, None]).clamp_max(qmax)
         error = ((codes * trial[:, None] - values) ** 2 * counts).sum(dim=1)

@@ -106,6 +106,7 @@ class Mixing:
             dim = module.dim if module is not None else node.kwargs.get("dim", node.args[1] if node.args[1:] else None)
         if not isinstance(dim, int):
             raise InputError(f"softmax {place_of(node)} has dim={dim}; say the axis, such as dim=-1")
+        # Its first axis is that of the batch: the mask is the same for all images.
         if keep is not None and keep.dim() > 3 and keep.shape[0] == 1:
             keep = keep[0]
         assert shares.scale is not None

@@ -383,6 +383,7 @@ class QuantizerPlan:
 
         def show(value: Tensor) -> None:
             self._least[leader] = min(self._least[leader], float(value.amin()))
+            # A peak of NaN or infinity has no histogram; `observe` reports it.
             (seen.count if counting and seen.peak < float("inf") else seen.find_peak)(value)
 
         return show

@@ -125,6 +125,7 @@ def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph
         except NnhwError as error:
             raise InputError(f"{rewrite} at {graph.node(match.root.name)} does not fit there: {error}") from error
         places.append(_tried(graph, after, rewrite, match, samples[:SAMPLE_ROWS]))
+        # What the rewrite has made is no further place of it, or one that finds its own result would not end.
         made, graph = made | new | {match.root.name}, after
     if not places and not rewrite.optional:
         found = ", ".join(dict.fromkeys(node.op.name for node in graph.nodes if node.inputs))
@@ -181,6 +182,7 @@ def _cut(graph: Graph, leaves: Sequence[Node], result: str) -> Graph:
     nodes = tuple(inputs.get(node.name, node) for node in graph.nodes if not isinstance(node.op, Input))
     given = tuple(node for name, node in inputs.items() if isinstance(graph.node(name).op, Input))
     cut = Graph(graph.name, given + nodes, (result,), graph.constants).pruned()
+    # Leaves that the result does not depend on were pruned as well; they stay inputs, as rows are given for all.
     missing = tuple(node for name, node in inputs.items() if name not in cut)
     return Graph(graph.name, missing + cut.nodes, cut.outputs, cut.constants)
 
@@ -196,6 +198,7 @@ def _rows_for(graph: Graph, leaves: Sequence[Node], samples: np.ndarray) -> dict
         generator = np.random.default_rng(1)
         corners = itertools.product((False, True), repeat=min(len(leaves), MOST_CORNERS))
         for corner in corners:
+            # With more leaves than MOST_CORNERS, some are at the same end always.
             for node, high in zip(leaves, itertools.cycle(corner), strict=False):
                 kind = node.type.int_dtype
                 rows[node.name].append(np.full((1, *node.type.shape), kind.high if high else kind.low))

@@ -209,6 +209,7 @@ def _matches(
             return
         names = {**names, pattern.label: name}
     orders = [node.inputs]
+    # Equal inputs have one order: the other would be the same match again.
     if pattern.op in COMMUTATIVE and node.inputs != node.inputs[::-1]:
         orders.append(node.inputs[::-1])
     for order in orders:

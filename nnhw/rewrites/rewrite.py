@@ -69,6 +69,7 @@ class Rewrite:
             if node.name in passed:
                 continue
             for match in find(graph, self.pattern, node.name):
+                # A match that holds anything of `passed` is the rewrite's own work.
                 if passed.isdisjoint(match.covered) and self._applies(match):
                     return match
         return None

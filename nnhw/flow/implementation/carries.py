@@ -72,6 +72,7 @@ def shorten_chains(module: Module) -> bool:
         CarryChain(names, old := [cells.pop(name) for name in names], _shortest(old, uses))
         for names in list(_chains(cells, uses))
     ]
+    # Numbers for new nets, above all that the module has.
     fresh = count(
         1 + max((bit for net in module["netnames"].values() for bit in net["bits"] if bit not in _VALUES), default=1)
     )
@@ -123,6 +124,7 @@ def _shortest(old: list[Cell], uses: Counter[Bit]) -> list[Half]:
     if uses[carry_out]:
         halves.append(Half(_EMPTY.inputs, 0, carry_out))
     while len(halves) > 1 and halves[-1].total == _OPEN:
+        # Nothing reads this sum, and no carry comes after it.
         halves.pop()
     return halves
 

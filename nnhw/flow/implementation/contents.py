@@ -110,6 +110,7 @@ def marker(seed: str, words: int, bits: int) -> np.ndarray:
     """
     columns: list[np.ndarray] = []
     seen: set[bytes] = set()
+    # Memories longer than a block RAM are cut into pieces; the last one may be short, and must be distinct, too.
     ends = sorted({words % depth for depth in _DEPTHS if words > depth and words % depth})
     for column in range(bits):
         for attempt in range(_TRIES):

@@ -309,6 +309,7 @@ def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
 
     body, accelerator = ir.load(folder.path / "lower.ir"), Accelerator.load(folder.path)
     program = make_c(body)
+    # As in `_virtual_board`, the library is loaded before its folder may go.
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_c(program, library_cache(Path(scratch)))
         network = NativeNetwork(program, body, library, accelerator.input_format.turns)
@@ -328,5 +329,6 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
+    # Loaded inside of the block: without a cache the library lies in the scratch folder.
     with tempfile.TemporaryDirectory() as scratch:
         return CompiledHardware(compile_library(verilog, (), library_cache(Path(scratch)), compiler))

@@ -104,6 +104,7 @@ def run_each(commands: Iterable[ToolRun], at_once: int) -> Iterator[ToolRun]:
                 # Out of `running` before it is yielded: it has ended, so nothing is to be stopped if the caller
                 # leaves the loop.
                 command = running.pop(process)
+                # A tool may end by itself with what its rule calls stuck, such as nextpnr when cells find no place.
                 if process.returncode and process not in stuck and not _is_stuck(command, process):
                     raise ToolFailure(command, process.returncode)
                 yield command

@@ -72,6 +72,7 @@ class SimulationResult:
     def mistimed(self) -> int | None:
         """Number of the first frame that did not end in its predicted cycle; None: there is none."""
         predicted = self.schedule.ends(self.samples)
+        # Longest: a frame that never ended has no end to compare.
         pairs = enumerate(itertools.zip_longest(self.ends[: len(predicted)], predicted))
         return next((frame for frame, (end, expected) in pairs if end != expected), None)
 
@@ -274,6 +275,7 @@ def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> Codes:
     rng = np.random.default_rng(SEED)
     more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *form.shape))
     if element.bipolar:
+        # 0 is between -1 and 1, but no bipolar code.
         more = np.where(more < 1, -1, 1)
     return np.concatenate([codes, more])
 

@@ -15,7 +15,7 @@ from .node import Build, OnnxNode
 from .values import BATCH, EXAMPLES, TensorCoding, Traced, Value
 
 _FLATTEN = "export x.flatten(1) or x.reshape(x.shape[0], ..)"
-_INT64_MAX = 2**31  # ends of slices at or above this are those of the axis
+_END_MAX = 2**31  # exporters write greater numbers for the end of an axis
 
 
 def moved(node: OnnxNode, layer: nn.Module, x: Traced, **facts: Any) -> Traced:
@@ -91,6 +91,7 @@ def unsqueeze(node: OnnxNode) -> Value:
     """Unsqueeze."""
     x = node.traced(0)
     given = node.take("axes") if node.version < 13 else node.integers(1, "axes")
+    # Ascending: each axis counts among those of the result.
     axes = sorted(axis % (len(x.shape) + len(given or [])) for axis in given or [])
     return moved(node, UnaryNode(_unsqueezed, axes=tuple(axes)), x)
 
@@ -177,7 +178,7 @@ def cut(node: OnnxNode) -> Value:
         if step < 1:
             raise node.refusal(f"has the step {step}, but elements stream forwards; use steps of 1 or more")
         size = int(x.shape[axis])
-        parts[axis] = (*slice(start, min(end, _INT64_MAX), step).indices(size)[:2], step)
+        parts[axis] = (*slice(start, min(end, _END_MAX), step).indices(size)[:2], step)
     if parts[0] != (0, EXAMPLES, 1):
         raise node.refusal("cuts the batch; leave that to whoever calls the model")
     return moved(node, Sliced(parts[1:]), x)
@@ -187,6 +188,7 @@ def gather(node: OnnxNode) -> Value:
     """Gather of one index, or of indices at equal distances, along any axis but the batch."""
     x, indices = node.traced(0), node.known(1, "indices")
     axis = node.take("axis", 0) % len(x.shape)
+    # Negative indices count from the end.
     numbers = [int(index) % int(x.shape[axis]) for index in indices.reshape(-1)]
     if indices.ndim == 0 and axis:
         return moved(node, UnaryNode(torch.select, dim=axis, index=numbers[0]), x)

@@ -183,6 +183,7 @@ def label_of(node: NodeProto) -> str:
 
 
 def _constants(graph: GraphProto, path: Path) -> dict[str, np.ndarray]:
+    # Before any array is made, as a damaged file may claim any size.
     total = 0
     for tensor in _tensors(graph, path):
         count = math.prod(tensor.dims)

@@ -274,6 +274,7 @@ def mean(site: Site) -> nn.Module:
         raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}; convert the model again")
     rescaled = RescaleCall([x.scale / made.scale], 0, *site.bounds(), site.rounding)
     multiplier, exponent = int(rescaled.multiplier), int(rescaled.exponent)
+    # As TFLite does: the multiplier is divided by the count, after a shift left that keeps its bits.
     shift = min(count.bit_length() - 1, 32, 31 + exponent)
     rescaled.multiplier = torch.tensor([(multiplier << shift) // count])
     rescaled.exponent = torch.tensor([exponent - shift])
