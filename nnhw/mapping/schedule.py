@@ -32,7 +32,7 @@ FRAMES = 5
 """Frames that are stepped to find how full FIFOs of unlimited depth become."""
 MOST_FRAMES, MOST_STEPS = 6, 1_000_000
 """A network is stepped from rest on for so many frames and steps of engines, unless it repeats itself before."""
-MOST_STEPPED = 2_000_000
+MOST_STEPPED = 200_000
 """Steps of engines in a frame beyond which a rough schedule of a chain of them does without."""
 MOST_SETTLED = 64, 200_000
 """Frames and cycles within which a network has to repeat itself when it begins with full buffers."""
