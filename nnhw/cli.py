@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. The work is in `nnhw.flow`; heavy imports wait until a command needs them."""
+"""The command line: parse options, call `nnhw.flow`, print. Commands import the heavy modules that they need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
 
 
 class _Commands(TyperGroup):
-    """Turns what nnhw means to say into a message and an exit code, for every command."""
+    """The group of all commands: shows errors of nnhw as a message, without a traceback, and sets the exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -42,6 +42,7 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt as stop:
             with contextlib.suppress(OSError):  # the terminal may be gone
                 ERR.print("interrupted; what was finished before is kept, nothing is half-written")
+            # As a shell reports a process that a signal has ended.
             ctx.exit(128 + stop.number if isinstance(stop, Stopped) else EXIT_INTERRUPTED)
 
 
@@ -70,7 +71,7 @@ Calibrate = Annotated[
     ),
 ]
 Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
-# For the help, which imports nothing that computes; the tests compare them with the stages and passes themselves.
+# Copies for the help texts, so that --help imports nothing heavy; tests compare them with the real stages and passes.
 STAGES = "capture, lower, map, elaborate, simulate, build or netlist"
 PASSES = (
     "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, sink_extremes, align_sums, "
@@ -97,7 +98,7 @@ def _progress() -> Progress:
 def _advising(
     ctx: typer.Context, file: str, board: str, options: Options, calibration: Calibration | None
 ) -> Iterator[None]:
-    """Say what each layer takes and what would fit, where a model does not fit a board."""
+    """Where a model does not fit a board, show what each layer takes and what would fit, then exit."""
     try:
         yield
     except DoesNotFitError as error:

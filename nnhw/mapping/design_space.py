@@ -97,7 +97,7 @@ class DesignSpace:
 
         The search comes back to foldings that it has seen, and depths of FIFOs take seconds where branches join.
         """
-        key = (*placed, board_name)
+        key: tuple[Folding | str, ...] = (*placed, board_name)
         if key not in self._accelerators:
             self._accelerators[key] = assemble(
                 self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough

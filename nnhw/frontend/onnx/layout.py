@@ -1,4 +1,4 @@
-"""Operators that move, join and cut values."""
+"""Builders of ONNX's operators that move, join and cut values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INT64_MAX = 2**31  # ends of slices at or above this are those of the axis
 
 
 def moved(node: OnnxNode, layer: nn.Module, x: Traced, **facts: Any) -> Traced:
-    """Add a step that moves elements: integers stay what they are."""
+    """Add a step that moves elements: the result is coded as the input is. `facts`: of the result, see `Traced`."""
     if x.coding is not None and x.coding.axis >= 0:
         raise node.refusal("moves integers that have a scale for each channel; use one scale")
     return node.emit(layer, x, coding=x.coding, positive=x.positive, **facts)
@@ -59,7 +59,7 @@ def reshape(node: OnnxNode) -> Value:
 
 
 def flatten(node: OnnxNode) -> Value:
-    """Flatten, behind the batch."""
+    """Flatten of all axes behind the batch."""
     axis = node.take("axis", 1)
     x = node.traced(0)
     if axis % len(x.shape) != 1:
@@ -102,14 +102,14 @@ def _unsqueezed(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 class ConcatNode(nn.Module):
-    """Values one behind the other."""
+    """Values joined along an axis."""
 
     def __init__(self, axis: int) -> None:
         super().__init__()
         self.axis = axis
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """Join."""
+        """Join tensors whose sizes are the same but along the axis."""
         return torch.cat(parts, self.axis)
 
 
@@ -142,6 +142,7 @@ def split(node: OnnxNode) -> list[Value]:
     sizes = node.take("split") if node.version < 13 else node.integers(1, "sizes")
     count = node.take("num_outputs", len(node.proto.output))
     if sizes is None:
+        # The last part may be shorter, as ONNX has it.
         step = -(-x.shape[axis] // count)
         sizes = [min(step, x.shape[axis] - step * part) for part in range(count)]
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
@@ -152,14 +153,14 @@ def split(node: OnnxNode) -> list[Value]:
 
 
 class Sliced(nn.Module):
-    """Parts of some axes."""
+    """A range of each axis behind the batch; `parts` are (start, end, step)."""
 
     def __init__(self, parts: Sequence[tuple[int, int, int]]) -> None:
         super().__init__()
         self.parts = tuple(slice(*part) for part in parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Cut."""
+        """Return the parts."""
         return x[(slice(None), *self.parts)]
 
 
@@ -198,7 +199,7 @@ def gather(node: OnnxNode) -> Value:
 
 
 def pad(node: OnnxNode) -> Value:
-    """Pad by one value."""
+    """Pad with a border of one value."""
     x, mode = node.traced(0), node.take("mode", "constant")
     pads = node.take("pads") if node.version < 11 else node.integers(1, "widths")
     value = node.take("value", 0.0)
@@ -229,7 +230,7 @@ def _spread(pads: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
 
 
 def depth_to_space(node: OnnxNode) -> Value:
-    """DepthToSpace with mode='CRD', as torch does it."""
+    """DepthToSpace with mode='CRD', the order of torch's PixelShuffle."""
     size = node.take("blocksize")
     if node.take("mode", "DCR") != "CRD":
         raise node.refusal("has mode='DCR'; use mode='CRD'")
