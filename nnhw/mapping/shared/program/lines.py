@@ -98,7 +98,7 @@ def signed_bits(values: np.ndarray) -> int:
 
 @lru_cache(maxsize=1 << 10)
 def at_shift(lines: tuple[Line, ...], shift: int) -> Line:
-    """Return the one of a function's lines that serves at a shift, its addends rounded."""
+    """Return a function's line for a shift, made from that with the greatest shift up to it; its addends are rounded."""
     return max((line for line in lines if line.shift <= shift), key=lambda line: line.shift).shifted(shift).rounded()
 
 
