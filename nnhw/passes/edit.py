@@ -71,7 +71,7 @@ class Edit:
         for node in self._graph.nodes:
             if node.name == place:
                 nodes += self._nodes.values()
-            # A new node has the name of this one, which is free: the old node goes.
+            # A node that gives its name to a new one is left out.
             elif node.name not in self._nodes:
                 nodes.append(_renamed(node, names))
         outputs = tuple(names.get(output, output) for output in self._graph.outputs)
