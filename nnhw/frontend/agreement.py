@@ -227,11 +227,18 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
 def _compare_weights(captured: Captured, evaluation: Evaluation) -> None:
     for traced, places in called(captured.quantizers, evaluation):
         for place in places:
-            if traced.weights is not None and not np.array_equal(traced.weights, evaluation.calls[place].codes):
+            if traced.weights is not None and not _same_weights(traced.weights, evaluation.calls[place].codes):
                 raise ExactnessError(
                     f"the quantized weights '{traced.label}' have other codes in the graph than where the model is "
                     f"evaluated; this is a mistake of nnhw, please report the model"
                 )
+
+
+def _same_weights(traced: np.ndarray, given: np.ndarray) -> bool:
+    """Return whether codes are the same; what is repeated for each image of a batch is traced once."""
+    is_start = given.ndim > 0 and traced.shape == (1, *given.shape[1:])
+    repeated = np.broadcast_to(traced, given.shape) if is_start else traced
+    return np.array_equal(repeated, given)
 
 
 def _codes(calls: Mapping[str, QuantizerCall]) -> dict[str, np.ndarray]:

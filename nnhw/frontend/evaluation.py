@@ -95,7 +95,8 @@ class Recorder(TorchDispatchMode):
         if func is _QUANTIZE:
             if len(self.calls) in self._weights:
                 x, scale, axis = (_arguments(func, args, given)[name] for name in ("x", "scale", "axis"))
-                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(scale, x, axis)
+                codes = torch.from_numpy(self._weights[len(self.calls)])
+                result = (codes * along_axis(scale, x, axis)).expand_as(x)  # a start of a state: once for each image
             self.calls.append(call_of(result, args, given, numbers=self.keeps_numbers))
         elif func is _RESCALE:
             self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))

@@ -152,7 +152,8 @@ def _taken_apart(translator: Translator, call: Call) -> _Loop:
 def _per_image(value: Value) -> Value:
     """Return a constant of shape [1, ..], which is repeated for each image, as `PerImage`; other values as they are."""
     if isinstance(value, TracedConstant) and value.tensor.shape[:1] == (1,):
-        return PerImage(TracedConstant(value.tensor[0], value.label))
+        precise = None if value.precise is None else value.precise[0]
+        return PerImage(TracedConstant(value.tensor[0], value.label, precise=precise))
     return value
 
 

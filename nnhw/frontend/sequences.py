@@ -71,8 +71,12 @@ def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
 
 
 def _unstacked(call: Call) -> Value:
-    """Return one of several stacked values, which may only be read by an index along their first axis."""
+    """Return one or more of several stacked values, which may only be read by indices along their first axis."""
     stacked = call.arguments.get("self")
+    if call.operator == "aten.cat.default" and call.arguments.get("dim", 0) == 0:
+        listed = [value for value in call["tensors"] if isinstance(value, Stacked)]
+        if len(listed) == len(call["tensors"]):
+            return Stacked(tuple(part for one in listed for part in one.parts))
     if isinstance(stacked, Stacked) and call.arguments.get("dim") == 0:
         if call.operator == "aten.select.int":
             return stacked.parts[call["index"]]

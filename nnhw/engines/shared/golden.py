@@ -1,4 +1,4 @@
-"""What a program computes, in NumPy: every code that is stored, every byte that leaves."""
+"""What a program computes, in NumPy: every code that it stores, and every byte that leaves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored:
-    """What a `Compute` has stored for one frame.
+    """What a `Compute` stores for one frame.
 
     Parameters
     ----------
-    record: its index in the program.
+    record: index of the record in the program.
     codes: int64 [pixels, lanes].
-    addresses: int64 [pixels], of the first word.
-    slice: granule in that word.
+    addresses: int64 [pixels], address of the first word of each pixel's codes.
+    slice: which granule of that word they are, if a word has several; else 0.
     """
 
     record: int
@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Trace:
-    """One frame: what each record stored, and the bytes that left."""
+    """The results of one frame: what each `Compute` stored, and the bytes that left, uint8 [bytes]."""
 
     stored: tuple[Stored, ...]
     output: np.ndarray
@@ -43,12 +43,12 @@ class Trace:
 def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
     """Run a program for one frame.
 
-    Every `Compute` reads all that it needs before it stores anything: a program whose tensors overlap in another way
-    than the hardware's order allows is wrong, and shows as a difference to the hardware.
+    Here every `Compute` reads all that it needs before it stores anything. A program that overwrites what the hardware
+    still has to read is wrong, and is found out by comparison with the hardware.
 
     Parameters
     ----------
-    elements: int64 [elements], patterns of `activation_bits` bits or codes, in stream order.
+    elements: int64 [elements], codes or their bit patterns of `activation_bits` bits, in stream order.
     """
     array = config.array
     memory = np.zeros((array.words, array.codes_per_word), dtype=np.int64)
@@ -72,13 +72,16 @@ def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
 
 
 def wrap(values: np.ndarray, bits: int) -> np.ndarray:
-    """Return numbers as two's complement of so many bits."""
+    """Return the numbers, int64 of any shape, that remain of values in two's complement of `bits` bits."""
     top = 1 << (bits - 1)
     return ((values + top) & ((1 << bits) - 1)) - top
 
 
 def walk(record: Compute) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (address, row, column) of the words read, int64 [positions, ky * kx, words], addresses not reduced."""
+    """Return (addresses, rows, columns) of the words read, each int64 [positions, ky * kx, words].
+
+    Addresses are not yet taken modulo the words of the memory.
+    """
     axes = []
     for start, part in ((record.start, "address"), (record.row, "row"), (record.column, "column")):
         total = np.full((1,) * len(record.loops), start, dtype=np.int64)
