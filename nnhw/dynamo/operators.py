@@ -92,6 +92,7 @@ def layer_of(node: fx.Node) -> str:
 def _path(source: str) -> Iterator[str]:
     """Yield the names of modules in a path that Dynamo writes as L['self'].net.1 or L['self']._modules['net']."""
     parts = source.replace("[", ".").replace("]", "").replace("'", "").replace('"', "").split(".")
+    # The first two are L and self.
     yield from (part for part in parts[2:] if part and part != "_modules" and not part.startswith("__"))
 
 
