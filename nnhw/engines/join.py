@@ -66,6 +66,7 @@ class SumConfig(EngineConfig):
     @property
     def raw(self) -> IntType:
         """Type of a sum."""
+        # Sorted, because a negative factor exchanges the ends of a range.
         ends = [sorted((factor * i.low, factor * i.high)) for factor, i in zip(self.factors, self.inputs, strict=True)]
         return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
 

@@ -306,6 +306,7 @@ class WindowModel:
         told = self.completed or self.freed
         if self.large:
             self._pause(read, o_ready or not before)
+        # What each side does in this cycle is known to the other one only in the next.
         completed = self._write() if write else 0
         if o_ready or not before:
             self.o_valid = read

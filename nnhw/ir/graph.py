@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -221,11 +221,7 @@ class GraphBuilder:
 
     def unique(self, name: str) -> str:
         """Return `name` if it is free, else the first free one of `name_2`, `name_3`, .."""
-        candidate, number = name, 1
-        while candidate in self._nodes:
-            number += 1
-            candidate = f"{name}_{number}"
-        return candidate
+        return free_name(name, self._nodes.__contains__)
 
     def build(self, outputs: Sequence[str]) -> Graph:
         """Return the pruned graph with these outputs. Raises: IrError if one of them does not exist."""
@@ -236,6 +232,15 @@ class GraphBuilder:
     def _append(self, node: Node) -> str:
         self._nodes[node.name] = node
         return node.name
+
+
+def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return `name` if it is free, else the first free one of `name_2`, `name_3`, .."""
+    number, tried = 1, name
+    while is_taken(tried):
+        number += 1
+        tried = f"{name}_{number}"
+    return tried
 
 
 def infer(node: Node, operands: Sequence[Operand]) -> TensorType:

@@ -158,7 +158,7 @@ class _Reader:
         assert isinstance(op, MaxPool2d)
         source, padding = self._stream(node.inputs[0]), None
         if any(op.before + op.after):
-            # A border of the least value never is the maximum of a window.
+            # A border of the least value never exceeds the elements of a window.
             padding = Padding(op.before, op.after, self._type(node.inputs[0]).low)
         self._channelwise(node, "max", source, padding, op.kernel, op.stride)
 

@@ -154,7 +154,7 @@ class StreamNetwork:
 
     @property
     def _frame_cycles(self) -> int:
-        """Upper bound of the cycles from the begin of a frame to its end."""
+        """Upper bound of the cycles that a frame takes from its first input beat to its last output beat."""
         return sum(stage.config.cycle_bound for stage in self.stages) + self.i_beats + self.o_beats + 1000
 
     def can_hang(self) -> bool:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from nnhw.ir import Graph, GraphBuilder, Node, Op, TensorType
+from nnhw.ir.graph import free_name
 from nnhw.ir.ops import Concat, Conv2d, Linear, Rescale, Slice, StepTable, Threshold
 
 from .demand import Mask, demanded, is_needed, is_whole
-from .edit import free_name
 
 
 def drop_unread(graph: Graph) -> Graph:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from nnhw.ir import FLOAT, Graph, Node, Op, Operand, TensorType
-from nnhw.ir.graph import infer
+from nnhw.ir.graph import free_name, infer
 from nnhw.ir.ops import BatchNorm, Concat, Constant, Flatten, MaxPool2d, Pad, Permute, PRelu, Reshape, Slice, Upsample
 
 ORDER_OPS = (Flatten, Reshape, Permute)
@@ -71,7 +71,7 @@ class Edit:
         for node in self._graph.nodes:
             if node.name == place:
                 nodes += self._nodes.values()
-            # A new node has the name of this one, which is free: the old node goes.
+            # A node that gives its name to a new one is left out.
             elif node.name not in self._nodes:
                 nodes.append(_renamed(node, names))
         outputs = tuple(names.get(output, output) for output in self._graph.outputs)
@@ -84,15 +84,6 @@ class Edit:
 
     def _unique(self, name: str) -> str:
         return free_name(name, lambda tried: tried in self._nodes or (tried in self._graph and tried not in self._free))
-
-
-def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
-    """Return `name` if it is free, else the first free one of `name_2`, `name_3`, .."""
-    number, tried = 1, name
-    while is_taken(tried):
-        number += 1
-        tried = f"{name}_{number}"
-    return tried
 
 
 def bypassed(graph: Graph, place: str, value: str) -> Graph:

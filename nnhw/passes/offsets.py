@@ -7,9 +7,8 @@ import dataclasses
 import numpy as np
 
 from nnhw.ir import Graph, IntType, Node, TensorType
+from nnhw.ir.graph import free_name
 from nnhw.ir.ops import MaxPool2d, Rescale, StepTable, SumPool2d, Threshold, Upsample, WeightedSum
-
-from .edit import free_name
 
 FUNCTIONS = (Threshold, StepTable, Rescale)
 _PASSING = (MaxPool2d, SumPool2d, Upsample, WeightedSum)

@@ -45,6 +45,7 @@ class MultiplyShift:
         number = sums * self.factor + self.addend
         code = number >> self.shift
         fraction = number & ((1 << self.shift) - 1)
+        # The addend has half a unit, so what was a tie is a number whose fraction is 0.
         if self.even:
             code = code - ((fraction == 0) & ((code + self.parity) & 1 == 1))
         if self.tie_bits is not None:

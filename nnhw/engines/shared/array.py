@@ -186,6 +186,7 @@ class ArrayConfig:
     @cached_property
     def constant_lanes(self) -> int:
         """Lanes whose constants share a memory word; they are requantized in the same cycle."""
+        # The highest power of two of them that fits a word.
         return min(self.drains, 1 << (max(1, self.word_bits // self.constant_bits).bit_length() - 1))
 
     @cached_property
@@ -215,6 +216,7 @@ class ArrayConfig:
     @cached_property
     def digits(self) -> int:
         """Radix-4 digits of the factor of a requantizer in logic, each in -1..2."""
+        # One more than in plain radix 4: digits of -1 carry into the next one.
         return self.factor_bits // 2 + 1
 
     @cached_property

@@ -49,6 +49,7 @@ def actions(config: SharedConfig) -> Iterator[Action]:
 
 
 def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
+    """Yield the actions of one record, in order."""
     cycles = record_cycles(record, array)
     if isinstance(record, Fill):
         yield Action("wait", cycles.fetch + POINT_CYCLES)
@@ -70,6 +71,7 @@ def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
 def _raw_actions(record: Compute, fetch: int, array: ArrayConfig) -> Iterator[Action]:
     """Yield the actions of a record with raw results: a position begins when those of the one before have left."""
     count, finish, gap = record.channels[1] * record.raw, finish_latency(array), max(record.gap, 1)
+    # With raw results there is one idle cycle at least between positions, see `raw_cycles`.
     sent, work = finish + count, position_cycles(record, array) + finish
     for position in range(record.positions):
         idle = max(gap, sent) - sent if position else fetch + POINT_CYCLES + gap - 1

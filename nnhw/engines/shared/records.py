@@ -332,6 +332,7 @@ def streamed_words(record: Record, array: ArrayConfig) -> int:
 
 
 def _row_words(record: Compute, array: ArrayConfig) -> int:
+    """Return the memory words of all rows of weights of a record."""
     return len(record.weights) * (array.channelwise_words if record.channelwise else array.row_words)
 
 
@@ -345,6 +346,7 @@ def values(record: Record, last: bool, array: ArrayConfig) -> dict[str, int]:
         return {"kind": kind, "last": last, "start": record.start, "flip": int(record.flip), **sizes}
     found = {"kind": RecordKind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
     found |= {"steps": record.steps - 1, "steps_single": int(record.steps == 1), "rows": len(record.weights)}
+    # Within a pixel the target goes on by 1 for each further word, which the step to the next pixel takes into account.
     found |= {"gapless": int(record.gap == 0), "target_step": record.target_step - (array.parts - 1)}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     found |= {"pivot": record.pivot} if array.tie_bits else {}
@@ -398,6 +400,7 @@ def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0
     for name, value in found.items():
         low, bits = places[name]
         _check_field(record, name, value, bits, array)
+        # A single row is stored as -1, all ones, which the sequencer tells without a comparison.
         number |= ((value - 2 * (name == "rows")) & ((1 << bits) - 1)) << low
     return [*((number >> (array.word_bits * index)) & mask for index in range(head)), *behind]
 
@@ -428,6 +431,7 @@ def recode(factor: int, digits: int) -> tuple[int, int]:
     """
     pattern, missing, carry = 0, 0, 0
     for index in range(digits):
+        # 3 is -1 with a carry, and 4, which a carry makes of 3, is 0 with a carry.
         pair = (factor >> 2 * index & 3) + carry
         carry = int(pair >= 3)
         pattern |= (pair & 3) << 2 * index

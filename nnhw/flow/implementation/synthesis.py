@@ -74,7 +74,7 @@ class Netlist:
 
     @property
     def resources(self) -> Resources:
-        """Resources of the netlist; logic cells are a lower bound: place and route packs two kinds into them."""
+        """Resources of the netlist; logic cells are a lower bound, as place and route packs them."""
         family, cells = self.family, self.cells
         return Resources(
             lc=family.kinds.lc(cells),

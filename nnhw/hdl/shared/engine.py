@@ -321,6 +321,7 @@ class SharedEngine(wiring.Component):
         return delayed(m, "kept", store, later)[-1]
 
     def _requantizer(self, m: Module, unit: int) -> None:
+        """Add requantizer number `unit`, with its part of the constants and of the sums that leave together."""
         m.submodules[f"requantizer_{unit}"] = requantizer = self.unit(self.array)
         for name in ("shift", "even", "parity", "not_low", "not_high", "not_pivot"):
             if name in requantizer.signature.members:

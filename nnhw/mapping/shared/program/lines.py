@@ -98,7 +98,7 @@ def signed_bits(values: np.ndarray) -> int:
 
 @lru_cache(maxsize=1 << 10)
 def at_shift(lines: tuple[Line, ...], shift: int) -> Line:
-    """Return the one of a function's lines that serves at a shift, its addends rounded."""
+    """Return a function's line for a shift, made from the one with the greatest shift up to it, its addends rounded."""
     return max((line for line in lines if line.shift <= shift), key=lambda line: line.shift).shifted(shift).rounded()
 
 
@@ -114,7 +114,8 @@ def identity(channels: int, code: IntType) -> Line:
     return Line(none + 1, none, 0, code.low, code.high, slack=none)
 
 
-@lru_cache(maxsize=1 << 8)  # each way of cutting a network reads its layers, and equal functions, again
+# Each way of cutting a network reads its layers, and equal functions, again.
+@lru_cache(maxsize=1 << 8)
 def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
     """Return lines, by ascending shift, that equal a step function on all sums of a range; empty if there are none.
 

@@ -100,7 +100,9 @@ def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
 
 
 def choose_shifts(functions: Sequence[tuple[Line, ...]]) -> tuple[int, ...]:
-    """Return the shifts, ascending, with which the widest factor is narrowest; then the widest addend.
+    """Return the shifts, ascending, with which the widest factor is narrowest, and then the widest addend.
+
+    A function takes the smallest of these shifts that is not below its own; a greater one makes its constants wider.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ class Arrays:
         return self.cost(with_blocks(self.sized(narrow, 1), self.budget.dsp, self.family))
 
     def sized(self, array: ArrayConfig, words: int) -> ArrayConfig:
-        """Return an array with a memory in block RAM of so many words; large RAM is as large as it is."""
+        """Return an array with a memory in block RAM of at least `words` words; large RAMs have a fixed size."""
         if self.budget.spram:
             return array
         unit = self.family.block_ram.modes[0][0]
