@@ -263,6 +263,7 @@ def _differences(
         if name in codes and not np.array_equal(codes[name], computed):
             differs[name] = _rows(codes[name] != computed)
 
+    # PyTorch's codes replace those of the graph, so that a difference does not spread to the quantizers behind it.
     known = {prefix + node.name for prefix, part in levels(graph) for node in part.nodes}
     replaced = {name: array for name, array in codes.items() if name in known}
     _check_shapes(graph, replaced, result)
