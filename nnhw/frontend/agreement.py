@@ -172,6 +172,7 @@ def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple
         evaluation = evaluator(part)
         if not precision:
             precision = _precision(captured, evaluation)
+            # Weights are the same for all images.
             _compare_weights(captured, evaluation)
         ties += int(compare(captured, part, evaluation, precision).sum())
         results.append(evaluation.result)
