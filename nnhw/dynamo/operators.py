@@ -63,6 +63,7 @@ def operators_of(node: fx.Node) -> Operators:
         with quiet_torch(), torch.no_grad():
             traced = make_fx(_caller(node), pre_dispatch=True)(*(one.meta[VALUE] for one in inputs))
     except Exception:  # of any kind: an operator may do what it likes
+        # Its name is all that is known: by that it may have changed its inputs.
         return Operators(changed=tuple(inputs) if _sounds_in_place(node) else (), failed=True)
     return _read(traced.graph, inputs)
 
