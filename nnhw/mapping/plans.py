@@ -13,6 +13,7 @@ from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
@@ -29,6 +30,7 @@ from nnhw.mapping.layers import (
     ConcatLayer,
     Layer,
     MatrixLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
@@ -195,6 +197,21 @@ class Planner:
             dsp=folding.dsp_pe > 0,
         )
         return LayerPlan((lanes, lanes), ((layer.op, config, self.encodings.stream(layer, lanes, elements)),))
+
+    @plan.register
+    def _(self, layer: NormLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes = folding.channel_lanes
+        config = NormConfig(
+            source=layer.kind,
+            lanes=lanes,
+            chunks=layer.length // lanes,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        return LayerPlan((lanes,), (("norm", config, self.encodings.stream(layer, lanes, layer.rows * layer.length)),))
 
     @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:

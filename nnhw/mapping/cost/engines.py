@@ -13,6 +13,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.pad import PadConfig
@@ -27,6 +28,7 @@ from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, state_
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
 from nnhw.mapping.cost.pairwise import pairwise_cost
+from nnhw.mapping.cost.rows import norm_cost
 from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
 
@@ -37,6 +39,7 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     FifoConfig: fifo_cost,
     ForkConfig: fork_cost,
     MatmulConfig: matmul_cost,
+    NormConfig: norm_cost,
     PackConfig: pack_cost,
     PadConfig: pad_cost,
     PairConfig: pairwise_cost,
