@@ -22,9 +22,10 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.rows import RowConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
-from nnhw.ir.ops import IntegerNorm
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 
 CaseConfig = (
@@ -40,7 +41,7 @@ CaseConfig = (
 )
 
 INT4, UINT4, UINT3, INT8, INT2 = IntType(-8, 7), IntType(0, 15), IntType(0, 7), IntType(-128, 127), IntType(-2, 1)
-TERNARY, UINT2 = IntType(-1, 1), IntType(0, 3)
+TERNARY, UINT2, POWER = IntType(-1, 1), IntType(0, 3), IntType(0, 65535)
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,34 @@ def norm(
     )
     falls = np.arange(base.length) % 2 == 1
     return replace(base, requantizer=Thresholds(steps.astype(np.int64), falls, code))
+
+
+def powers(
+    source: IntType, lanes: int, chunks: int, rows: int = 5, scale: float = 0.2, kept: float = 1.0
+) -> PowersConfig:
+    """Return the powers of rows, of which a random share is kept."""
+    table = np.round(65535 * np.exp(-scale * np.arange(source.high - source.low + 1))).astype(np.int64)
+    table = table[: np.argmin(table) + 1]
+    keep = np.random.default_rng(chunks).random((rows, lanes * chunks)) < kept
+    keep[:, 0] |= ~keep.any(axis=1)
+    return PowersConfig(source, lanes, chunks, rows, table, None if kept == 1 else keep)
+
+
+def shares(
+    lanes: int,
+    chunks: int,
+    rows: int = 5,
+    bits: int = 8,
+    high: int = 255,
+    code: IntType | None = None,
+    dsp: bool = False,
+) -> SharesConfig:
+    """Return the shares of powers that are drawn as 2**15 and more."""
+    base = SharesConfig(POWER, lanes, chunks, rows, IntegerSoftmax(0, bits, high), None, dsp)
+    if code is None:
+        return base
+    steps = np.sort(np.random.default_rng(chunks).integers(0, high // 2, (base.length, code.high - code.low)), axis=1)
+    return replace(base, requantizer=Thresholds(steps, np.arange(base.length) % 2 == 1, code))
 
 
 MATMULS: dict[str, Callable[[], MatmulConfig]] = {
@@ -351,6 +380,22 @@ CONVERTS: dict[str, Callable[[], ConvertConfig]] = {
     "convert_narrow_8": lambda: ConvertConfig(8, 1, 1, beats=5),
 }
 
+SOFTMAXES: dict[str, Callable[[], RowConfig]] = {
+    "powers": lambda: powers(INT4, 2, 4),
+    "powers_in_block_ram": lambda: powers(INT8, 1, 17, scale=0.03),
+    "powers_clamped": lambda: powers(INT8, 3, 4, scale=0.5),
+    "powers_of_one": lambda: powers(UINT2, 1, 1),
+    "powers_of_bits": lambda: powers(BIPOLAR, 4, 2),
+    "powers_masked": lambda: powers(INT4, 2, 3, kept=0.5),
+    "powers_masked_wide": lambda: powers(INT8, 6, 1, rows=40, kept=0.3, scale=0.02),
+    "shares": lambda: shares(2, 4),
+    "shares_of_one": lambda: shares(1, 1, bits=15, high=1 << 15),
+    "shares_long": lambda: shares(1, 90, rows=3, bits=12),
+    "shares_wide": lambda: shares(5, 3, bits=1, high=2),
+    "shares_dsp": lambda: shares(3, 7, dsp=True),
+    "shares_requantized": lambda: shares(2, 3, code=INT2),
+}
+
 NORMS: dict[str, Callable[[], RowConfig]] = {
     "norm_plain": lambda: norm(INT4, 2, 4),
     "norm_serial": lambda: norm(INT8, 1, 16),
@@ -380,6 +425,7 @@ CASES: dict[str, Callable[[], CaseConfig]] = {
     **FIFOS,
     **CONVERTS,
     **NORMS,
+    **SOFTMAXES,
 }
 
 
@@ -424,4 +470,6 @@ def _frame(config: CaseConfig, dtype: IntType, rng: np.random.Generator) -> tupl
             else config.i_lanes
         )
         beats = random_values(rng, dtype, (config.i_beats, lanes))
+        if isinstance(config, SharesConfig):  # the greatest power of a row is half of what there is, or more
+            beats[:: config.chunks, 0] |= 1 << 15
     return beats, config.golden(beats)

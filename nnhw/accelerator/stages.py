@@ -18,6 +18,7 @@ from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 
@@ -32,7 +33,9 @@ BUILT_IN: tuple[type[EngineConfig], ...] = (
     PadConfig,
     PairConfig,
     PoolConfig,
+    PowersConfig,
     SharedConfig,
+    SharesConfig,
     SliceConfig,
     StateConfig,
     SumConfig,

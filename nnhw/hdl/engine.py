@@ -23,6 +23,7 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.channelwise import ChannelwiseEngine
@@ -41,6 +42,7 @@ from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.chain import ChainLoader
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.slice import Slicing
+from nnhw.hdl.softmax import PowersEngine, SharesEngine
 from nnhw.hdl.state import StateMemory
 from nnhw.hdl.unpack import Unpacker
 from nnhw.hdl.window import SlidingWindow
@@ -56,6 +58,8 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     NormConfig: NormEngine,
     PadConfig: PadEngine,
     PairConfig: PairwiseEngine,
+    PowersConfig: PowersEngine,
+    SharesConfig: SharesEngine,
     SliceConfig: Slicing,
     StateConfig: StateMemory,
     PoolConfig: MaxPoolEngine,

@@ -51,7 +51,9 @@ class RowEngine(wiring.Component):
         self.ce = buffer.i.ready
         self.step = Signal(range(self.row.waiting + 2))
         """Cycles since the last beat of the row whose constants are solved: `waiting` + 1 where they are."""
-        take, first, read, release = Signal(), Signal(), Signal(), Signal()
+        take, first, release = Signal(), Signal(), Signal()
+        self.read = read = Signal()
+        """A word is read."""
         self._control(take, first, read, release)
         constants = self.solve(self.collect(take, first))
         held = [self.kept(f"constant_{index}", value, release) for index, value in enumerate(constants)]

@@ -20,6 +20,7 @@ from nnhw.mapping.layers import (
     NormLayer,
     PairLayer,
     SliceLayer,
+    SoftmaxLayer,
     SumLayer,
     TransposeLayer,
 )
@@ -77,6 +78,8 @@ class Encodings:
             return Encoding(pair_range(layer.op, *layer.kinds))
         if isinstance(layer, NormLayer):
             return Encoding(layer.op.results(layer.length))
+        if isinstance(layer, SoftmaxLayer):
+            return Encoding(IntType(0, layer.op.high))
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnhw.engines.own import OwnEngine, Port
 from nnhw.ir import IntType, Location, Op
-from nnhw.ir.ops import IntegerNorm
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
@@ -311,6 +311,21 @@ class NormLayer(RowLayer):
     """A normalization along one axis."""
 
     op: IntegerNorm
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxLayer(RowLayer):
+    """A softmax along one axis.
+
+    Parameters
+    ----------
+    table: int64 [distances], of powers.
+    keep: bool [rows, length], the elements that take part; None: all do.
+    """
+
+    op: IntegerSoftmax
+    table: np.ndarray = field(repr=False)
+    keep: np.ndarray | None = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import Cost, Family
 from nnhw.ir import IntType
@@ -37,6 +38,7 @@ from nnhw.mapping.layers import (
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     SumLayer,
     TransposeLayer,
     UpsampleLayer,
@@ -212,6 +214,24 @@ class Planner:
             dsp=folding.dsp_pe > 0,
         )
         return LayerPlan((lanes,), (("norm", config, self.encodings.stream(layer, lanes, layer.rows * layer.length)),))
+
+    @plan.register
+    def _(self, layer: SoftmaxLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes, elements = folding.channel_lanes, layer.rows * layer.length
+        powers = PowersConfig(layer.kind, lanes, layer.length // lanes, layer.rows, layer.table, layer.keep)
+        shares = SharesConfig(
+            source=powers.element,
+            lanes=lanes,
+            chunks=powers.chunks,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        between = Stream(lanes, elements, powers.element)
+        output = self.encodings.stream(layer, lanes, elements)
+        return LayerPlan((lanes,), (("powers", powers, between), ("shares", shares, output)))
 
     @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nnhw.accelerator import stream_order
 from nnhw.engines.own import ENGINES, Port
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
@@ -53,6 +54,7 @@ from nnhw.mapping.layers import (
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     StepFunction,
     SumLayer,
     TransposeLayer,
@@ -211,6 +213,19 @@ class _Reader:
             names, function = self._function(node)
             common = self._common(node, names, (self._stream(node.inputs[0]),), function)
             self._add(NormLayer(**common, **row, op=node.op), names)
+
+    def softmax(self, node: Node) -> None:
+        """Read a softmax with its function."""
+        assert isinstance(node.op, IntegerSoftmax)
+        row = self._row(node, node.op.axis)
+        if row is None:
+            return
+        table, kept = (self.body.constants[name] for name in node.inputs[1:])
+        keep = stream_order(np.broadcast_to(kept, node.type.shape)[None]).reshape(-1, row["length"]).astype(bool)
+        names, function = self._function(node)
+        common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+        only = None if keep.all() else keep
+        self._add(SoftmaxLayer(**common, **row, op=node.op, table=table, keep=only), names)
 
     def _row(self, node: Node, axis: int) -> dict[str, Any] | None:
         """Return the rows of a value along an axis; None, with a problem, if they do not lie together in its stream."""
@@ -504,7 +519,6 @@ _NOT_YET = (
 )
 _WITHOUT_ENGINE: dict[type[Op], str] = {
     MatrixProduct: f"multiplies two computed values and {_NOT_YET}",
-    IntegerSoftmax: f"is a softmax inside of the model and {_NOT_YET}",
     Broadcast: f"is a constant of each position and {_NOT_YET}",
 }
 """What is exact everywhere but in hardware --> what a refusal says of it."""
@@ -521,6 +535,7 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Maximum: _Reader.pair,
     Minimum: _Reader.pair,
     IntegerNorm: _Reader.norm,
+    IntegerSoftmax: _Reader.softmax,
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
     Rescale: _Reader.requantize,

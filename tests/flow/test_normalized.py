@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,8 @@ from torch import Tensor, nn
 from benchmarks.random_networks import extreme_codes, rtl_difference
 from nnhw.engines.normalize import NormConfig
 from nnhw.errors import MappingError
-from nnhw.ir import Graph, IntType
-from nnhw.ir.ops import IntegerNorm, WeightedSum
+from nnhw.ir import BIT, Graph, IntType
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax, WeightedSum
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import compile_body
@@ -101,3 +103,56 @@ def test_normalization_along_the_rows_of_a_single_channel_equals_the_interpreter
 def test_shared_engine_rejects_a_normalization_and_names_the_other_style() -> None:
     with pytest.raises(MappingError, match=r"'norm' .*\(norm\) does not run on a shared engine; use --style streaming"):
         compile_body(body_of("tokens"), array_of(8, 2, 8))
+
+
+def table_of(scale: float, span: int) -> np.ndarray:
+    """Return the powers of distances 0..span."""
+    return np.round(65535 * np.exp(-scale * np.arange(span + 1))).astype(np.int64)
+
+
+def softmax(net: Network, x: str, op: IntegerSoftmax, scale: float = 0.1, keep: np.ndarray | None = None) -> str:
+    """Add a softmax to a network; return its shares."""
+    kind = net.builder.type_of(x).int_dtype
+    kept = net.constant(np.ones((1,), np.int64) if keep is None else keep, BIT)
+    return net.add(op, x, net.constant(table_of(scale, kind.high - kind.low), IntType(0, 65535)), kept)
+
+
+def features() -> Graph:
+    """Shares of features, with a function behind them, of pixels and of a vector."""
+    net = Network((3, 4, 2), I4)
+    x = softmax(net, net.code(net.conv(net.input, 6, (1, 1)), INT8), IntegerSoftmax(0), 0.02)
+    x = net.code(net.linear(net.code(x, I4), 10), INT8)
+    return net.body(net.linear(softmax(net, x, IntegerSoftmax(0, 12, 3000)), 3))
+
+
+def scores() -> Graph:
+    """Shares of the columns of a single channel, those above the diagonal left out."""
+    net = Network((3, 5, 5), I4)
+    x = net.code(net.conv(net.input, 1, (1, 1)), INT8)
+    masked = softmax(net, x, IntegerSoftmax(2), 0.03, np.tril(np.ones((1, 5, 5), np.int64)))
+    return net.body(net.add(WeightedSum((1, 2)), masked, softmax(net, x, IntegerSoftmax(2, 15, 1 << 15))))
+
+
+def masked_tokens() -> Graph:
+    """Shares of some features, the same ones of each token."""
+    net = Network((6, 1, 4), I4)
+    keep = np.array([1, 0, 0, 1, 1, 0])[:, None, None]
+    return net.body(softmax(net, net.code(net.conv(net.input, 6, (1, 1)), I4), IntegerSoftmax(0), 0.3, keep))
+
+
+SOFTMAXES: dict[str, Callable[[], Graph]] = {"features": features, "scores": scores, "masked_tokens": masked_tokens}
+
+
+@pytest.mark.parametrize("name", SOFTMAXES)
+def test_softmaxes_equal_the_interpreter_in_golden_stages(name: str) -> None:
+    body = SOFTMAXES[name]()
+    for interval in (150, 3000):
+        check_equal(body, map_body(body, "test", LARGE, target_interval=interval))
+
+
+@needs_simulator
+@pytest.mark.parametrize("name", SOFTMAXES)
+def test_softmaxes_equal_the_interpreter_in_rtl(name: str) -> None:
+    body = SOFTMAXES[name]()
+    accelerator = map_body(body, "test", LARGE, target_interval=3000)
+    assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""

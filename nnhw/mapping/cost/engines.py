@@ -20,6 +20,7 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
@@ -28,7 +29,7 @@ from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, state_
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
 from nnhw.mapping.cost.pairwise import pairwise_cost
-from nnhw.mapping.cost.rows import norm_cost
+from nnhw.mapping.cost.rows import norm_cost, powers_cost, shares_cost
 from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
 
@@ -44,6 +45,8 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     PadConfig: pad_cost,
     PairConfig: pairwise_cost,
     PoolConfig: pool_cost,
+    PowersConfig: powers_cost,
+    SharesConfig: shares_cost,
     SliceConfig: slice_cost,
     StateConfig: state_cost,
     SumConfig: sum_cost,

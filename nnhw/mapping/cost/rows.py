@@ -1,14 +1,18 @@
-"""What engines for rows cost: normalization."""
+"""What engines for rows cost: normalization, and the two of a softmax."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from nnhw.engines.normalize import QUOTIENT_BITS, NormConfig
 from nnhw.engines.rows import RowConfig
+from nnhw.engines.softmax import LOGIC_POWERS, PowersConfig, SharesConfig
 from nnhw.families import Cost, Family
 from nnhw.families.logic import Logic, counter_bits
 from nnhw.ir.ops.normalization import RECIPROCAL_BITS, ROOT_BITS
 from nnhw.ir.types import IntType
 from nnhw.mapping.cost.branches import fifo_cost
+from nnhw.mapping.cost.constants import Rom
 from nnhw.mapping.cost.pairwise import operations_cost
 from nnhw.mapping.cost.requantizer import requantizer_cost
 
@@ -30,9 +34,56 @@ def norm_cost(config: NormConfig, family: Family) -> Cost:
     applied = distances + operations_cost(config.factor, family)
     applied += lanes * _rounded(config.factor.raw.bits, config.most_shifts, config.raw, logic)
     return (
-        _row_cost(config, config.raw.bits if config.requantizer is None else config.requantizer.code.bits, family)
+        _row_cost(config, config.element.bits, family)
         + collected
         + solved
+        + logic.register(constants)
+        + applied
+        + logic.register(config.raw_levels)
+        + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
+    )
+
+
+def powers_cost(config: PowersConfig, family: Family) -> Cost:
+    """Return the cost of powers: the greatest element, distances, a table for each lane."""
+    logic, lanes = family.logic, config.lanes
+    bits = config.source.bits + config.source.bipolar
+    joined = (lanes - 1) * (logic.comparison(bits) + logic.luts(bits) + logic.state(bits))
+    greatest = logic.comparison(bits) + logic.luts(bits + 1) + logic.state(bits) + logic.register(2 * bits)
+    distance = logic.sum(config.span.bit_length())
+    if config.clamped:
+        distance += logic.comparison(config.span.bit_length(), constant=True)
+        distance += logic.luts(len(config.words).bit_length()) + logic.state(len(config.words).bit_length())
+    table = Rom(config.words[:, None] >> np.arange(config.element.bits) & 1, config.in_logic)
+    masks = 2 * _flags_cost(config, family) if config.masked else Cost()
+    moved = logic.register(config.latency - 1 + 2 * config.tree_levels)
+    each = distance + table.cost(family)
+    return _row_cost(config, config.element.bits, family) + joined + greatest + moved + lanes * each + masks
+
+
+def _flags_cost(config: PowersConfig, family: Family) -> Cost:
+    """Return the cost of the flags of the elements that are kept, and of where they act."""
+    logic, lanes = family.logic, config.lanes
+    read = Rom(config.flags, len(config.flags) <= LOGIC_POWERS).cost(family) + logic.counter(len(config.flags))
+    return read + lanes * (logic.luts((config.source.bits + config.element.bits) / 2) + logic.register(4))
+
+
+def shares_cost(config: SharesConfig, family: Family) -> Cost:
+    """Return the cost of shares: a sum, its reciprocal, products with it, the requantizer."""
+    logic, lanes, total = family.logic, config.lanes, config.total.bits
+    collected = _sum(config, config.source.bits, total, logic) + logic.register(2 * config.tree_levels)
+    divided = logic.sum(total + 2) + logic.through(total) + logic.luts(total) + logic.state(total)
+    divided += logic.register(RECIPROCAL_BITS) + logic.counter(config.most_shifts + 1) + logic.luts(6) + logic.state(2)
+    constants = RECIPROCAL_BITS + config.shift_levels * (1 + config.factor.levels + config.shift_levels // 2)
+    shares = IntType(0, 1 << config.op.bits)
+    applied = operations_cost(config.factor, family)
+    applied += lanes * _rounded(config.factor.raw.bits, config.most_shifts, shares, logic)
+    if config.clamped:
+        applied += lanes * (logic.luts(config.op.bits) + logic.state(config.op.bits))
+    return (
+        _row_cost(config, config.element.bits, family)
+        + collected
+        + divided
         + logic.register(constants)
         + applied
         + logic.register(config.raw_levels)
