@@ -12,11 +12,13 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 
@@ -27,10 +29,13 @@ BUILT_IN: tuple[type[EngineConfig], ...] = (
     FifoConfig,
     ForkConfig,
     MatmulConfig,
+    NormConfig,
     PadConfig,
     PairConfig,
     PoolConfig,
+    PowersConfig,
     SharedConfig,
+    SharesConfig,
     SliceConfig,
     StateConfig,
     SumConfig,

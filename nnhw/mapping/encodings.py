@@ -13,7 +13,17 @@ from nnhw.engines.pairwise import pair_range
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.mapping.inputs import as_byte
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer, SliceLayer, SumLayer, TransposeLayer
+from nnhw.mapping.layers import (
+    ChannelLayer,
+    Layer,
+    MatrixLayer,
+    NormLayer,
+    PairLayer,
+    SliceLayer,
+    SoftmaxLayer,
+    SumLayer,
+    TransposeLayer,
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,10 @@ class Encodings:
             return Encoding(element, 1, offsets if offsets.any() else None)
         if isinstance(layer, PairLayer):
             return Encoding(pair_range(layer.op, *layer.kinds))
+        if isinstance(layer, NormLayer):
+            return Encoding(layer.op.results(layer.length))
+        if isinstance(layer, SoftmaxLayer):
+            return Encoding(IntType(0, layer.op.high))
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])

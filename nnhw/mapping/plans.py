@@ -13,10 +13,12 @@ from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import Cost, Family
 from nnhw.ir import IntType
@@ -29,12 +31,14 @@ from nnhw.mapping.layers import (
     ConcatLayer,
     Layer,
     MatrixLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     SumLayer,
     TransposeLayer,
     UpsampleLayer,
@@ -196,6 +200,39 @@ class Planner:
             dsp=folding.dsp_pe > 0,
         )
         return LayerPlan((lanes, lanes), ((layer.op, config, self.encodings.stream(layer, lanes, elements)),))
+
+    @plan.register
+    def _(self, layer: NormLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes = folding.channel_lanes
+        config = NormConfig(
+            source=layer.kind,
+            lanes=lanes,
+            chunks=layer.length // lanes,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        return LayerPlan((lanes,), (("norm", config, self.encodings.stream(layer, lanes, layer.rows * layer.length)),))
+
+    @plan.register
+    def _(self, layer: SoftmaxLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes, elements = folding.channel_lanes, layer.rows * layer.length
+        powers = PowersConfig(layer.kind, lanes, layer.length // lanes, layer.rows, layer.table, layer.keep)
+        shares = SharesConfig(
+            source=powers.element,
+            lanes=lanes,
+            chunks=powers.chunks,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        between = Stream(lanes, elements, powers.element)
+        output = self.encodings.stream(layer, lanes, elements)
+        return LayerPlan((lanes,), (("powers", powers, between), ("shares", shares, output)))
 
     @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nnhw.accelerator import stream_order
 from nnhw.engines.own import ENGINES, Port
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
@@ -46,12 +47,14 @@ from nnhw.mapping.layers import (
     Layer,
     Loops,
     MatrixLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     StepFunction,
     SumLayer,
     TransposeLayer,
@@ -203,6 +206,41 @@ class _Reader:
     def requantize(self, node: Node) -> None:
         """Read a function that stands alone."""
         self._sum(node, [node.name], (1,), self._step_function(node))
+
+    def norm(self, node: Node) -> None:
+        """Read a normalization with its function."""
+        assert isinstance(node.op, IntegerNorm)
+        row = self._row(node, node.op.axis)
+        if row is not None:
+            names, function = self._function(node)
+            common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+            self._add(NormLayer(**common, **row, op=node.op), names)
+
+    def softmax(self, node: Node) -> None:
+        """Read a softmax with its function."""
+        assert isinstance(node.op, IntegerSoftmax)
+        row = self._row(node, node.op.axis)
+        if row is None:
+            return
+        table, kept = (self.body.constants[name] for name in node.inputs[1:])
+        keep = stream_order(np.broadcast_to(kept, node.type.shape)[None]).reshape(-1, row["length"]).astype(bool)
+        names, function = self._function(node)
+        common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+        only = None if keep.all() else keep
+        self._add(SoftmaxLayer(**common, **row, op=node.op, table=table, keep=only), names)
+
+    def _row(self, node: Node, axis: int) -> dict[str, Any] | None:
+        """Return the rows of a value along an axis; None, with a problem, if they do not lie together in its stream."""
+        shape = self.body.node(node.inputs[0]).type.shape
+        inner = (*shape[axis + 1 :], shape[0]) if axis else ()  # channels stream innermost
+        if math.prod(inner) > 1:
+            self._refuse(
+                node,
+                f"works along axis {axis} of {list(shape)}, whose elements do not follow one another in its stream, "
+                f"which has channels innermost; make it axis 0, or the last axis of a value with a single channel",
+            )
+            return None
+        return {"kind": self._type(node.inputs[0]), "length": shape[axis], "extent": self._map(node.name)}
 
     def concat(self, node: Node) -> None:
         """Read a concatenation."""
@@ -498,8 +536,6 @@ _NOT_YET = (
 )
 _WITHOUT_ENGINE: dict[type[Op], str] = {
     MatrixProduct: f"multiplies two computed values and {_NOT_YET}",
-    IntegerSoftmax: f"is a softmax inside of the model and {_NOT_YET}",
-    IntegerNorm: f"is a normalization over features and {_NOT_YET}",
     Broadcast: f"is a constant of each position and {_NOT_YET}",
 }
 """What is exact everywhere but in hardware --> what a refusal says of it."""
@@ -515,6 +551,8 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Product: _Reader.pair,
     Maximum: _Reader.pair,
     Minimum: _Reader.pair,
+    IntegerNorm: _Reader.norm,
+    IntegerSoftmax: _Reader.softmax,
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
     Rescale: _Reader.requantize,
