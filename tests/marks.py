@@ -59,6 +59,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_gates.py::test_products_go_to_dsp_blocks_where_there_are_any": ("slow",),
     "flow/test_measuring.py": ("rtl", "synth", "pnr", "slow"),
     "flow/test_netlist.py": ("rtl", "synth", "pnr", "slow"),
+    "flow/test_normalized.py::test_normalized_networks_equal_reference_in_rtl": ("rtl", "synth", "slow"),
+    "flow/test_normalized.py::test_softmaxes_equal_the_interpreter_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_orders.py": ("rtl", "slow"),
     "flow/test_output_registers.py::test_synthesis_leaves_no_register_behind_a_block_ram": ("synth",),
     "flow/test_own_engine.py::test_example_equals_its_reference_in_rtl": ("rtl", "synth", "slow"),
