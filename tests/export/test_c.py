@@ -309,6 +309,25 @@ def test_program_rejects_files(tmp_path: Path, content: np.ndarray, message: str
     assert (done.returncode, done.stderr) == (1, f"tiny: {message}\n")
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_program_reads_raw_images_of_few_bytes(tmp_path: Path, count: int) -> None:
+    """The six bytes by which a .npy is known reach into the second image, and there may be fewer in the file."""
+    builder = ir.GraphBuilder("tiny_body")
+    x = builder.input("x", TensorType((count,), IntType(0, 3)))
+    parts = float_ends(builder.build([builder.add("y", Permute((0,)), [x])]))
+    write_files(make_c(parts.body, parts.head, parts.tail, program=True), tmp_path)
+    assert CC
+    sanitizers = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    subprocess.run([*CC, *STRICT_FLAGS, *sanitizers, "tiny.c", "tiny_main.c", "-o", "tiny"], cwd=tmp_path, check=True)
+    images = (np.arange(5 * count, dtype=np.float32) % 4).reshape(5, count)
+    for given in (images.tobytes(), images[:1].tobytes(), images[:2].tobytes() + b"\0\0\0", b"\0", b""):
+        done = subprocess.run(["./tiny", "--codes"], cwd=tmp_path, input=given, capture_output=True)
+        whole, cut = divmod(len(given), 4 * count)
+        rows = "".join(" ".join(f"{number:.0f}" for number in row) + "\n" for row in images[:whole])
+        said = f"tiny: the last image is cut; each has the shape [{count}]\n" if cut else ""
+        assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (bool(cut), rows, said)
+
+
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="needs arm-none-eabi-gcc (gcc-arm-none-eabi)")
 def test_c_compiles_for_a_cortex_m4(cases: dict[str, tuple[Parts, np.ndarray]]) -> None:
     parts, _ = cases["random_3"]
