@@ -238,6 +238,20 @@ def test_c_of_sums_of_two_axes_has_steps_of_each_channel(tmp_path: Path) -> None
     assert len(np.unique(made[1])) > 2
 
 
+def test_c_of_constants_keeps_the_signs_of_zeros(tmp_path: Path) -> None:
+    builder, tail = ir.GraphBuilder("body"), ir.GraphBuilder("tail")
+    x = builder.input("x", TensorType((4,), IntType(-8, 7)))
+    body = builder.build([builder.add("same", Permute((0,)), [x])])
+    y = tail.input("y", body.output_nodes[0].type)
+    value = tail.add("value", ir.ops.Dequantize(), [y, tail.constant("s", np.array(1.0), TensorType((), FLOAT))])
+    zeros = tail.constant("zeros", np.array([0.0, -0.0, 1.0, 1.0]), TensorType((4,), FLOAT))
+    parts = Parts(float_ends(body).head, body, tail.build([tail.add("p", ir.ops.Multiply(), [value, zeros])]))
+    program = make_c(parts.body, parts.head, parts.tail, name="zeros")
+    images = operator_images(body)
+    made, wanted = compiled([program], tmp_path, "-O1").run(program, parts, images)[2], expected(parts, images)[2]
+    assert made.tobytes() == wanted.tobytes()
+
+
 def test_c_of_softmax_is_exp_of_the_c_library(tmp_path: Path) -> None:
     builder, tail = ir.GraphBuilder("body"), ir.GraphBuilder("tail")
     x = builder.input("x", TensorType((3, 2, 1), IntType(-8, 7)))
