@@ -143,7 +143,7 @@ def _tried(before: Graph, after: Graph, rewrite: Rewrite, match: Match, samples:
     """
     root = before.node(match.root.name)
     result = _heir(before, after, match)
-    leaves = [before.node(name) for name in _leaves(before, match) if name not in before.constants and name in after]
+    leaves = [before.node(name) for name in _leaves(before, match) if name not in before.constants]
     rows = _rows_for(before, leaves, samples)
     here = run(_cut(before, leaves, root.name), rows)[0]
     there = run(_cut(after, leaves, result), rows)[0]
@@ -175,12 +175,15 @@ def _leaves(graph: Graph, match: Match) -> list[str]:
 
 
 def _cut(graph: Graph, leaves: Sequence[Node], result: str) -> Graph:
-    """Return the part of a graph that computes the value `result` from the values `leaves`, which become its inputs."""
+    """Return the part of a graph that computes the value `result` from the values `leaves`, which become its inputs.
+
+    A graph behind a replacement may lack leaves that the replacement does not read.
+    """
     inputs = {node.name: Node(node.name, Input(), (), node.type) for node in leaves}
     if result in inputs:  # the value itself comes out
         return Graph(graph.name, tuple(inputs.values()), (result,), {})
     nodes = tuple(inputs.get(node.name, node) for node in graph.nodes if not isinstance(node.op, Input))
-    given = tuple(node for name, node in inputs.items() if isinstance(graph.node(name).op, Input))
+    given = tuple(node for name, node in inputs.items() if name in graph and isinstance(graph.node(name).op, Input))
     cut = Graph(graph.name, given + nodes, (result,), graph.constants).pruned()
     # Leaves that the result does not depend on were pruned as well; they stay inputs, as rows are given for all.
     missing = tuple(node for name, node in inputs.items() if name not in cut)
