@@ -1,4 +1,4 @@
-"""Engines that need a whole row before its first result: what their configurations and cycle models have in common."""
+"""Engines that need a whole row of elements before they give its first result: what they have in common."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from nnhw.ir.types import IntType
 
 @dataclass(frozen=True)
 class RowConfig(EngineConfig):
-    """Parameters of an engine that works on rows, in three parts that overlap for rows that follow one another.
+    """Parameters of an engine that works on rows, in three parts, each of which may be busy with another row.
 
-    A row comes into a buffer, while a number is collected of it, such as its sum. Constants of the row are solved from
-    that number, bit by bit. The row is read from the buffer, and the constants are applied to each of its elements.
+    1. A row comes into a buffer, and a number is collected of it, such as its sum.
+    2. Constants of the row are solved from that number, bit by bit.
+    3. The row is read from the buffer, and the constants are applied to each of its elements.
 
     Parameters
     ----------
     source: type of the elements that come in.
     lanes: elements of one beat.
     chunks: beats of a row.
-    rows: of one frame.
+    rows: rows of one frame.
 
-    Timing: a row each `interval` cycles. Its first word is read `waiting` + 1 cycles after its last beat came in, or
-    later, and leaves `latency` cycles behind. The last beat of a row comes in when the row before begins to be read.
+    Timing: a row each `interval` cycles. The first word of a row is read `waiting` + 1 cycles after the row's last beat
+    came in, at the earliest, and its results leave `latency` cycles later. The last beat of the next row comes in one
+    cycle after that read, at the earliest.
+
+    Raises
+    ------
+    MappingError: a row, a frame or a beat of no elements.
     """
 
     source: IntType
