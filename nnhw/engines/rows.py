@@ -103,8 +103,8 @@ class RowConfig(EngineConfig):
     def buffer(self) -> FifoConfig:
         """The buffer: a FIFO of as few words as let no row wait for room, if nothing stalls.
 
-        While a row is read, the next one takes its place. What comes in while constants are solved is room in addition:
-        a beat a cycle, but not the last one of the next row.
+        While a row is read, the next one takes its place. In addition, there is room for what comes in while constants
+        are solved: a beat a cycle, but for the last one of the next row. So it never holds two rows.
         """
         words = self.chunks + min(self.chunks, self.waiting + 2) - 1
         return FifoConfig(words + 1, self.lanes, self.source.bits, self.i_beats)
@@ -137,8 +137,8 @@ class RowModel:
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
-        """Return whether there is room, and the last beat of a row need not wait for the constants of another one."""
-        return self.level < self.words and not (self.waited and self.taken == self.chunks - 1)
+        """Return whether there is room, which there is not for two rows: constants are solved of one at a time."""
+        return self.level < self.words
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word, read a word, solve constants."""

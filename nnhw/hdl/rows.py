@@ -98,8 +98,8 @@ class RowEngine(wiring.Component):
     def _control(self, take: Signal, first: Signal, read: Signal, release: Signal) -> None:
         """Drive the strobes of both sides of the buffer, and count the steps from a row's last beat to its constants.
 
-        Constants are solved of one row at a time. So the last beat of the next row waits until the first word of this
-        one is read, when its constants are taken over; all other beats may come before.
+        Constants are solved of one row at a time, and the buffer sees to that: it holds less than two rows. So the last
+        beat of the next row waits until the first word of this one is read, when its constants are taken over.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class RowEngine(wiring.Component):
         last = self.at("last", taken, take, row.chunks, row.chunks - 1)
         begins = self.at("begins", given, read, row.chunks, 0)
         m.d.comb += [
-            self.i.ready.eq(room & ~(busy & last)),
+            self.i.ready.eq(room),
             take.eq(self.i.valid & self.i.ready),
             first.eq(self.at("first", taken, take, row.chunks, 0)),
             read.eq(self.ce & (done | ~begins)),
