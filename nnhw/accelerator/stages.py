@@ -12,6 +12,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
@@ -27,6 +28,7 @@ BUILT_IN: tuple[type[EngineConfig], ...] = (
     FifoConfig,
     ForkConfig,
     MatmulConfig,
+    MatrixProductConfig,
     PadConfig,
     PairConfig,
     PoolConfig,

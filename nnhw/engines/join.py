@@ -117,11 +117,17 @@ def signed_digits(factor: int) -> list[tuple[int, int]]:
 
 
 class JoinedPipelineModel:
-    """Cycle model: a pipeline that takes a beat of every input at once."""
+    """Cycle model: a pipeline that takes a beat of every input at once.
 
-    def __init__(self, inputs: int, latency: int) -> None:
+    Parameters
+    ----------
+    inputs: streams.
+    latency, period, silent, burst: see `PipelineModel`.
+    """
+
+    def __init__(self, inputs: int, latency: int, period: int = 1, silent: int = 0, burst: int = 1) -> None:
         self.inputs = inputs
-        self.pipeline = PipelineModel(latency)
+        self.pipeline = PipelineModel(latency, period, silent, burst)
         self.o_valids = [False]
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:

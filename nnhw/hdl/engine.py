@@ -17,6 +17,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
@@ -31,6 +32,7 @@ from nnhw.hdl.fork import Fork
 from nnhw.hdl.join import Concatenation, JoinEngine
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
+from nnhw.hdl.matrix_product import MatrixProductEngine
 from nnhw.hdl.pack import Packer
 from nnhw.hdl.pad import PadEngine
 from nnhw.hdl.pairwise import PairwiseEngine
@@ -51,6 +53,7 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     FifoConfig: Fifo,
     ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
+    MatrixProductConfig: MatrixProductEngine,
     PadConfig: PadEngine,
     PairConfig: PairwiseEngine,
     SliceConfig: Slicing,

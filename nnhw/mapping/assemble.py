@@ -203,6 +203,8 @@ class _Assembler:
         ]
         if len(ports) > 1:
             ports = [self.buffer(layer.name, port) for port in ports]
+        for index, (kind, config, output) in enumerate(plan.fronts):
+            ports[index] = self.add(layer.name, kind, config, (ports[index],), output)
         for index, (kind, config, output) in enumerate(plan.engines):
             if buffered := _IN_FRONT.get(type(config)):
                 ports = [buffered(self, layer.name, ports[0], config)]

@@ -9,11 +9,21 @@ import numpy as np
 
 from nnhw.accelerator import Stream
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.matrix_product import factor_type, sum_range
 from nnhw.engines.pairwise import pair_range
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.mapping.inputs import as_byte
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer, SliceLayer, SumLayer, TransposeLayer
+from nnhw.mapping.layers import (
+    ChannelLayer,
+    Layer,
+    MatrixLayer,
+    MatrixProductLayer,
+    PairLayer,
+    SliceLayer,
+    SumLayer,
+    TransposeLayer,
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,9 @@ class Encodings:
             return Encoding(element, 1, offsets if offsets.any() else None)
         if isinstance(layer, PairLayer):
             return Encoding(pair_range(layer.op, *layer.kinds))
+        if isinstance(layer, MatrixProductLayer):
+            left, right = map(factor_type, layer.kinds)
+            return Encoding(sum_range(left, right, layer.sizes[2]))
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])

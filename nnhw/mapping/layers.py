@@ -50,6 +50,14 @@ class StepFunction:
     code: IntType
     scaling: DoubleScaling | None = None
 
+    def of_channels(self, rows: np.ndarray) -> StepFunction:
+        """Return the function of other channels, each of which takes the row of one that this one has."""
+        scaling = self.scaling
+        if scaling is not None:
+            constants = (scaling.multiplier[rows], scaling.exponent[rows], scaling.bias[rows])
+            scaling = DoubleScaling(*constants, scaling.offset)
+        return StepFunction(self.thresholds[rows], self.codes[rows], self.code, scaling)
+
 
 @dataclass(frozen=True)
 class Padding:
@@ -272,6 +280,54 @@ class PairLayer(Layer):
     def shape(self) -> Shape:
         """The feature map that leaves."""
         return self.extent
+
+
+@dataclass(frozen=True)
+class ProductForm:
+    """Orders in which operands and results of a product of two computed matrices stream.
+
+    Axes, each order from the outermost to the innermost: `r` the rows of the operand that streams, `c` the columns of
+    the one that is held, `k` what is added over, `h` the heads, of each of which there is one pair of matrices. Rows
+    are outermost where they stream.
+
+    Parameters
+    ----------
+    rows, held, result: the orders of the operand that streams, of the one that is held, and of the result.
+    lanes: axes over which the elements of a beat may extend; over the second one where all of the first are in it.
+    """
+
+    rows: str
+    held: str
+    result: str
+    lanes: str
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixProductLayer(Layer):
+    """The product of two computed matrices, or of one pair for each head; the operand that streams comes in first.
+
+    Parameters
+    ----------
+    form: the orders of the streams.
+    kinds: element types of the two operands.
+    sizes: (rows, columns, inner, heads): of the axes `r`, `c`, `k`, `h`.
+    extent: the shape that leaves.
+    """
+
+    form: ProductForm
+    kinds: tuple[IntType, IntType]
+    sizes: tuple[int, int, int, int]
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+    @property
+    def products(self) -> int:
+        """Products of one frame."""
+        return prod(self.sizes)
 
 
 @dataclass(frozen=True, eq=False)

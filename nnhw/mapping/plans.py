@@ -13,6 +13,7 @@ from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig, factor_type
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
@@ -29,6 +30,7 @@ from nnhw.mapping.layers import (
     ConcatLayer,
     Layer,
     MatrixLayer,
+    MatrixProductLayer,
     OwnLayer,
     Padding,
     PadLayer,
@@ -41,6 +43,7 @@ from nnhw.mapping.layers import (
     WindowLayer,
 )
 from nnhw.mapping.line_buffers import buffered_window
+from nnhw.mapping.matrix_products import held_window, lane_choices, rows_window
 from nnhw.mapping.own import planned
 
 MOST_TAIL = 32
@@ -57,19 +60,26 @@ class LayerPlan:
     ----------
     i_lanes: elements of a beat that each input must have.
     engines: kind, parameters and output of each.
+    fronts: of several inputs, the engine that each one passes first; none: there is none in front.
     """
 
     i_lanes: tuple[int, ...]
     engines: tuple[Engine, ...]
+    fronts: tuple[Engine, ...] = ()
+
+    @property
+    def configs(self) -> list[EngineConfig]:
+        """The parameters of all engines."""
+        return [config for _, config, _ in (*self.fronts, *self.engines)]
 
     @property
     def cycles(self) -> int:
         """Cycles of one frame on the slowest of the engines, none of which waits for another."""
-        return max(config.cycles for _, config, _ in self.engines)
+        return max(config.cycles for config in self.configs)
 
     def cost(self, family: Family) -> Cost:
         """Return the resources of the engines."""
-        return sum((cost(config, family) for _, config, _ in self.engines), Cost())
+        return sum((cost(config, family) for config in self.configs), Cost())
 
 
 class Planner:
@@ -195,6 +205,39 @@ class Planner:
             dsp=folding.dsp_pe > 0,
         )
         return LayerPlan((lanes, lanes), ((layer.op, config, self.encodings.stream(layer, lanes, elements)),))
+
+    @plan.register
+    def _(self, layer: MatrixProductLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes, cells, spread = next(choice for choice in lane_choices(layer) if choice[0] == folding.channel_lanes)
+        rows, columns, inner, heads = layer.sizes
+        left, right = layer.kinds
+        config = MatrixProductConfig(
+            left=factor_type(left),
+            right=factor_type(right),
+            cells=cells,
+            simd=lanes // cells,
+            spread=spread,
+            steps=inner * cells // lanes,
+            folds=rows * columns * heads // cells,
+            drain=folding.drain,
+            channels=layer.extent[0],
+            requantizer=self.datapaths.chosen(layer, folding.drain, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+
+        def make_rows(address_bits: int) -> WindowConfig:
+            return rows_window(layer, config.lanes[0], columns // spread, left.bits, address_bits)
+
+        def make_held(address_bits: int) -> WindowConfig:
+            return held_window(layer, config.lanes[1], right.bits, address_bits)
+
+        fronts = []
+        for make, kind, width in zip((make_rows, make_held), layer.kinds, config.lanes, strict=True):
+            window = buffered_window(make, width * kind.bits, folding, self.family, layer.where)
+            fronts.append(("window", window, Stream(width, config.i_beats * width, kind)))
+        output = self.encodings.stream(layer, folding.drain, int(np.prod(layer.shape)))
+        return LayerPlan(config.lanes, (("matrix_product", config, output),), tuple(fronts))
 
     @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:

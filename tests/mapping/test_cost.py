@@ -20,6 +20,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
@@ -85,6 +86,11 @@ ENGINES: dict[str, EngineConfig] = {
     "matmul tables odd": matmul(IntType(-2, 1), IntType(-2, 1), pe=2, simd=1),
     "matmul ternary": matmul(I4, IntType(-1, 1)),
     "matmul xnor": matmul(BIPOLAR, BIPOLAR, pe=8, simd=8),
+    "matrix product": MatrixProductConfig(I8, I8, 1, 4, 1, 2, 20, 1, 4),
+    "matrix product of heads": MatrixProductConfig(I4, I4, 4, 2, 1, 4, 20, 1, 4),
+    "matrix product shared": MatrixProductConfig(IntType(0, 255), I8, 4, 1, 4, 17, 20, 1, 8),
+    "matrix product in DSP": MatrixProductConfig(I8, I8, 2, 4, 1, 2, 20, 1, 4, dsp=True),
+    "matrix product of a step": MatrixProductConfig(I4, U2, 2, 4, 1, 1, 20, 2, 4),
     "pad": PadConfig(8, 9, 2, 2, 4, (1, 1), (1, 1), 0),
     "maximum": PairConfig("maximum", I8, I8, 2, 3, 9),
     "pool": PoolConfig(4, 4, 2, U2, 9),
@@ -107,6 +113,8 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
         for name in (
             *("maximum", "product", "product in DSP", "product wide in DSP", "product narrow", "product signed"),
             *("state", "state in logic", "state of starts"),
+            *("matrix product", "matrix product of heads", "matrix product shared", "matrix product in DSP"),
+            "matrix product of a step",
             *(
                 "fifo",
                 "fifo in logic",

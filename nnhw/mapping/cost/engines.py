@@ -13,6 +13,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.pad import PadConfig
@@ -26,6 +27,7 @@ from nnhw.families import ICE40, Cost, Family
 from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, state_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
+from nnhw.mapping.cost.matrix_product import matrix_product_cost
 from nnhw.mapping.cost.pairwise import pairwise_cost
 from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
@@ -37,6 +39,7 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     FifoConfig: fifo_cost,
     ForkConfig: fork_cost,
     MatmulConfig: matmul_cost,
+    MatrixProductConfig: matrix_product_cost,
     PackConfig: pack_cost,
     PadConfig: pad_cost,
     PairConfig: pairwise_cost,
