@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nnhw.accelerator.streams import Stream
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.convert import ConvertConfig
@@ -22,6 +23,7 @@ from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 
 BUILT_IN: tuple[type[EngineConfig], ...] = (
+    BroadcastConfig,
     ChannelwiseConfig,
     ConcatConfig,
     ConvertConfig,
@@ -54,7 +56,7 @@ class Stage:
     node: the IR value that leaves it as `output` says, or "" where what leaves is not a value of the IR.
     config: the engine's parameters.
     sources: for each input port, (index of an earlier stage, its output port); (-1, 0) is the input of the accelerator.
-        What feeds a late input of the engine, the next state of a loop, is a later stage.
+        A source of constants has none. What feeds a late input, the next state of a loop, is a later stage.
     output: what leaves, from every output port the same.
     products: of one frame that it computes, those with a border of padding not counted.
     """

@@ -401,7 +401,10 @@ class _Network:
         self._awake = [True] * len(models) + [True]  # the last one stands for both ends of the network
         self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
             (index, model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
-            for index, (model, (i, *_), (o, *_)) in enumerate(zip(models, self._inputs, self._outputs, strict=True))
+            # What has no input is no single model, and is asked for none.
+            for index, (model, (i, *_), (o, *_)) in enumerate(
+                zip(models, ([*wires, 0] for wires in self._inputs), self._outputs, strict=True)
+            )
         ][::-1]
 
     def _sides(self, rows: list[list[int]], count: int) -> list[int]:

@@ -11,6 +11,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.accelerator import INPUT, Accelerator, Boundary, EngineConfig, Stream, StreamBoundary
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
@@ -25,6 +26,7 @@ from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.hdl.broadcast import ConstantSource
 from nnhw.hdl.channelwise import ChannelwiseEngine
 from nnhw.hdl.convert import Converter
 from nnhw.hdl.fifo import Fifo
@@ -47,6 +49,7 @@ from nnhw.hdl.window import SlidingWindow
 from nnhw.ir.types import IntType
 
 HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
+    BroadcastConfig: ConstantSource,
     ChannelwiseConfig: ChannelwiseEngine,
     ConcatConfig: Concatenation,
     ConvertConfig: Converter,

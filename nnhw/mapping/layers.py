@@ -331,6 +331,25 @@ class MatrixProductLayer(Layer):
 
 
 @dataclass(frozen=True, eq=False)
+class BroadcastLayer(Layer):
+    """Constants that are the same for each frame: it reads nothing.
+
+    Parameters
+    ----------
+    values: int64 [elements], in stream order.
+    extent: their shape.
+    """
+
+    values: np.ndarray = field(repr=False)
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+
+@dataclass(frozen=True, eq=False)
 class ConcatLayer(Layer):
     """Feature maps behind one another along the channels, the columns or the rows: streams that take turns.
 
@@ -339,11 +358,13 @@ class ConcatLayer(Layer):
     parts: elements of each input in a turn.
     turns: of a frame: a turn is a pixel where channels are joined, a row where columns are, else the frame.
     extent: the joined shape.
+    constants: so many of the first inputs are the same for each frame.
     """
 
     parts: tuple[int, ...]
     turns: int
     extent: Shape
+    constants: int
 
     @property
     def shape(self) -> Shape:

@@ -9,6 +9,7 @@ from functools import singledispatchmethod
 import numpy as np
 
 from nnhw.accelerator import EngineConfig, Stream
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
 from nnhw.engines.join import ConcatConfig, SumConfig
@@ -26,6 +27,7 @@ from nnhw.mapping.datapaths import Datapaths
 from nnhw.mapping.encodings import Encodings
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import (
+    BroadcastLayer,
     ChannelLayer,
     ConcatLayer,
     Layer,
@@ -240,11 +242,19 @@ class Planner:
         return LayerPlan(config.lanes, (("matrix_product", config, output),), tuple(fronts))
 
     @plan.register
+    def _(self, layer: BroadcastLayer, folding: Folding) -> LayerPlan:
+        config = BroadcastConfig(layer.values, layer.element, folding.channel_lanes)
+        output = self.encodings.stream(layer, folding.channel_lanes, len(layer.values))
+        return LayerPlan((), (("broadcast", config, output),))
+
+    @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         lanes = folding.channel_lanes
         chunks = tuple(part // lanes for part in layer.parts)
-        config = ConcatConfig(lanes=lanes, bits=layer.element.bits, chunks=chunks, turns=layer.turns)
+        config = ConcatConfig(
+            lanes=lanes, bits=layer.element.bits, chunks=chunks, turns=layer.turns, constants=layer.constants
+        )
         output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
         return LayerPlan((lanes,) * len(layer.inputs), (("concat", config, output),))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nnhw.accelerator import stream_order
 from nnhw.engines.own import ENGINES, Port
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
@@ -40,6 +42,7 @@ from nnhw.ir.ops import (
     WeightedSum,
 )
 from nnhw.mapping.layers import (
+    BroadcastLayer,
     ChannelLayer,
     ConcatLayer,
     DoubleScaling,
@@ -81,7 +84,11 @@ class _Reader:
 
     def __init__(self, body: Graph) -> None:
         self.body = body
-        self.users = body.users()
+        self.users = {
+            name: tuple(user for user in users if not isinstance(user.op, Broadcast))
+            for name, users in body.users().items()
+        }
+        """Who reads each value: a constant for each image reads nothing of it."""
         self.problems: list[MappingError] = []
         self.layers: list[Layer] = []
         self.taken: set[str] = set()
@@ -259,7 +266,25 @@ class _Reader:
         inputs = tuple(self._cast(name, wanted, node) for name in node.inputs)
         turns, *parts = self._turns(node.inputs, node.op.axis)
         common = self._common(node, [node.name], inputs, None)
-        self._add(ConcatLayer(**common, parts=tuple(parts), turns=turns, extent=extent), [node.name])
+        constants = len(list(itertools.takewhile(self._is_constant, inputs)))
+        self._add(
+            ConcatLayer(**common, parts=tuple(parts), turns=turns, extent=extent, constants=constants), [node.name]
+        )
+
+    def _is_constant(self, stream: str) -> bool:
+        """Return whether nothing of the input is in a stream."""
+        made = next((layer for layer in self.layers if layer.node == stream), None)
+        return made is not None and all(map(self._is_constant, made.inputs))
+
+    def broadcast(self, node: Node) -> None:
+        """Read constants for each image."""
+        name, constant = node.inputs
+        if not self.users[name] and name not in self.body.outputs:
+            self._refuse(node, f"is all that follows from '{name}', and it is the same for each image; leave that out")
+            return
+        values = stream_order(self.body.constants[constant][np.newaxis])[0].astype(np.int64)
+        common = self._common(node, [node.name], (), None)
+        self._add(BroadcastLayer(**common, values=values, extent=self._map(node.name)), [node.name])
 
     def slice(self, node: Node) -> None:
         """Read a slice."""
@@ -544,7 +569,6 @@ _NOT_YET = (
 _WITHOUT_ENGINE: dict[type[Op], str] = {
     IntegerSoftmax: f"is a softmax inside of the model and {_NOT_YET}",
     IntegerNorm: f"is a normalization over features and {_NOT_YET}",
-    Broadcast: f"is a constant of each position and {_NOT_YET}",
 }
 """What is exact everywhere but in hardware --> what a refusal says of it."""
 _FUNCTIONS = (Threshold, StepTable, Rescale)
@@ -565,6 +589,7 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
     Rescale: _Reader.requantize,
+    Broadcast: _Reader.broadcast,
     Concat: _Reader.concat,
     Upsample: _Reader.upsample,
     Pad: _Reader.pad,

@@ -68,10 +68,11 @@ class StreamNetwork:
     def _in_front(self, index: int, layer: str) -> int:
         """Return the first stage of a layer with a single input, up to a FIFO, that leads to a stage or is it."""
         stage = self.stages[index]
-        before = stage.sources[0][0]
-        if stage.config.fifo or len(stage.sources) > 1 or before < 0 or self.stages[before].layer != layer:
-            return index
-        return self._in_front(before, layer)
+        if stage.config.fifo is None and len(stage.sources) == 1:
+            before = stage.sources[0][0]
+            if before >= 0 and self.stages[before].layer == layer:
+                return self._in_front(before, layer)
+        return index
 
     def with_fifo(self, index: int, config: EngineConfig) -> StreamNetwork:
         """Return the network with another configuration of a stage."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nnhw.ir import BIPOLAR, Graph, IntType
-from nnhw.ir.ops import MatrixProduct, Permute, Reshape
+from nnhw.ir.ops import Broadcast, Concat, MatrixProduct, Permute, Product, Reshape, Slice, WeightedSum
+from tests.mapping.bodies import codes_of
 from tests.mapping.networks import I4, U2, Network
 
 U4 = IntType(0, 15)
@@ -74,6 +75,30 @@ def against_the_order() -> Graph:
     return net.body(net.code(net.add(MatrixProduct(transpose_right=True), turned, right), U2))
 
 
+def class_token() -> Graph:
+    """A token in front of all others, positions that are added to all, and the features of the first one."""
+    net = Network((4, 1, 5), I4)
+    x = net.add(Reshape((6, 5)), net.code(net.conv(net.input, 6, (1, 1)), I4))
+    token, positions = (net.constant(codes_of(I4, (6, count), net.rng), I4) for count in (1, 6))
+    x = net.add(Concat(1), net.add(Broadcast(), x, token), x)
+    x = net.code(net.add(WeightedSum((5, 3)), x, net.add(Broadcast(), x, positions)), I4)
+    y = net.add(Reshape((6, 6)), net.code(net.conv(net.add(Reshape((6, 1, 6)), x), 6, (1, 1)), I4))
+    x = net.code(net.add(WeightedSum((1, 1)), x, y), I4)
+    return net.body(net.linear(net.add(Slice(1, 0, 1), x), 3))
+
+
+def constant_of_two_readers() -> Graph:
+    """The same constants for a sum and for a product, one of which waits for the other; bipolar ones, too."""
+    net = Network((4, 1, 5), I4)
+    x = net.code(net.conv(net.input, 6, (1, 1)), I4)
+    constant = net.add(Broadcast(), x, net.constant(codes_of(I4, (6, 1, 5), net.rng), I4))
+    signs = net.add(Broadcast(), x, net.constant(codes_of(BIPOLAR, (6, 1, 1), net.rng), BIPOLAR))
+    x = net.code(net.add(WeightedSum((1, 2)), x, constant), I4)
+    x = net.code(net.conv(x, 6, (1, 5)), I4)
+    x = net.code(net.add(Product(), net.code(net.add(Product(), x, signs), I4), constant), I4)
+    return net.body(net.conv(x, 2, (1, 1)))
+
+
 PRODUCTS: dict[str, Callable[[], Graph]] = {
     "scores_of_one_head": scores_of_one_head,
     "scores_of_heads": scores_of_heads,
@@ -83,6 +108,8 @@ PRODUCTS: dict[str, Callable[[], Graph]] = {
     "one_query": one_query,
     "outer_product": outer_product,
     "square": square,
+    "class_token": class_token,
+    "constant_of_two_readers": constant_of_two_readers,
     "maps": lambda: maps(False),
     "maps_transposed": lambda: maps(True),
     "against_the_order": against_the_order,

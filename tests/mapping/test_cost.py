@@ -15,6 +15,7 @@ from amaranth.lib import wiring
 from benchmarks.lanes import Synthesized, ecp5_cells, pack
 from nnhw.accelerator import EngineConfig
 from nnhw.boards import load_board
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
@@ -91,6 +92,8 @@ ENGINES: dict[str, EngineConfig] = {
     "matrix product shared": MatrixProductConfig(IntType(0, 255), I8, 4, 1, 4, 17, 20, 1, 8),
     "matrix product in DSP": MatrixProductConfig(I8, I8, 2, 4, 1, 2, 20, 1, 4, dsp=True),
     "matrix product of a step": MatrixProductConfig(I4, U2, 2, 4, 1, 1, 20, 2, 4),
+    "broadcast": BroadcastConfig(np.random.default_rng(0).integers(-128, 128, 544), I8, 2),
+    "broadcast of a beat": BroadcastConfig(np.random.default_rng(0).integers(-128, 128, 4), I8, 4),
     "pad": PadConfig(8, 9, 2, 2, 4, (1, 1), (1, 1), 0),
     "maximum": PairConfig("maximum", I8, I8, 2, 3, 9),
     "pool": PoolConfig(4, 4, 2, U2, 9),
@@ -114,7 +117,7 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
             *("maximum", "product", "product in DSP", "product wide in DSP", "product narrow", "product signed"),
             *("state", "state in logic", "state of starts"),
             *("matrix product", "matrix product of heads", "matrix product shared", "matrix product in DSP"),
-            "matrix product of a step",
+            *("matrix product of a step", "broadcast", "broadcast of a beat"),
             *(
                 "fifo",
                 "fifo in logic",
@@ -128,6 +131,7 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
             *("matmul ternary", "matmul xnor", "window"),
         )
     },
+    "broadcast in logic": BroadcastConfig(np.random.default_rng(0).integers(-128, 128, 80), I8, 2),
     "matmul product deep": matmul(I8, I8, pe=4, simd=8),
     "matmul product in DSP": replace(matmul(I8, I4, pe=4, simd=4), dsp_pe=4),
     "matmul product in logic": replace(matmul(I4, I4, pe=4, simd=8), logic_pe=2),

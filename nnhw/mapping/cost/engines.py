@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig, InputFormat, OutputFormat, Stage
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
@@ -24,7 +25,7 @@ from nnhw.engines.state import StateConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ICE40, Cost, Family
-from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, state_cost, sum_cost
+from nnhw.mapping.cost.branches import broadcast_cost, concat_cost, fifo_cost, fork_cost, state_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
 from nnhw.mapping.cost.matrix_product import matrix_product_cost
@@ -33,6 +34,7 @@ from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_co
 from nnhw.mapping.cost.window import window_cost
 
 _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
+    BroadcastConfig: broadcast_cost,
     ChannelwiseConfig: channelwise_cost,
     ConcatConfig: concat_cost,
     ConvertConfig: convert_cost,
