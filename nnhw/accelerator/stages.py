@@ -14,11 +14,13 @@ from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.matrix_product import MatrixProductConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 
@@ -31,10 +33,13 @@ BUILT_IN: tuple[type[EngineConfig], ...] = (
     ForkConfig,
     MatmulConfig,
     MatrixProductConfig,
+    NormConfig,
     PadConfig,
     PairConfig,
     PoolConfig,
+    PowersConfig,
     SharedConfig,
+    SharesConfig,
     SliceConfig,
     StateConfig,
     SumConfig,

@@ -31,8 +31,8 @@ class MatrixProductConfig(EngineConfig):
     steps: beats of a sum.
     folds: of a frame: how often all cells have a sum.
     drain: sums that leave in one cycle; divides `cells`, and `cells / drain` is at most `steps`.
-    channels: of a pixel of the results; a multiple of `drain`.
-    requantizer: applied to the sums, one row of it for each channel; None: raw sums leave.
+    period: of results, which take the rows of the requantizer again and again; a multiple of `drain`.
+    requantizer: applied to the sums; None: raw sums leave.
     dsp: products are made in DSP blocks, where `can_use_dsp`.
 
     A beat of the right stream has `cells * simd` elements, those of a cell next to one another; one of the left stream
@@ -50,7 +50,7 @@ class MatrixProductConfig(EngineConfig):
     steps: int
     folds: int
     drain: int
-    channels: int
+    period: int
     requantizer: Requantizer | None = None
     dsp: bool = False
 
@@ -58,8 +58,8 @@ class MatrixProductConfig(EngineConfig):
         for name, part, of, whole in (
             ("spread", self.spread, "cells", self.cells),
             ("drain", self.drain, "cells", self.cells),
-            ("drain", self.drain, "channels", self.channels),
-            ("channels", self.channels, "sums of a frame,", self.folds * self.cells),
+            ("drain", self.drain, "period", self.period),
+            ("period", self.period, "sums of a frame,", self.folds * self.cells),
         ):
             if part < 1 or whole % part:
                 raise MappingError(f"matrix product engine: {name} {part} must divide {of} {whole}")
@@ -141,7 +141,7 @@ class MatrixProductConfig(EngineConfig):
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [o_beats, drain] of the beats of both inputs (values)."""
         left, right = (np.asarray(x, dtype=np.int64).reshape(self.folds, self.steps, -1, self.simd) for x in beats)
-        raw = (left.repeat(self.spread, axis=2) * right).sum(axis=(1, 3)).reshape(-1, self.channels)
+        raw = (left.repeat(self.spread, axis=2) * right).sum(axis=(1, 3)).reshape(-1, self.period)
         return (raw if self.requantizer is None else self.requantizer.golden(raw)).reshape(-1, self.drain)
 
     def model(self) -> JoinedPipelineModel:

@@ -314,6 +314,20 @@ def run_until_periodic(
     raise StuckError(_stuck(f"end frame {len(ends)} in {frame_cycles} cycles"))
 
 
+def cycles_to_rest(
+    models: Sequence[CycleModel | NetworkModel], sources: Sequence[Sequence[Source]], limit_cycles: int
+) -> int:
+    """Return the cycles from the reset on after which a network without input changes no more; see `run_network`.
+
+    Raises
+    ------
+    StuckError: it still changes after so many cycles.
+    """
+    network = _Network(models, sources)
+    network.rest(limit_cycles)
+    return network.cycle
+
+
 MOST_FILLED = 100
 """Bounds of a frame in which everything in front of a model is full."""
 

@@ -19,11 +19,13 @@ from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.matrix_product import MatrixProductConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.broadcast import ConstantSource
@@ -35,6 +37,7 @@ from nnhw.hdl.join import Concatenation, JoinEngine
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.matrix_product import MatrixProductEngine
+from nnhw.hdl.normalize import NormEngine
 from nnhw.hdl.pack import Packer
 from nnhw.hdl.pad import PadEngine
 from nnhw.hdl.pairwise import PairwiseEngine
@@ -43,6 +46,7 @@ from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.chain import ChainLoader
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.slice import Slicing
+from nnhw.hdl.softmax import PowersEngine, SharesEngine
 from nnhw.hdl.state import StateMemory
 from nnhw.hdl.unpack import Unpacker
 from nnhw.hdl.window import SlidingWindow
@@ -57,8 +61,11 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
     MatrixProductConfig: MatrixProductEngine,
+    NormConfig: NormEngine,
     PadConfig: PadEngine,
     PairConfig: PairwiseEngine,
+    PowersConfig: PowersEngine,
+    SharesConfig: SharesEngine,
     SliceConfig: Slicing,
     StateConfig: StateMemory,
     PoolConfig: MaxPoolEngine,

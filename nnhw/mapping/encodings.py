@@ -19,8 +19,10 @@ from nnhw.mapping.layers import (
     Layer,
     MatrixLayer,
     MatrixProductLayer,
+    NormLayer,
     PairLayer,
     SliceLayer,
+    SoftmaxLayer,
     SumLayer,
     TransposeLayer,
 )
@@ -79,6 +81,10 @@ class Encodings:
         if isinstance(layer, MatrixProductLayer):
             left, right = map(factor_type, layer.kinds)
             return Encoding(sum_range(left, right, layer.sizes[2]))
+        if isinstance(layer, NormLayer):
+            return Encoding(layer.op.results(layer.length))
+        if isinstance(layer, SoftmaxLayer):
+            return Encoding(IntType(0, layer.op.high))
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])

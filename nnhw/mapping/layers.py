@@ -9,6 +9,7 @@ import numpy as np
 
 from nnhw.engines.own import OwnEngine, Port
 from nnhw.ir import IntType, Location, Op
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
@@ -311,12 +312,14 @@ class MatrixProductLayer(Layer):
     form: the orders of the streams.
     kinds: element types of the two operands.
     sizes: (rows, columns, inner, heads): of the axes `r`, `c`, `k`, `h`.
+    period: of results, which take the rows of the function again and again.
     extent: the shape that leaves.
     """
 
     form: ProductForm
     kinds: tuple[IntType, IntType]
     sizes: tuple[int, int, int, int]
+    period: int
     extent: Shape
 
     @property
@@ -347,6 +350,59 @@ class BroadcastLayer(Layer):
     def shape(self) -> Shape:
         """The feature map that leaves."""
         return self.extent
+
+
+@dataclass(frozen=True, eq=False)
+class RowLayer(Layer):
+    """What works on rows: the elements of one axis, which follow one another in the stream.
+
+    Parameters
+    ----------
+    kind: type of the elements that come in.
+    length: elements of a row.
+    extent: the shape.
+    """
+
+    kind: IntType
+    length: int
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+    @property
+    def run(self) -> int:
+        """Elements that stay together: a row, or a pixel where each channel has a function of its own."""
+        return self.length if self.function is None else gcd(self.length, self.extent[0])
+
+    @property
+    def rows(self) -> int:
+        """Rows of a frame."""
+        return prod(self.extent) // self.length
+
+
+@dataclass(frozen=True, eq=False)
+class NormLayer(RowLayer):
+    """A normalization along one axis."""
+
+    op: IntegerNorm
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxLayer(RowLayer):
+    """A softmax along one axis.
+
+    Parameters
+    ----------
+    table: int64 [distances], of powers.
+    keep: bool [rows, length], the elements that take part; None: all do.
+    """
+
+    op: IntegerSoftmax
+    table: np.ndarray = field(repr=False)
+    keep: np.ndarray | None = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)

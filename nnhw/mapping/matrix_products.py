@@ -18,10 +18,14 @@ from nnhw.mapping.transpose import transposes
 FORMS = (
     ProductForm("rhk", "chk", "rch", lanes="kh"),
     ProductForm("rkh", "khc", "rhc", lanes="ch"),
+    ProductForm("rhk", "chk", "rhc", lanes="k"),
+    ProductForm("rhk", "khc", "rhc", lanes="c"),
     ProductForm("rkh", "kch", "rch", lanes="h"),
     ProductForm("rkh", "ckh", "rch", lanes="h"),
 )
-"""Queries times keys, both of which stream row by row; shares of keys times values; and what streams head by head."""
+"""Queries times keys, and their shares times values, where all heads of a key follow one another, and where all keys of
+a head do; and matrices whose elements of all heads follow one another.
+"""
 AXES = "rckh"
 SIDES = (("hrk", "hkc", "hrc"), ("hck", "hkr", "hcr"))
 """The axes of left, right and result, where the left operand streams row by row, and where the right one does."""
@@ -75,19 +79,21 @@ def result_order(shape: tuple[int, ...], ops: Sequence[Op], axes: tuple[int, int
     return axis_order(stream_order(streamed)[0].argsort().reshape(axes), names)
 
 
-def channel_rows(shape: tuple[int, ...], ops: Sequence[Op], alike: np.ndarray) -> np.ndarray | None:
-    """Return which row of a function each channel takes behind some reorderings; None where pixels differ in that.
+def streamed_rows(shape: tuple[int, ...], ops: Sequence[Op], alike: np.ndarray) -> np.ndarray:
+    """Return which rows of a function the results take that stream, int64 [period]; they come again and again.
 
     Parameters
     ----------
     shape: of the result, whose first axis the rows of the function are for.
+    ops: that reorder it.
     alike: for each of them, the first row that is equal.
     """
     rows = np.broadcast_to(alike.reshape(-1, *[1] * (len(shape) - 1)), shape)[np.newaxis]
     for op in ops:
         rows = op.evaluate(rows)
-    flat = rows[0].reshape(rows.shape[1], -1)
-    return flat[:, 0] if (flat == flat[:, :1]).all() else None
+    channels, stream = rows.shape[1], stream_order(rows)[0]
+    periods = (period for period in range(channels, len(stream) + 1, channels) if len(stream) % period == 0)
+    return next(stream[:period] for period in periods if (stream.reshape(-1, period) == stream[:period]).all())
 
 
 def axis_order(places: np.ndarray, names: str) -> str | None:
@@ -124,7 +130,7 @@ class Match:
     sizes: see `MatrixProductLayer`.
     length: of the reorderings behind the result, so many come for nothing.
     steps: that bring each operand into another order first, mostly none.
-    rows: of the function, which each channel of what leaves takes, int64 [channels].
+    rows: of the function, which the results take as they leave, int64 [period].
     """
 
     form: ProductForm
@@ -145,13 +151,11 @@ def best_match(operands: Sequence[Operand], shape: tuple[int, ...], behind: Sequ
     operands: left [heads, rows, inner] and right [heads, inner, columns].
     shape: of the result.
     behind: `flatten`, `reshape` and `permute` that alone read the result, the first one first.
-    alike: see `channel_rows`.
+    alike: see `streamed_rows`.
     """
     found: list[Match] = []
     for length in range(len(behind), -1, -1):
-        rows = channel_rows(shape, behind[:length], alike)
-        if rows is not None:
-            found += _matches(operands, shape, behind[:length], rows)
+        found += _matches(operands, shape, behind[:length], streamed_rows(shape, behind[:length], alike))
     return min(found, key=lambda match: sum(map(len, match.steps)))
 
 
@@ -213,9 +217,14 @@ def rows_window(layer: MatrixProductLayer, lanes: int, repeats: int, bits: int, 
         repeats=1 if walking else repeats,
         bits=bits,
         address_bits=address_bits,
-        groups=1 if pixelwise else heads // lanes,
+        groups=head_groups(layer) if pixelwise else heads // lanes,
         walks=repeats if walking else 1,
     )
+
+
+def head_groups(layer: MatrixProductLayer) -> int:
+    """Return in how many parts the elements of all heads of a row are read, each for all columns."""
+    return layer.sizes[3] if layer.form.result == "rhc" else 1
 
 
 def held_window(layer: MatrixProductLayer, lanes: int, bits: int, address_bits: int) -> WindowConfig:
@@ -239,6 +248,6 @@ def held_window(layer: MatrixProductLayer, lanes: int, bits: int, address_bits: 
         repeats=1,
         bits=bits,
         address_bits=address_bits,
-        groups=1 if layer.form.held == "chk" else pixel // lanes,
+        groups=head_groups(layer) if layer.form.held == "chk" else pixel // lanes,
         walks=rows,
     )

@@ -13,7 +13,7 @@ from nnhw.families import Cost
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, MatrixProductLayer, PairLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, MatrixProductLayer, PairLayer, RowLayer
 
 _Move = tuple[float, Folding, Cost]
 """Logic cells for each block RAM that is saved, the folding, and its cost."""
@@ -135,6 +135,8 @@ class PartMover:
         if isinstance(layer, PairLayer) and layer.op == "product" and can_use_dsp(*layer.kinds):
             yield "dsp_pe", replace(folding, dsp_pe=1)
         if isinstance(layer, MatrixProductLayer) and LaneArithmetic(*map(factor_type, layer.kinds)).can_use_dsp:
+            yield "dsp_pe", replace(folding, dsp_pe=1)
+        if isinstance(layer, RowLayer):
             yield "dsp_pe", replace(folding, dsp_pe=1)
         if layer.function is not None:
             yield "dsp_scaler", replace(folding, dsp_scaler=True)

@@ -15,10 +15,12 @@ from nnhw.engines.encoding import encode
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.matrix_product import MatrixProductConfig, factor_type
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import Cost, Family
 from nnhw.ir import IntType
@@ -33,12 +35,14 @@ from nnhw.mapping.layers import (
     Layer,
     MatrixLayer,
     MatrixProductLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     SumLayer,
     TransposeLayer,
     UpsampleLayer,
@@ -223,7 +227,7 @@ class Planner:
             steps=inner * cells // lanes,
             folds=rows * columns * heads // cells,
             drain=folding.drain,
-            channels=layer.extent[0],
+            period=layer.period,
             requantizer=self.datapaths.chosen(layer, folding.drain, folding),
             dsp=folding.dsp_pe > 0,
         )
@@ -246,6 +250,39 @@ class Planner:
         config = BroadcastConfig(layer.values, layer.element, folding.channel_lanes)
         output = self.encodings.stream(layer, folding.channel_lanes, len(layer.values))
         return LayerPlan((), (("broadcast", config, output),))
+
+    @plan.register
+    def _(self, layer: NormLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes = folding.channel_lanes
+        config = NormConfig(
+            source=layer.kind,
+            lanes=lanes,
+            chunks=layer.length // lanes,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        return LayerPlan((lanes,), (("norm", config, self.encodings.stream(layer, lanes, layer.rows * layer.length)),))
+
+    @plan.register
+    def _(self, layer: SoftmaxLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes, elements = folding.channel_lanes, layer.rows * layer.length
+        powers = PowersConfig(layer.kind, lanes, layer.length // lanes, layer.rows, layer.table, layer.keep)
+        shares = SharesConfig(
+            source=powers.element,
+            lanes=lanes,
+            chunks=powers.chunks,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        between = Stream(lanes, elements, powers.element)
+        output = self.encodings.stream(layer, lanes, elements)
+        return LayerPlan((lanes,), (("powers", powers, between), ("shares", shares, output)))
 
     @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:

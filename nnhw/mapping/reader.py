@@ -50,12 +50,14 @@ from nnhw.mapping.layers import (
     Loops,
     MatrixLayer,
     MatrixProductLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     StepFunction,
     SumLayer,
     TransposeLayer,
@@ -107,7 +109,7 @@ class _Reader:
                 continue
             read = _Reader.own if type(node.op) in ENGINES else _READERS.get(type(node.op))
             if read is None:
-                self._refuse(node, _WITHOUT_ENGINE.get(type(node.op), _ON_THE_HOST))
+                self._refuse(node, _ON_THE_HOST)
                 continue
             read(self, node)
         raise_all(self.problems)
@@ -209,8 +211,17 @@ class _Reader:
         order = (1, 0) if found.right_streams else (0, 1)
         common = self._common(node, names, tuple(streams[side] for side in order), function)
         kinds = self._type(streams[order[0]]), self._type(streams[order[1]])
-        extent = self._map(names[-1])
-        self._add(MatrixProductLayer(**common, form=found.form, kinds=kinds, sizes=found.sizes, extent=extent), names)
+        self._add(
+            MatrixProductLayer(
+                **common,
+                form=found.form,
+                kinds=kinds,
+                sizes=found.sizes,
+                period=len(found.rows),
+                extent=self._map(names[-1]),
+            ),
+            names,
+        )
 
     def _operand(self, node: Node, position: int) -> tuple[str, Operand]:
         """Return the stream of an operand of a product, and how it lies in that; bipolar elements become numbers."""
@@ -258,6 +269,41 @@ class _Reader:
     def requantize(self, node: Node) -> None:
         """Read a function that stands alone."""
         self._sum(node, [node.name], (1,), self._step_function(node))
+
+    def norm(self, node: Node) -> None:
+        """Read a normalization with its function."""
+        assert isinstance(node.op, IntegerNorm)
+        row = self._row(node, node.op.axis)
+        if row is not None:
+            names, function = self._function(node)
+            common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+            self._add(NormLayer(**common, **row, op=node.op), names)
+
+    def softmax(self, node: Node) -> None:
+        """Read a softmax with its function."""
+        assert isinstance(node.op, IntegerSoftmax)
+        row = self._row(node, node.op.axis)
+        if row is None:
+            return
+        table, kept = (self.body.constants[name] for name in node.inputs[1:])
+        keep = stream_order(np.broadcast_to(kept, node.type.shape)[None]).reshape(-1, row["length"]).astype(bool)
+        names, function = self._function(node)
+        common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+        only = None if keep.all() else keep
+        self._add(SoftmaxLayer(**common, **row, op=node.op, table=table, keep=only), names)
+
+    def _row(self, node: Node, axis: int) -> dict[str, Any] | None:
+        """Return the rows of a value along an axis; None, with a problem, if they do not lie together in its stream."""
+        shape = self.body.node(node.inputs[0]).type.shape
+        inner = (*shape[axis + 1 :], shape[0]) if axis else ()  # channels stream innermost
+        if math.prod(inner) > 1:
+            self._refuse(
+                node,
+                f"works along axis {axis} of {list(shape)}, whose elements do not follow one another in its stream, "
+                f"which has channels innermost; make it axis 0, or the last axis of a value with a single channel",
+            )
+            return None
+        return {"kind": self._type(node.inputs[0]), "length": shape[axis], "extent": self._map(node.name)}
 
     def concat(self, node: Node) -> None:
         """Read a concatenation."""
@@ -562,15 +608,6 @@ def _too_many_codes(op: Rescale) -> str:
 
 
 _ON_THE_HOST = "runs on no engine; it is supported only behind the last layer, on the host"
-_NOT_YET = (
-    "has no engine yet; the model is exact in nnhw.reference and in exported C ('nnhw export c'), but no hardware is "
-    "made of it"
-)
-_WITHOUT_ENGINE: dict[type[Op], str] = {
-    IntegerSoftmax: f"is a softmax inside of the model and {_NOT_YET}",
-    IntegerNorm: f"is a normalization over features and {_NOT_YET}",
-}
-"""What is exact everywhere but in hardware --> what a refusal says of it."""
 _FUNCTIONS = (Threshold, StepTable, Rescale)
 _WINDOWS = (Conv2d, SumPool2d)
 _ORDERS = (Flatten, Reshape, Permute)
@@ -586,6 +623,8 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Product: _Reader.pair,
     Maximum: _Reader.pair,
     Minimum: _Reader.pair,
+    IntegerNorm: _Reader.norm,
+    IntegerSoftmax: _Reader.softmax,
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
     Rescale: _Reader.requantize,

@@ -22,7 +22,7 @@ UINT8, INT2 = IntType(0, 255), IntType(-2, 1)
 THREE_STEPS = Thresholds(np.sort(np.arange(18).reshape(6, 3) * 7 % 40 - 15, axis=1), np.arange(6) % 2 == 1, UINT2)
 
 PRODUCTS: dict[str, Callable[[], MatrixProductConfig]] = {
-    # left, right, cells, simd, spread, steps, folds, drain, channels
+    # left, right, cells, simd, spread, steps, folds, drain, period
     "one_lane": lambda: MatrixProductConfig(INT8, UINT8, 1, 1, 1, 5, 6, 1, 1),
     "one_step": lambda: MatrixProductConfig(INT4, INT4, 3, 2, 1, 1, 8, 3, 6),
     "lanes_of_a_sum": lambda: MatrixProductConfig(INT8, INT8, 1, 4, 1, 2, 6, 1, 2),
@@ -71,15 +71,15 @@ def test_sums_reach_both_ends_of_their_range() -> None:
 
 
 def test_matrix_product_rejects_what_it_cannot_do() -> None:
-    for cells, spread, drain, channels, message in (
+    for cells, spread, drain, period, message in (
         (4, 3, 4, 4, "spread 3 must divide cells 4"),
         (4, 1, 3, 4, "drain 3 must divide cells 4"),
-        (4, 1, 4, 6, "drain 4 must divide channels 6"),
-        (4, 1, 4, 16, "channels 16 must divide sums of a frame, 8"),
+        (4, 1, 4, 6, "drain 4 must divide period 6"),
+        (4, 1, 4, 16, "period 16 must divide sums of a frame, 8"),
         (4, 1, 1, 4, "draining takes 4 cycles but a sum has only 2; use a larger drain"),
     ):
         with pytest.raises(MappingError, match=f"^matrix product engine: {message}"):
-            MatrixProductConfig(INT4, INT4, cells, 1, spread, 2, 2, drain, channels)
+            MatrixProductConfig(INT4, INT4, cells, 1, spread, 2, 2, drain, period)
     with pytest.raises(MappingError, match=r"no products of int -8..7 and bipolar"):
         MatrixProductConfig(INT4, BIPOLAR, 1, 1, 1, 1, 1, 1, 1)
     with pytest.raises(MappingError, match=r"of at most 8 bits, given int -32768..32767 and int -8..7; use logic"):

@@ -15,12 +15,14 @@ from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.matrix_product import MatrixProductConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
@@ -30,6 +32,7 @@ from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
 from nnhw.mapping.cost.matrix_product import matrix_product_cost
 from nnhw.mapping.cost.pairwise import pairwise_cost
+from nnhw.mapping.cost.rows import norm_cost, powers_cost, shares_cost
 from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
 
@@ -42,10 +45,13 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     ForkConfig: fork_cost,
     MatmulConfig: matmul_cost,
     MatrixProductConfig: matrix_product_cost,
+    NormConfig: norm_cost,
     PackConfig: pack_cost,
     PadConfig: pad_cost,
     PairConfig: pairwise_cost,
     PoolConfig: pool_cost,
+    PowersConfig: powers_cost,
+    SharesConfig: shares_cost,
     SliceConfig: slice_cost,
     StateConfig: state_cost,
     SumConfig: sum_cost,
