@@ -19,7 +19,7 @@ from nnhw.accelerator.formats import Codes
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import COUNTER_WORDS
 from nnhw.engines.shared.model import rest_cycles as program_rest_cycles
-from nnhw.engines.timing import cycles_to_rest, Schedule, as_number
+from nnhw.engines.timing import Schedule, as_number, cycles_to_rest
 from nnhw.errors import InputError
 from nnhw.flow.models.samples import load_samples
 from nnhw.flow.tools.processes import ToolFailure
