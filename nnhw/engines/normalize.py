@@ -61,16 +61,25 @@ class NormConfig(RowConfig):
 
     @property
     def distance(self) -> IntType:
-        """Type of what is multiplied by the root: the length times an element, with the sum taken off."""
+        """Type of what is multiplied by the root: the length times an element, with the sum taken off.
+
+        Without a centre, the power of two in the length is left to the shift behind the product.
+        """
         if not self.op.centered:
-            return self.total
+            odd = self.length >> self.even_bits
+            return IntType(odd * self.source.low, odd * self.source.high)
         reach = (self.length - 1) * (self.source.high - self.source.low)
         return IntType(-max(reach, 1), max(reach, 1))
 
     @property
+    def even_bits(self) -> int:
+        """Places by which products are shifted up: those of the power of two in the length, without a centre."""
+        return 0 if self.op.centered else (self.length & -self.length).bit_length() - 1
+
+    @property
     def factor_digits(self) -> list[tuple[int, int]]:
-        """(shift, sign) of the digits of the length, by which elements are multiplied."""
-        return signed_digits(self.length)
+        """(shift, sign) of the digits of the length, or its odd part, by which elements are multiplied."""
+        return signed_digits(self.length >> self.even_bits)
 
     @property
     def scale_levels(self) -> int:

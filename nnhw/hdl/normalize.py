@@ -67,7 +67,9 @@ class NormEngine(RowEngine):
             # The sign of the sum counts negative: there, the product with it is added.
             minus = ~sign
             inverted = part.as_unsigned() ^ minus.replicate(len(part))
-            term = term + (inverted.as_signed() if config.total.signed else Cat(inverted, minus).as_signed()) + minus
+            inverted = inverted if config.total.signed else Cat(inverted, minus)
+            # What is one more begins the carry chain.
+            term = (Cat(minus, term) + Cat(minus, inverted).as_signed())[1:].as_signed()
         register = Signal(term.shape(), reset_less=True)
         m.d.sync += register.eq(term)
         return register
@@ -125,12 +127,15 @@ class NormEngine(RowEngine):
             moves += 1
         root = self.moved_by("held_root", root, moves)
         pairs = [(distance, root) for distance in distances]
-        results = products(self.m, self.ce, self.cells, config.factor, pairs, "product")
+        results = [
+            product.shift_left(config.even_bits)
+            for product in products(self.m, self.ce, self.cells, config.factor, pairs, "product")
+        ]
         down = self.moved_by("held_down", down, moves + config.factor.levels)
         return self.rounded(results, MOST_FRACTION_BITS - config.op.fraction_bits, down, config.most_shifts, config.raw)
 
     def _scaled(self, lane: int, number: Value) -> Value:
-        """Return the length times a number, `scale_levels` moves later."""
+        """Return a number times the length, or its odd part, `scale_levels` moves later."""
         # The highest digit comes first: it is positive, and so is what is left.
         terms = [(number.shift_left(shift), sign) for shift, sign in reversed(self.config.factor_digits)]
         for level in range(self.config.scale_levels):

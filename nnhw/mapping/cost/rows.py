@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from nnhw.engines.normalize import QUOTIENT_BITS, NormConfig
+from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.rows import RowConfig
 from nnhw.engines.softmax import LOGIC_POWERS, PowersConfig, SharesConfig
 from nnhw.families import Cost, Family
 from nnhw.families.logic import Logic, counter_bits
-from nnhw.ir.ops.normalization import RECIPROCAL_BITS, ROOT_BITS
+from nnhw.ir.ops.normalization import MOST_FRACTION_BITS, RECIPROCAL_BITS, ROOT_BITS
 from nnhw.ir.types import IntType
 from nnhw.mapping.cost.branches import fifo_cost
 from nnhw.mapping.cost.constants import Rom
@@ -24,7 +25,9 @@ def norm_cost(config: NormConfig, family: Family) -> Cost:
     collected = operations_cost(config.squares, family) + _sum(config, config.squares.raw.bits, squared, logic)
     collected += logic.register(2 * (config.squares.levels + config.tree_levels)) + logic.register(squared)
     term = logic.register(squared) if not centered else logic.luts(squared + total) + logic.sum(squared + 2)
-    solved = term + logic.luts(spread) + logic.sum(spread) + _root(logic)
+    # A comparison of the steps for each end of a phase, and for each bit of the constants.
+    steps = 10 + config.length.bit_count() + (config.op.epsilon & ((1 << config.spread_steps) - 1)).bit_count()
+    solved = term + logic.luts(spread) + logic.sum(spread) + _root(logic) + logic.luts(2 * steps)
     if centered:
         collected += _sum(config, config.source.bits, total, logic) + logic.register(total)
         solved += logic.luts(config.spread_steps) + logic.state(config.spread_steps)
@@ -32,7 +35,8 @@ def norm_cost(config: NormConfig, family: Family) -> Cost:
     constants += config.shift_levels * (2 + config.scale_levels + config.factor.levels + config.shift_levels // 2)
     distances = lanes * (len(config.factor_digits) - 1 + centered) * logic.sum(config.distance.bits)
     applied = distances + operations_cost(config.factor, family)
-    applied += lanes * _rounded(config.factor.raw.bits, config.most_shifts, config.raw, logic)
+    applied += _unread(config.factor, MOST_FRACTION_BITS - config.op.fraction_bits, logic)
+    applied += lanes * _rounded(config.factor.raw.bits + config.even_bits, config.most_shifts, config.raw, logic)
     return (
         _row_cost(config, config.element.bits, family)
         + collected
@@ -49,7 +53,7 @@ def powers_cost(config: PowersConfig, family: Family) -> Cost:
     logic, lanes = family.logic, config.lanes
     bits = config.source.bits + config.source.bipolar
     joined = (lanes - 1) * (logic.comparison(bits) + logic.luts(bits) + logic.state(bits))
-    greatest = logic.comparison(bits) + logic.luts(bits + 1) + logic.state(bits) + logic.register(2 * bits)
+    greatest = logic.comparison(bits) + logic.luts(1) + logic.register(3 * bits)
     distance = logic.sum(config.span.bit_length())
     if config.clamped:
         distance += logic.comparison(config.span.bit_length(), constant=True)
@@ -77,6 +81,7 @@ def shares_cost(config: SharesConfig, family: Family) -> Cost:
     constants = RECIPROCAL_BITS + config.shift_levels * (1 + config.factor.levels + config.shift_levels // 2)
     shares = IntType(0, 1 << config.op.bits)
     applied = operations_cost(config.factor, family)
+    applied += _unread(config.factor, 2 * MOST_FRACTION_BITS - config.op.bits, logic)
     applied += lanes * _rounded(config.factor.raw.bits, config.most_shifts, shares, logic)
     if config.clamped:
         applied += lanes * (logic.luts(config.op.bits) + logic.state(config.op.bits))
@@ -111,6 +116,18 @@ def _root(logic: Logic) -> Cost:
     divided = logic.sum(ROOT_BITS + 2) + logic.through(ROOT_BITS)
     rooted = logic.sum(RECIPROCAL_BITS + 3) + logic.through(RECIPROCAL_BITS + 1) + logic.luts(RECIPROCAL_BITS)
     return divided + rooted + logic.state(RECIPROCAL_BITS) + logic.luts(counter_bits(QUOTIENT_BITS))
+
+
+def _unread(products: PairConfig, bits: int, logic: Logic) -> Cost:
+    """Return, as a negative cost, what is left out of products in logic whose lowest bits nobody reads.
+
+    The lowest bits of a sum pass by its adder, on each level of the tree twice as many: these are not kept. In adders,
+    carries are read all the same.
+    """
+    if products.dsp:
+        return Cost()
+    passed = sum(min(bits, 1 << level) for level in range(products.levels))
+    return -products.lanes * (logic.register(passed) + logic.state(max(0, bits - (1 << products.levels - 1))))
 
 
 def _rounded(bits: int, most: int, result: IntType, logic: Logic) -> Cost:
