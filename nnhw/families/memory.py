@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,19 @@ class BlockRam:
 
         Source: yosys 0.70, `memory_libmap`, compared with what it made of some 600 memories; the tests compare fewer.
         """
-        shapes = []
-        for words, width in reversed(self.modes):
-            mask = 1 if rom else min(self.write_mask_bits, width)
-            banks = -(-depth // words)
-            count = -(-banks * parts * -(-bits // parts // mask) * mask // width)
-            logic = (banks - 1) * bits + (banks * parts if banks > 1 and not rom else 0)
-            shapes.append((self.units * count + logic / 2, count, banks))
-        return min(shapes, key=lambda shape: shape[0])[1:]
+        return _shape(self, depth, bits, rom, parts)
+
+
+@lru_cache(maxsize=1 << 16)  # the mapping asks for few shapes, each of them thousands of times
+def _shape(ram: BlockRam, depth: int, bits: int, rom: bool, parts: int) -> tuple[int, int]:
+    shapes = []
+    for words, width in reversed(ram.modes):
+        mask = 1 if rom else min(ram.write_mask_bits, width)
+        banks = -(-depth // words)
+        count = -(-banks * parts * -(-bits // parts // mask) * mask // width)
+        logic = (banks - 1) * bits + (banks * parts if banks > 1 and not rom else 0)
+        shapes.append((ram.units * count + logic / 2, count, banks))
+    return min(shapes, key=lambda shape: shape[0])[1:]
 
 
 @dataclass(frozen=True)

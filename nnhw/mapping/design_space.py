@@ -59,6 +59,7 @@ class DesignSpace:
         self.layers = read_bytes(layers, *source, self.step.graph.inputs[0].type.shape)
         self._planner = Planner(self.layers, source, family, states)
         self._made: dict[tuple[str, Folding], Candidate] = {}
+        self._accelerators: dict[tuple[Folding | str, ...], Accelerator] = {}
         for (state, kind), made in zip(states, self.step.graph.outputs[1:], strict=True):
             if not self._planner.encodings.is_plain(streamed(self.layers, self.step.graph, made), kind):
                 raise MappingError(
@@ -83,10 +84,16 @@ class DesignSpace:
         return self._planner.plan(layer, folding).configs
 
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
-        """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""
-        return assemble(
-            self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough
-        )
+        """Return the accelerator of all layers, with the folding given for each. Raises: MappingError.
+
+        The search comes back to foldings that it has seen, and depths of FIFOs take seconds where branches join.
+        """
+        key = (*placed, board_name)
+        if key not in self._accelerators:
+            self._accelerators[key] = assemble(
+                self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough
+            )
+        return self._accelerators[key]
 
     def chained_cost(self, placed: Sequence[Folding]) -> Cost | None:
         """Return what that accelerator takes, if that is known without its schedule: where no branches join."""

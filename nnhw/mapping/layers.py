@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import gcd, prod
 
 import numpy as np
@@ -58,6 +60,22 @@ class StepFunction:
             constants = (scaling.multiplier[rows], scaling.exponent[rows], scaling.bias[rows])
             scaling = DoubleScaling(*constants, scaling.offset)
         return StepFunction(self.thresholds[rows], self.codes[rows], self.code, scaling)
+
+    @cached_property
+    def _digest(self) -> bytes:
+        second = () if self.scaling is None else (self.scaling.multiplier, self.scaling.exponent, self.scaling.bias)
+        digest = hashlib.sha256(repr((self.code, self.scaling and self.scaling.offset)).encode())
+        for values in (self.thresholds, self.codes, *second):
+            digest.update(repr((values.dtype, values.shape)).encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.digest()
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other is the same function, written in the same way."""
+        return isinstance(other, StepFunction) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ FRAMES = 5
 """Frames that are stepped to see how full FIFOs without bounds become."""
 MOST_FRAMES, MOST_STEPS = 6, 1_000_000
 """A network is stepped from rest on for so many frames and steps of engines, unless it repeats itself before."""
-MOST_STEPPED = 2_000_000
+MOST_STEPPED = 200_000
 """Steps of engines in a frame beyond which a rough schedule of a chain of them does without."""
 MOST_SETTLED = 64, 200_000
 """Frames and cycles in which it has to repeat itself from full buffers on."""

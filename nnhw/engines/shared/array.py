@@ -7,6 +7,7 @@ import enum
 import json
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError
@@ -181,41 +182,41 @@ class ArrayConfig:
         """Memory words of a row of which only each lane's first weight is needed."""
         return -(-self.lanes * self.weight_bits // self.word_bits)
 
-    @property
+    @cached_property
     def constant_lanes(self) -> int:
         """Lanes whose constants lie in one word, where a word holds those of several; they are drained at once."""
         return min(self.drains, 1 << (max(1, self.word_bits // self.constant_bits).bit_length() - 1))
 
-    @property
+    @cached_property
     def constant_words(self) -> int:
         """Memory words of the constants of a lane."""
         return -(-self.constant_bits // self.word_bits)
 
-    @property
+    @cached_property
     def constant_bits(self) -> int:
         """Bits of the constants of a lane."""
         if self.requantizing == Requantizing.STEPS:
             return self.steps * (self.sum_bits + 1)
         return self.line_bits + self.tie_code_bits
 
-    @property
+    @cached_property
     def line_bits(self) -> int:
         """Bits of factor and addend of a lane."""
         if self.requantizing == Requantizing.LOGIC:
             return 2 * self.digits + self.stored_addend_bits
         return self.factor_bits + self.addend_bits
 
-    @property
+    @cached_property
     def tie_code_bits(self) -> int:
         """Bits of the number that says how many fraction bits tell a lane's ties; see `tie_code`."""
         return 0 if self.tie_bits is None else (self.tie_bits[1] - self.tie_bits[0] + 1).bit_length()
 
-    @property
+    @cached_property
     def digits(self) -> int:
         """Radix-4 digits of the factor of a requantizer in logic, each in -1..2."""
         return self.factor_bits // 2 + 1
 
-    @property
+    @cached_property
     def stored_addend_bits(self) -> int:
         """Bits of such a requantizer's addend, with what the digits of -1 leave out; see `records.recode`."""
         return max(self.addend_bits, 2 * self.digits) + 1
@@ -225,7 +226,7 @@ class ArrayConfig:
         """Steps of a function whose codes take all patterns."""
         return (1 << self.activation_bits) - 1
 
-    @property
+    @cached_property
     def is_magnitude(self) -> bool:
         """Whether a factor is stored as sign and magnitude: it has a bit more than a DSP block takes."""
         return self.requantizing == Requantizing.DSP and self.factor_bits > DSP_FACTOR_BITS

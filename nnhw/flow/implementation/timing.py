@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from nnhw.boards import Board
@@ -151,10 +151,10 @@ def first_clock(clocks: Sequence[PllSettings], requested_hz: float | None, targe
 def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note = silent) -> Closure:
     """Find a placement that holds a clock that will do, and the best such clock.
 
-    Seeds are tried one after the other. Of the first two the better one is taken if it holds the clock; further ones
-    follow until one does, unless the first two miss it clearly. The clock is then the best that this placement holds; a
-    design is placed again only where its layout serves no such clock. A clock that was asked for is taken with the
-    first seed that holds it.
+    Seeds are tried one after the other. Of the first two the better one is taken if its layout serves a clock that it
+    holds, be it a slower one than it was placed for; further ones follow until one does, unless the first two miss the
+    clock clearly. The clock is then the best of those; a design is placed again only where its layout serves no such
+    clock. A clock that was asked for is taken with the first seed that holds it.
 
     Raises
     ------
@@ -162,7 +162,8 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
     """
     placed, attempts = wanted.first, list[Attempt]()
     for _ in range(_MOST_CLOCKS):
-        placements = _try_seeds(try_clock(placed), placed, wanted.requested, note)
+        suited = partial(_suited, wanted, serves, placed)
+        placements = _try_seeds(try_clock(placed), placed, wanted.requested, suited, note)
         attempts += [Attempt(placed.output_hz, placement.seed, placement.fmax_hz) for placement in placements]
         if not placements:
             raise TimingError(
@@ -170,7 +171,7 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
                 "circles, or cells find no place; try more --seeds, another --clock, or a smaller folding"
             )
         best = max(placements, key=lambda placement: placement.fmax_hz)
-        taken = next((clock for clock in wanted.held(best.fmax_hz) if serves(placed, clock)), None)
+        taken = suited(best)
         if taken is not None:
             return Closure(taken, placed, best, tuple(attempts), wanted.reason(taken, best))
         most_hz = min(best.fmax_hz, placed.output_hz - 1)
@@ -187,14 +188,31 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
     raise TimingError(_missed(placed, placements, slower))
 
 
-def _try_seeds(tries: Iterable[PlacedDesign], clock: PllSettings, requested: bool, note: Note) -> list[PlacedDesign]:
-    """Return the placements of as many seeds as are worth it; see `close_timing`."""
+def _suited(wanted: Wanted, serves: Serves, placed: PllSettings, placement: PlacedDesign) -> PllSettings | None:
+    """Return the best clock that will do, that a placement holds and that its layout serves, or None."""
+    return next((clock for clock in wanted.held(placement.fmax_hz) if serves(placed, clock)), None)
+
+
+def _try_seeds(
+    tries: Iterable[PlacedDesign],
+    clock: PllSettings,
+    requested: bool,
+    suited: Callable[[PlacedDesign], PllSettings | None],
+    note: Note,
+) -> list[PlacedDesign]:
+    """Return the placements of as many seeds as are worth it; see `close_timing`.
+
+    Parameters
+    ----------
+    clock: that the design is placed for.
+    suited: returns a clock at which a placement can be used, perhaps a slower one, or None.
+    """
     placements: list[PlacedDesign] = []
     for placement in tries:
         placements.append(placement)
-        best_hz = max(placement.fmax_hz for placement in placements)
-        enough = 1 if requested else COMPARED
-        if best_hz >= clock.output_hz and len(placements) >= enough:
+        best = max(placements, key=lambda placement: placement.fmax_hz)
+        best_hz = best.fmax_hz
+        if len(placements) >= (1 if requested else COMPARED) and suited(best) is not None:
             break
         if best_hz < CLEAR_MISS * clock.output_hz and len(placements) >= COMPARED:
             note(

@@ -18,7 +18,7 @@ from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.shared.compile import Compiled, network_of
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
-from nnhw.mapping.shared.search.arrays import choose_array, least_estimate
+from nnhw.mapping.shared.search.arrays import choose_array, least_estimate, weights_exceed
 from nnhw.mapping.shared.search.behind import Behind, map_behind
 from nnhw.mapping.shared.search.chain import choose_chain
 from nnhw.mapping.shared.search.fitting import compile_body
@@ -152,6 +152,8 @@ class _Ways:
             most = min(mapping.cycles for mapping in self.found)
         if most is not None and way.cycles >= most:
             raise MappingError(f"with {partition.title}, it takes at least about {way.cycles:,} cycles")
+        if partition.front is not None and weights_exceed(network, budget, self.family):
+            raise MappingError(f"with {partition.title}, the other weights exceed the memory of '{self.board}'")
         behind = None
         if partition.behind is not None:
             behind = map_behind(partition.behind, self.board, budget, self.family, way.cycles)

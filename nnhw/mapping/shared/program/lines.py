@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,12 @@ class Line(MultiplyShift):
 
     slack: np.ndarray = field(repr=False, kw_only=True)
 
-    @property
+    @cached_property
     def factor_bits(self) -> int:
         """Two's complement width of the factors."""
         return signed_bits(self.factor)
 
-    @property
+    @cached_property
     def addend_bits(self) -> int:
         """Two's complement width of the addends."""
         return signed_bits(self.addend)
@@ -44,7 +45,7 @@ class Line(MultiplyShift):
         bits = int(np.bitwise_or.reduce(self.addend, axis=None))
         return min((bits & -bits).bit_length() - 1, self.shift) if bits else self.shift
 
-    @property
+    @cached_property
     def is_uniform(self) -> bool:
         """Whether all channels have the same line."""
         constants = (self.factor, self.addend, self.slack, self.ties)
@@ -95,7 +96,8 @@ def signed_bits(values: np.ndarray) -> int:
     return max((-low - 1).bit_length() if low < 0 else 0, max(high, 0).bit_length()) + 1
 
 
-def at_shift(lines: Sequence[Line], shift: int) -> Line:
+@lru_cache(maxsize=1 << 10)
+def at_shift(lines: tuple[Line, ...], shift: int) -> Line:
     """Return the one of a function's lines that serves at a shift, its addends rounded."""
     return max((line for line in lines if line.shift <= shift), key=lambda line: line.shift).shifted(shift).rounded()
 
@@ -112,6 +114,7 @@ def identity(channels: int, code: IntType) -> Line:
     return Line(none + 1, none, 0, code.low, code.high, slack=none)
 
 
+@lru_cache(maxsize=1 << 8)  # each way of cutting a network reads its layers, and equal functions, again
 def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
     """Return lines that are equal to a step function on all sums of a range, by ascending shift; none if none is.
 

@@ -98,7 +98,7 @@ def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
     return replace(array, rows=most)
 
 
-def choose_shifts(functions: Sequence[Sequence[Line]]) -> tuple[int, ...]:
+def choose_shifts(functions: Sequence[tuple[Line, ...]]) -> tuple[int, ...]:
     """Return the shifts, ascending, with which the widest factor is narrowest; then the widest addend.
 
     Parameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Window:
         """Pixels stored."""
         return self.blocks[0] * self.blocks[1]
 
-    @property
+    @cached_property
     def has_border(self) -> bool:
         """Whether any tap lies outside of the source."""
         axes = zip(self.kernel, self.dilation, self.pool, self.stride, self.blocks, self.step, strict=True)
@@ -71,18 +72,18 @@ class Window:
         high = (end - 1) * self.step[0] - self.before[0] + spread + 1
         return max(0, low), min(self.source[1], high)
 
-    @property
+    @cached_property
     def is_pixelwise(self) -> bool:
         """Whether each pixel is made of the one in its place."""
         alone = self.kernel == self.pool == self.step == (1, 1) and self.blocks == self.source[1:]
         return alone and not self.has_border
 
-    @property
+    @cached_property
     def is_global(self) -> bool:
         """Whether a single pixel is made, of one position without border."""
         return self.blocks == self.pool == (1, 1) and not self.has_border
 
-    @property
+    @cached_property
     def tiles_source(self) -> bool:
         """Whether it only joins neighbouring pixels, each once."""
         plain = self.kernel == self.stride == (1, 1) and self.pool == self.step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -106,6 +106,8 @@ class Tiler:
     @cached_property
     def sum_bits(self) -> int:
         """Bits of the widest sum."""
+        if not self.task.is_sum:
+            return signed_bits(np.array(_sum_range(self.task, *self.sources[0].stored_range)))
         sums = [
             weighted_range(weights, *(np.array(end) for end in source.stored_range))
             for source, weights in zip(self.sources, self._by_source(), strict=True)
@@ -116,7 +118,7 @@ class Tiler:
     def lines(self) -> tuple[Line, ...]:
         """What the requantizer may do to sums of stored codes, by ascending shift; none where sums leave."""
         zero = 0 if self.target is None else self.target.zero
-        return tuple(line.stored(self.offset, zero, self.sign) for line in self.task.lines)
+        return _stored_lines(self.task, self.offset.tobytes(), zero, self.sign)
 
     def records(self, places: Mapping[str, int]) -> tuple[Compute, ...]:
         """Return the records.
@@ -349,6 +351,22 @@ class Tiler:
                 f"pixels, the array sends {array.lanes} channels after another; put a quantizer behind it, or "
                 f"{STREAMING}"
             )
+
+
+@lru_cache(maxsize=1 << 10)
+def _sum_range(task: Task, low: int, high: int) -> tuple[int, int]:
+    """Return the lowest and the highest sum of a layer with weights, of codes between low and high."""
+    return weighted_range(task.weights.reshape(len(task.weights), -1), np.array(low), np.array(high))
+
+
+@lru_cache(maxsize=1 << 10)
+def _stored_lines(task: Task, offset: bytes, zero: int, sign: int) -> tuple[Line, ...]:
+    """Return a task's lines of what the array adds to what it stores; see `Line.stored`.
+
+    The search lays out the same tasks for hundreds of arrays, and few of them differ in offset and zero.
+    """
+    offsets = np.frombuffer(offset, np.int64)
+    return tuple(line.stored(offsets, zero, sign) for line in task.lines)
 
 
 def _constants(line: Line, lanes: slice, count: int) -> dict[str, np.ndarray]:

@@ -75,6 +75,8 @@ def choose_array(
             choice = compiled_choice(network, array, budget, family)
         except ProgramTooLarge as error:
             refused.append(error)
+            if weights_exceed(network, budget, family):
+                break
             continue
         if choice is not None:
             found.append(choice)
@@ -268,6 +270,16 @@ def _estimate(network: TaskNetwork, array: ArrayConfig) -> tuple[int, int]:
         cycles += sum(fixed_cycles(array) + tiler.cycles(tile) for tile in tiler.tiles)
         rows = max(rows, tiler.rows)
     return cycles, rows
+
+
+def weights_exceed(network: TaskNetwork, budget: Budget, family: Family) -> bool:
+    """Return whether the weights of dense layers alone need more bits than the memories of all arrays have."""
+    weights = sum(task.weights.size for task in network.tasks if not task.channelwise)
+    if budget.spram and family.large_ram:
+        bits = budget.spram * family.large_ram.words * family.large_ram.bits
+    else:
+        bits = budget.ebr * family.block_ram.bits
+    return weights * weight_bits(network) > bits
 
 
 def cost_fits(cost: Cost, budget: Budget) -> bool:

@@ -13,7 +13,7 @@ from nnhw.ir import Graph, extract
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.compile import compile_network, network_of
-from nnhw.mapping.shared.search.arrays import Choice, cost_fits, with_blocks
+from nnhw.mapping.shared.search.arrays import Choice, cost_fits, weights_exceed, with_blocks
 from nnhw.mapping.shared.search.partition import is_cut
 from nnhw.mapping.shared.search.segments import Arrays, Option, Segment, frontier, segment_of
 from nnhw.mapping.shared.settings import CHAINS
@@ -103,6 +103,8 @@ class _Search:
 
     def best(self, most: int | None) -> EngineChain | None:
         """Return the chain with the shortest interval, or None."""
+        if weights_exceed(self.network, self.budget, self.family):
+            return None
         low, limit = self._least(), most - 1 if most is not None else CHAINS.most_cycles * self.network.products
         best: EngineChain | None = None
         for growth in CHAINS.growths:

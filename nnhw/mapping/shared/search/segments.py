@@ -78,6 +78,8 @@ class Arrays:
     def __init__(self, budget: Budget, family: Family) -> None:
         self.budget, self.family = budget, family
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
+        self._dressed: dict[tuple[ArrayConfig, ArrayConfig, int], ArrayConfig] = {}
+        self._sized: dict[tuple[ArrayConfig, int], ArrayConfig] = {}
         self._works: dict[ArrayConfig, dict[tuple[str, bool], _Work]] = {}
 
     def shapes(self, network: TaskNetwork) -> list[ArrayConfig]:
@@ -111,8 +113,20 @@ class Arrays:
 
     def sized(self, array: ArrayConfig, words: int) -> ArrayConfig:
         """Return an array with a memory in block RAM of so many words; large RAM is as large as it is."""
+        if self.budget.spram:
+            return array
         unit = self.family.block_ram.modes[0][0]
-        return array if self.budget.spram else replace(array, words=-(-words // unit) * unit)
+        key = array, -(-words // unit) * unit
+        if key not in self._sized:
+            self._sized[key] = replace(array, words=key[1])
+        return self._sized[key]
+
+    def dressed(self, shape: ArrayConfig, widths: ArrayConfig, rows: int) -> ArrayConfig:
+        """Return an array of one's shape, another's widths, and a weight cache of at least so many rows."""
+        key = shape, widths, rows
+        if key not in self._dressed:
+            self._dressed[key] = with_rows(with_own(shape, widths), rows, self.family)
+        return self._dressed[key]
 
     def works(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work]:
         """Return what each task takes, those of one position with another array. Raises: MappingError."""
@@ -229,7 +243,7 @@ class Segment:
         """Return about what an array takes; without streamed weights, it has another shape. Raises: MappingError."""
         works = self._arrays.works(self.network, shape, array)
         rows = max(work.rows for work in works)
-        own = [with_rows(with_own(array, one), rows, self._arrays.family) for one in self._widths]
+        own = [self._arrays.dressed(array, one, rows) for one in self._widths]
         if not own:
             raise MappingError("no array runs these layers")
         heads = sum(work.tiles * _head_words(own[0], work.lined) for work in works)
