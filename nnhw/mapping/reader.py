@@ -203,7 +203,7 @@ class _Reader:
         found = best_match([side for _, side in sides], node.type.shape, [step.op for step in behind], alike)
         names += [step.name for step in behind[: found.length]]
         streams = [
-            self._transposed(source, f"{node.name}.{word}", node, steps, (math.prod(side.shape), 1, 1))
+            self._transposed(source, f"{node.name}.turned_{word}", node, steps, (math.prod(side.shape), 1, 1))
             for (source, side), word, steps in zip(sides, ("left", "right"), found.steps, strict=True)
         ]
         if function is not None:
