@@ -96,13 +96,14 @@ class RowEngine(wiring.Component):
         level = Signal(range(row.buffer.words + 1))
         following = Signal.like(level)
         taken, given = self.count("taken", take, row.chunks), self.count("given", read, row.chunks)
-        last = taken == row.chunks - 1
+        last = self.at("last", taken, take, row.chunks, row.chunks - 1)
+        begins = self.at("begins", given, read, row.chunks, 0)
         m.d.comb += [
             self.i.ready.eq(room & ~(busy & last)),
             take.eq(self.i.valid & self.i.ready),
-            first.eq(taken == 0),
-            read.eq(self.ce & (done | (given != 0))),
-            release.eq(self.ce & done & (given == 0)),
+            first.eq(self.at("first", taken, take, row.chunks, 0)),
+            read.eq(self.ce & (done | ~begins)),
+            release.eq(self.ce & done & begins),
             following.eq(level + take - read),
         ]
         m.d.sync += [level.eq(following), room.eq(following != row.buffer.words)]
@@ -144,6 +145,13 @@ class RowEngine(wiring.Component):
         with self.m.If(advance):
             self.m.d.sync += count.eq(Mux(count == total - 1, 0, count + 1))
         return count
+
+    def at(self, name: str, count: Signal, advance: Value, total: int, place: int) -> Signal:
+        """Return a register that says whether a count is at a place."""
+        flag = Signal(name=name, init=place == 0)
+        with self.m.If(advance):
+            self.m.d.sync += flag.eq(count == (place - 1) % total)
+        return flag
 
     def kept(self, name: str, value: Value, take: Value) -> Signal:
         """Return the value that was there in the last cycle with `take`."""

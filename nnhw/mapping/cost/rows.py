@@ -99,7 +99,7 @@ def shares_cost(config: SharesConfig, family: Family) -> Cost:
 def _row_cost(config: RowConfig, o_bits: int, family: Family) -> Cost:
     """Return the cost of the buffer, its control, the steps of what is solved, and the output buffer."""
     logic = family.logic
-    control = 2 * logic.counter(config.chunks) + logic.counter(config.waiting + 2) + logic.luts(6) + logic.state(2)
+    control = 2 * logic.counter(config.chunks) + logic.counter(config.waiting + 2) + logic.luts(6) + logic.state(5)
     return fifo_cost(config.buffer, family) + control + logic.buffer(config.lanes * o_bits)
 
 
