@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.random_networks import extreme_codes, rtl_difference
+from benchmarks.random_networks import check_network, extreme_codes, rtl_difference
 from nnhw.engines.normalize import NormConfig
 from nnhw.errors import MappingError
 from nnhw.ir import BIT, Graph, IntType
@@ -17,7 +17,7 @@ from nnhw.ir.ops import IntegerNorm, IntegerSoftmax, WeightedSum
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import compile_body
-from nnhw.nn import Int, QuantLayerNorm, QuantRMSNorm
+from nnhw.nn import Int, QuantLayerNorm, QuantLinear, QuantRMSNorm, QuantSoftmax
 from tests.flow.test_rows import Forward, Net, lowered
 from tests.mapping.networks import I4, Network
 from tests.mapping.shared.programs import array_of
@@ -156,3 +156,33 @@ def test_softmaxes_equal_the_interpreter_in_rtl(name: str) -> None:
     body = SOFTMAXES[name]()
     accelerator = map_body(body, "test", LARGE, target_interval=3000)
     assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""
+
+
+def random_normalized(seed: int) -> tuple[nn.Sequential, Tensor]:
+    """Return a random network with normalizations of features and softmaxes, and inputs, the same for each seed."""
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    rows, width = int(rng.integers(0, 5)), int(rng.integers(2, 9))
+    modules: list[nn.Module] = [Int(8, scale=2**-6)]
+    for _ in range(int(rng.integers(1, 4))):
+        outputs, bits = int(rng.integers(1, 14)), int(rng.integers(2, 9))
+        modules.append(QuantLinear(width, outputs, weight_quant=Int(bits, "max_abs", axis=int(rng.integers(-1, 1)))))
+        kind = rng.choice(["layer", "rms", "softmax"] if rows == 0 else ["layer", "rms"])
+        codes = Int(int(rng.integers(3, 9)), scale=2.0 ** -int(rng.integers(2, 6)))
+        if kind == "softmax":
+            modules += [codes, QuantSoftmax(-1, fraction_bits=int(rng.integers(8, 16)), input_quant=codes)]
+        else:
+            make = QuantLayerNorm if kind == "layer" else QuantRMSNorm
+            norm = make(outputs, eps=float(rng.choice([1e-5, 1e-2])), input_quant=codes)
+            nn.init.normal_(norm.weight, 1, 0.5)
+            modules += [codes, norm]
+        modules.append(Int(int(rng.integers(3, 9)), scale=2.0 ** -int(rng.integers(2, 5))))
+        width = outputs
+    modules.append(QuantLinear(width, 3, weight_quant=Int(4, 0.125)))
+    return nn.Sequential(*modules).eval(), torch.randn(6, *([rows] if rows else []), int(modules[1].in_features))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_normalized_networks_equal_reference_from_ir_to_golden_stages(seed: int) -> None:
+    found = check_network(seed, mapped=True, make=random_normalized)
+    assert (found.refused, found.failure) == ("", "")
