@@ -99,8 +99,9 @@ def _product_foldings(layer: MatrixProductLayer) -> Iterator[Folding]:
     for lanes, cells, _ in lane_choices(layer):
         if lanes <= MOST_LANES:
             steps = layer.sizes[2] * cells // lanes
-            drain = next(drain for drain in divisors(cells) if cells // drain <= steps)
-            yield Folding(lanes, drain=drain)
+            drains = [drain for drain in divisors(cells) if cells // drain <= steps and layer.period % drain == 0]
+            if drains:
+                yield Folding(lanes, drain=drains[0])
 
 
 def drain_and_hop(pe: int, steps: int) -> tuple[int, int] | None:
