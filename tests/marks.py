@@ -34,6 +34,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "hdl/link/test_uart.py::test_uart_device_answers_through_its_pins": ("slow",),
     "hdl/link/test_spi.py::test_spi_device_answers_images_through_its_pins": ("slow",),
     "hdl/link/test_spi.py::test_spi_device_answers_whatever_the_transfers_are": ("slow",),
+    "frontend/test_brevitas_loops.py": ("slow",),
     "frontend/test_loops.py": ("slow",),
     "export/test_c_attention.py": ("slow",),
     "export/test_c_commands.py": ("slow",),

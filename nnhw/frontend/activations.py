@@ -1,4 +1,4 @@
-"""Traced activations and the rounding that users write themselves."""
+"""Handlers of traced activations, and of rounding that users write themselves."""
 
 from __future__ import annotations
 

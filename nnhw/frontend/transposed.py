@@ -1,4 +1,4 @@
-"""Traced transposed convolutions: convolutions that compute several pixels at once."""
+"""Handler of traced transposed convolutions, as convolutions that compute several pixels at once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def transposed_convolution(translator: Translator, call: Call) -> Value:
 
 
 def _taps_of_pixels(codes: np.ndarray, stride: tuple[int, int], groups: int) -> np.ndarray:
-    """Return the weights of the convolution that a transposed one is.
+    """Return the weights of the convolution that computes a transposed one.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _framed(
     offsets: tuple[int, int],
     sizes: Sequence[int],
 ) -> tuple[Codes | Float, list[int]]:
-    """Return the image with the border that a transposed convolution needs, and where its result begins behind it."""
+    """Return (image with the border that is needed, first row and column of the result to keep)."""
     before, after, starts = [], [], []
     for size, reach, step, offset, wanted in zip(
         translator.shape(image)[1:], kernel, stride, offsets, sizes, strict=True

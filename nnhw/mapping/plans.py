@@ -1,4 +1,4 @@
-"""From a layer and its folding to the engines that run it."""
+"""Plans: the engines that run a layer with a given folding."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from nnhw.mapping.matrix_products import held_window, lane_choices, rows_window
 from nnhw.mapping.own import planned
 
 MOST_TAIL = 32
-"""Words of a memory that are worth being constants in logic so that the others fill whole block RAMs."""
+"""Most words of a memory of weights that are moved to logic so that the others fill whole block RAMs."""
 Engine = tuple[str, EngineConfig, Stream]
 """Kind, parameters, and what leaves."""
 
@@ -93,10 +93,10 @@ class Planner:
 
     Parameters
     ----------
-    layers: all of them, each behind those that it reads.
-    source: name and type of the value that comes into the first.
-    family: of the device.
-    states: names and types of those of loops.
+    layers: all layers, each behind those that it reads.
+    source: name and type of the network's input.
+    family: device family.
+    states: names and types of the states of loops.
     """
 
     def __init__(
@@ -125,6 +125,7 @@ class Planner:
         lanes = folding.channel_lanes
         repeats = outputs // layer.groups // folding.pe
         window = self._window(layer, folding, repeats)
+        # The window gives taps and channels in an order of its own, in which the weights have to follow one another.
         weights = np.ascontiguousarray(layer.weights.reshape(outputs, -1)[:, window.weight_order()])
         depth = repeats * layer.groups * window.steps
         matmul = MatmulConfig(
@@ -397,10 +398,11 @@ class Planner:
         return buffered_window(make, folding.channel_lanes * layer.activation.bits, folding, self.family, layer.where)
 
     def _tail_words(self, folding: Folding, depth: int, weight: IntType) -> int:
-        """Return how many words of each memory of weights are constants in logic: as few as save most block RAMs."""
+        """Return how many words of each memory of weights are in logic: the fewest with which block RAMs are fewest."""
         if not folding.logic_tails:
             return 0
         bits, family = folding.hop * folding.simd * weight.bits, self.family
+        # Without these words, the others fill block RAMs of some shape exactly.
         tails = [
             0,
             *(depth % words for words, _ in family.block_ram.modes if words < depth and depth % words <= MOST_TAIL),
@@ -408,7 +410,7 @@ class Planner:
         return min(tails, key=lambda tail: (family.block_rams(depth - tail, bits, rom=True), tail))
 
     def _registered(self, folding: Folding, depth: int) -> bool:
-        """Return whether weights from block RAM wait in a register; see `Family.block_ram.slow`."""
+        """Return whether weights from block RAM go through its output register; see `Family.block_ram.slow`."""
         return self.family.block_ram.slow and folding.logic_pe < folding.pe and depth > 1
 
     def _padding(self, layer: WindowLayer, lanes: int) -> list[Engine]:

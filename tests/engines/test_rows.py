@@ -11,6 +11,7 @@ from nnhw.engines.timing import run_pipeline
 from nnhw.errors import MappingError
 from nnhw.ir.ops import IntegerNorm
 from nnhw.ir.types import IntType
+from sim import cases
 
 INT8 = IntType(-128, 127)
 ROWS = 12
@@ -38,8 +39,13 @@ def test_buffer_has_as_few_words_as_let_no_row_wait(chunks: int) -> None:
         assert last_rows(config, words - 1).mean() > config.interval
 
 
-def test_norm_of_64_features_is_found_in_the_cycles_that_the_document_says() -> None:
-    assert [norm(lanes, 64 // lanes).interval for lanes in (1, 4, 64)] == [66, 68, 72]
+def test_rows_of_64_take_the_cycles_and_the_buffers_that_the_document_says() -> None:
+    norms = [cases.norm(INT8, lanes, 64 // lanes, dsp=True) for lanes in (1, 4)]
+    halves = [(cases.powers(INT8, lanes, 64 // lanes), cases.shares(lanes, 64 // lanes, dsp=True)) for lanes in (1, 4)]
+    assert [config.interval for config in norms] == [65, 67]
+    assert [max(config.interval for config in pair) for pair in halves] == [64, 27]
+    assert norms[0].waiting == 63
+    assert [config.buffer.words for config in norms] == [127, 31]
 
 
 def test_engine_for_rows_rejects_a_row_without_beats() -> None:

@@ -1,4 +1,4 @@
-"""The cost of any engine."""
+"""The cost of engines of all kinds, and of whole accelerators."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
 }
 
 _BETWEEN: dict[type, float] = {ConcatConfig: 0.5, ConvertConfig: 0.4, PadConfig: 0.6, SliceConfig: 0.6, SumConfig: 0.6}
-"""Share of an engine's LUTs that is left between others, where LUTs join to wider ones, across engines, too.
+"""Share of an engine's LUTs that remains, in families with wide LUTs, as synthesis merges others with neighbours' LUTs.
 
-Rounded from least squares of 70 random networks on an ECP5, whose seeds `benchmarks.estimates` leaves out.
+Rounded from a least-squares fit to 70 random networks on an ECP5, whose seeds `benchmarks.estimates` leaves out.
 """
 
 
@@ -78,17 +78,17 @@ def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE4
 
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:
-    """Return the cost of all engines, and of what stands between them and the bytes of the link."""
+    """Return the cost of an accelerator: all stages, and the packing between them and the bytes of the link."""
     return stages_cost(accelerator.stages, accelerator.input_format, accelerator.output_format, family)
 
 
 def stages_cost(stages: Sequence[Stage], i_format: InputFormat, o_format: OutputFormat, family: Family) -> Cost:
-    """Return the cost of stages, and of what stands between them and the bytes of the link."""
+    """Return the cost of stages and of the packing between them and the bytes of the link."""
     return sum((cost(stage.config, family) for stage in stages), _packing_cost(i_format, o_format, family))
 
 
 def packing_cost(accelerator: Accelerator, family: Family) -> Cost:
-    """Return the cost of what stands between the bytes of the link and the beats of an accelerator."""
+    """Return the cost of the hardware that unpacks bytes of the link to beats, and packs results to bytes."""
     return _packing_cost(accelerator.input_format, accelerator.output_format, family)
 
 

@@ -1,4 +1,4 @@
-"""What a pairwise engine costs."""
+"""The cost of a pairwise engine."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def _lane(config: PairConfig, logic: Logic) -> Cost:
 
 
 Term = tuple[int, int]
-"""Bits of a register, and those of its lowest bits that are no sum."""
+"""Bits of a register, and the number of its lowest bits that are passed on without an adder."""
 
 
 def _levels(config: PairConfig) -> Iterator[tuple[bool, list[Term]]]:
-    """Yield, for each level of the tree of a product in logic, whether it is the first one, and its results."""
+    """Yield, for each level of the tree of a product in logic, whether it is the first one, and the terms it gives."""
     wide = max(number_bits(config.left), number_bits(config.right))
     pairs, alone = divmod(config.planes, 2)
     terms = [(wide + 2, 1)] * pairs + [(wide, wide)] * alone
@@ -57,7 +57,7 @@ def _levels(config: PairConfig) -> Iterator[tuple[bool, list[Term]]]:
 
 
 def _level(terms: list[Term], first: bool, config: PairConfig, logic: Logic) -> Cost:
-    """Return the cost of one level; on iCE40 the gate of one of two rows takes LUTs of its own."""
+    """Return the cost of one level; on iCE40 the gates of one of two rows take LUTs of their own."""
     wide = max(number_bits(config.left), number_bits(config.right))
     total = Cost()
     for width, passed in terms:
@@ -65,13 +65,14 @@ def _level(terms: list[Term], first: bool, config: PairConfig, logic: Logic) -> 
         gates = min(passed, bits)
         total += logic.adder(bits - gates) + logic.state(bits) + (logic.luts if first else logic.through)(gates)
         total += logic.through(wide - 1) if first and bits > gates else Cost()
-    if first and _subtracts(config):  # no gate of a difference is in the cells of its adder
+    if first and _subtracts(config):
+        # The cells of a subtracter have no room for gates.
         total += logic.luts(wide if logic.flip_flop_packs else 2 * wide - 1)
     return total
 
 
 def _subtracts(config: PairConfig) -> bool:
-    """Return whether the highest row is subtracted from the one below it."""
+    """Return whether the highest row of a product is subtracted from the one below it: it belongs to a sign bit."""
     sides = (config.left, config.right)
     narrow = min(sides, key=lambda kind: (number_bits(kind), kind.signed))
     return narrow.signed and config.planes % 2 == 0

@@ -76,7 +76,7 @@ def shares_cost(config: SharesConfig, family: Family) -> Cost:
     """Return the cost of shares: a sum, its reciprocal, products with it, the requantizer."""
     logic, lanes, total = family.logic, config.lanes, config.total.bits
     collected = _sum(config, config.source.bits, total, logic) + logic.register(2 * config.tree_levels)
-    divided = logic.sum(total + 2) + logic.through(total) + logic.luts(total) + logic.state(total)
+    divided = logic.sum(total + 2) + 2 * logic.luts(total) + logic.state(total)
     divided += logic.register(RECIPROCAL_BITS) + logic.counter(config.most_shifts + 1) + logic.luts(6) + logic.state(2)
     constants = RECIPROCAL_BITS + config.shift_levels * (1 + config.factor.levels + config.shift_levels // 2)
     shares = IntType(0, 1 << config.op.bits)
@@ -113,8 +113,8 @@ def _sum(config: RowConfig, bits: int, total: int, logic: Logic) -> Cost:
 
 def _root(logic: Logic) -> Cost:
     """Return the cost of the division and of the root of its quotient."""
-    divided = logic.sum(ROOT_BITS + 2) + logic.through(ROOT_BITS)
-    rooted = logic.sum(RECIPROCAL_BITS + 3) + logic.through(RECIPROCAL_BITS + 1) + logic.luts(RECIPROCAL_BITS)
+    divided = logic.sum(ROOT_BITS + 2) + logic.luts(ROOT_BITS)
+    rooted = logic.sum(RECIPROCAL_BITS + 3) + logic.luts(RECIPROCAL_BITS + 1) + logic.luts(RECIPROCAL_BITS)
     return divided + rooted + logic.state(RECIPROCAL_BITS) + logic.luts(counter_bits(QUOTIENT_BITS))
 
 
