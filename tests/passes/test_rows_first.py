@@ -30,7 +30,7 @@ def rows_of(op: IntegerNorm | IntegerSoftmax, shape: tuple[int, ...], keep: np.n
     ("op", "shape", "keep"),
     [
         (IntegerSoftmax(2), (2, 3, 4), None),
-        (IntegerSoftmax(1), (2, 3, 4), np.tri(3, 4, dtype=np.int64)),
+        (IntegerSoftmax(1), (2, 3, 4), np.tri(4, 3, dtype=np.int64).T),
         (IntegerSoftmax(2), (2, 3, 4), np.tri(3, 4, dtype=np.int64)),
         (IntegerSoftmax(1), (3, 4), np.tri(3, 4, dtype=np.int64)),
         (IntegerNorm(1, 3), (3, 4), None),
