@@ -138,6 +138,7 @@ def runner_of(part: Extracted, options: CompileOptions) -> tuple[Runner, str]:
     key = key_of(part, options)
     with _LOCK:
         folder = folder_of(key, options)
+        # A runner keeps one link open, at one rate.
         name = (key, options.link, options.baud, str(folder))
         if name in _RUNNERS:
             return _RUNNERS[name], "open already"

@@ -1,4 +1,4 @@
-"""Engines that need a whole row before its first result: what their configurations and cycle models have in common."""
+"""Engines that need a whole row of elements before they give its first result: what they have in common."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from nnhw.ir.types import IntType
 
 @dataclass(frozen=True)
 class RowConfig(EngineConfig):
-    """Parameters of an engine that works on rows, in three parts that overlap for rows that follow one another.
+    """Parameters of an engine that works on rows, in three parts, each of which may be busy with another row.
 
-    A row comes into a buffer, while a number is collected of it, such as its sum. Constants of the row are solved from
-    that number, bit by bit. The row is read from the buffer, and the constants are applied to each of its elements.
+    1. A row comes into a buffer, and a number is collected of it, such as its sum.
+    2. Constants of the row are solved from that number, bit by bit.
+    3. The row is read from the buffer, and the constants are applied to each of its elements.
 
     Parameters
     ----------
     source: type of the elements that come in.
     lanes: elements of one beat.
     chunks: beats of a row.
-    rows: of one frame.
+    rows: rows of one frame.
 
-    Timing: a row each `interval` cycles. Its first word is read `waiting` + 1 cycles after its last beat came in, or
-    later, and leaves `latency` cycles behind. The last beat of a row comes in when the row before begins to be read.
+    Timing: a row each `interval` cycles. The first word of a row is read `waiting` + 1 cycles after the row's last beat
+    came in, at the earliest, and its results leave `latency` cycles later. The last beat of the next row comes in one
+    cycle after that read, at the earliest.
+
+    Raises
+    ------
+    MappingError: a row, a frame or a beat of no elements.
     """
 
     source: IntType
@@ -97,8 +103,8 @@ class RowConfig(EngineConfig):
     def buffer(self) -> FifoConfig:
         """The buffer: a FIFO of as few words as let no row wait for room, if nothing stalls.
 
-        While a row is read, the next one takes its place. What comes in while constants are solved is room in addition:
-        a beat a cycle, but not the last one of the next row.
+        While a row is read, the next one takes its place. In addition, there is room for what comes in while constants
+        are solved: a beat a cycle, but for the last one of the next row. So it never holds two rows.
         """
         words = self.chunks + min(self.chunks, self.waiting + 2) - 1
         return FifoConfig(words + 1, self.lanes, self.source.bits, self.i_beats)
@@ -131,8 +137,8 @@ class RowModel:
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
-        """Return whether there is room, and the last beat of a row need not wait for the constants of another one."""
-        return self.level < self.words and not (self.waited and self.taken == self.chunks - 1)
+        """Return whether there is room, which there is not for two rows: constants are solved of one at a time."""
+        return self.level < self.words
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word, read a word, solve constants."""

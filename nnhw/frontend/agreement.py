@@ -172,6 +172,7 @@ def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple
         evaluation = evaluator(part)
         if not precision:
             precision = _precision(captured, evaluation)
+            # Weights are the same for all images.
             _compare_weights(captured, evaluation)
         ties += int(compare(captured, part, evaluation, precision).sum())
         results.append(evaluation.result)
@@ -263,6 +264,7 @@ def _differences(
         if name in codes and not np.array_equal(codes[name], computed):
             differs[name] = _rows(codes[name] != computed)
 
+    # PyTorch's codes replace those of the graph, so that a difference does not spread to the quantizers behind it.
     known = {prefix + node.name for prefix, part in levels(graph) for node in part.nodes}
     replaced = {name: array for name, array in codes.items() if name in known}
     _check_shapes(graph, replaced, result)

@@ -216,6 +216,7 @@ def _needed(program: ExportedProgram, lines: Lines) -> set[fx.Node]:
     CaptureError: the output depends on a parameter or buffer that forward changes.
     """
     changes = _state_changes(program)
+    # Operations in place change what others read, so they are needed though nothing reads their results.
     waiting = [node for node in program.graph.nodes if node.op == "output" or (_writes(node) and node not in changes)]
     needed: set[fx.Node] = set()
     while waiting:

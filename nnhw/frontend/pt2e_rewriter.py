@@ -153,6 +153,7 @@ class Rewriter:
             False,
         )
         made = self.module.graph.call_function(torch.ops.nnhw.quantize.default, arguments)
+        # Messages name the user's line: that of the value, else that of what reads it.
         traced = x if x.meta.get("stack_trace") else next((user for user in where.users), where)
         made.meta["stack_trace"] = traced.meta.get("stack_trace")
         return made

@@ -70,6 +70,7 @@ class Reference:
 
     def graph(self, images: np.ndarray | None = None) -> Graph:
         """Return the captured graph; if it was not captured yet, it is with `images`."""
+        # One thread captures; the others wait for its graph.
         with self._first:
             if self._graph is None:
                 if images is None:

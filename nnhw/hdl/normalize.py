@@ -43,10 +43,8 @@ class NormEngine(RowEngine):
         shifting = loaded + config.spread_steps + 1
         dividing = shifting + config.most_shifts
         spread, down = self._spread(self._terms(squared, totals, loaded), loaded, shifting)
-        top = spread[-ROOT_BITS:]
-        # A spread of 0 counts as 1.
-        mantissa = Cat(top[:-2], top[-2] | ~top[-1], top[-1])
-        return [self._root(mantissa, dividing), down, *totals]
+        # Where the spread is 0, so is each distance, whatever it is multiplied by.
+        return [self._root(spread[-ROOT_BITS:], dividing), down, *totals]
 
     def _terms(self, squared: Value, totals: Sequence[Value], loaded: int) -> Value:
         """Return what each bit of the length and of the sum adds to the spread: the sum of squares, or less the sum.

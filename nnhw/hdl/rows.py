@@ -1,4 +1,4 @@
-"""What engines for rows have in common: the buffer and its control, trees over lanes, division, shifts that differ."""
+"""What engines for rows have in common: the buffer and its control, sums of rows, division, and variable shifts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from nnhw.ir.types import IntType
 
 
 class RowEngine(wiring.Component):
-    """A buffer of rows between what collects a number of each row and what applies its constants.
+    """The frame of every engine for rows: the buffer, when words enter and leave it, and the requantizer at the end.
 
-    Members
-    -------
-    i, o: streams.
-
-    Timing: see `nnhw.engines.rows.RowConfig`.
+    What an engine computes are its three methods: `collect` in front of the buffer, `solve` beside it, and `apply`
+    behind it. In front of the buffer nothing ever stands still; behind it, all registers move together.
 
     Parameters
     ----------
-    config: of the engine.
-    raw: type of the results.
-    requantizer: of the results, or None.
+    config: parameters of the engine.
+    raw: type of the results in front of the requantizer.
+    requantizer: applied to the results, or None.
+
+    Members
+    -------
+    i: stream of elements. o: stream of codes, or of raw results without a requantizer.
+
+    Timing: see `nnhw.engines.rows.RowConfig`.
     """
 
     def __init__(self, config: RowConfig, raw: IntType, requantizer: Requantizer | None) -> None:
@@ -50,7 +53,7 @@ class RowEngine(wiring.Component):
         buffer = result_buffer(m, self.o)
         self.ce = buffer.i.ready
         self.step = Signal(range(self.row.waiting + 2))
-        """Cycles since the last beat of the row whose constants are solved: `waiting` + 1 where they are."""
+        """Cycles since the last beat of the row whose constants are solved; `waiting` + 1 when they are solved."""
         take, first, release = Signal(), Signal(), Signal()
         self.read = read = Signal()
         """A word is read."""
@@ -68,28 +71,42 @@ class RowEngine(wiring.Component):
 
     @abstractmethod
     def collect(self, take: Value, first: Value) -> Sequence[Value]:
-        """Return the numbers of a row, each in its cycle: see `RowConfig.collect_levels`.
+        """Return the numbers that are collected of a row, the last one `RowConfig.collect_levels` cycles after a beat.
+
+        The next row overwrites them one cycle later, at the earliest.
 
         Parameters
         ----------
-        take, first: a beat comes in; it is the first one of its row.
+        take: a beat comes in, that of `incoming`.
+        first: it is the first beat of its row.
         """
 
     @abstractmethod
     def solve(self, collected: Sequence[Value]) -> Sequence[Value]:
-        """Return the constants of a row, from step `waiting` + 1 on until its first word is read."""
+        """Return the constants of a row, which hold from step `waiting` + 1 until the first word of the row is read."""
 
     @abstractmethod
     def apply(self, numbers: Sequence[Value], constants: Sequence[Value]) -> Sequence[Value]:
-        """Return the results of all lanes, of numbers and constants that are there one move after the read."""
-
-    def _control(self, take: Signal, first: Signal, read: Signal, release: Signal) -> None:
-        """Drive when a beat is taken and a word is read, and count the steps between the two.
+        """Return the results of all lanes, as many moves after the read of a word as `RowConfig.latency` leaves.
 
         Parameters
         ----------
-        first: the beat that is taken begins a row.
-        release: the word that is read is the first one of a row, whose constants are taken over.
+        numbers: elements of the word, one move after the read.
+        constants: those of its row, in the same move.
+        """
+
+    def _control(self, take: Signal, first: Signal, read: Signal, release: Signal) -> None:
+        """Drive the strobes of both sides of the buffer, and count the steps from a row's last beat to its constants.
+
+        Constants are solved of one row at a time, and the buffer sees to that: it holds less than two rows. So the last
+        beat of the next row waits until the first word of this one is read, when its constants are taken over.
+
+        Parameters
+        ----------
+        take: a beat comes in.
+        first: the next beat that comes in is the first one of a row.
+        read: a word is read.
+        release: it is the first one of its row.
         """
         m, row = self.m, self.row
         busy, done, room = Signal(), Signal(), Signal(init=1)
@@ -99,7 +116,7 @@ class RowEngine(wiring.Component):
         last = self.at("last", taken, take, row.chunks, row.chunks - 1)
         begins = self.at("begins", given, read, row.chunks, 0)
         m.d.comb += [
-            self.i.ready.eq(room & ~(busy & last)),
+            self.i.ready.eq(room),
             take.eq(self.i.valid & self.i.ready),
             first.eq(self.at("first", taken, take, row.chunks, 0)),
             read.eq(self.ce & (done | ~begins)),

@@ -134,6 +134,7 @@ class Mixing:
             if factor is not None:
                 with self._graph.inserting_after(made):
                     behind = self._graph.call_function(function, (made, factor))
+                # All readers but the new node, which would else read itself.
                 made.replace_all_uses_with(behind, delete_user_cb=functools.partial(operator.is_not, behind))
                 made = behind
 

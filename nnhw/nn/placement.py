@@ -319,6 +319,7 @@ class QuantizerPlan:
             tensor, axis = layer.weight, _output_axis(layer)  # type: ignore[assignment]
         values = tensor.detach().abs().double()
         rows = values.reshape(1, -1) if axis is None else values.movedim(axis, 0).reshape(values.shape[axis], -1)
+        # With the largest weight as the greatest code: the greatest sum is so many greatest codes.
         largest = (rows.sum(dim=1) / rows.amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny)).max()
         return float(largest) * len(rows) * 2 ** (self._weight_bits - 1 + self._code_bits)
 

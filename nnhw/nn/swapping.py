@@ -53,6 +53,7 @@ def swap(
     used: set[type[nn.Module] | str] = set()
     for name, module in list(changed.named_modules(remove_duplicate=False)):
         key = _key_of(name, module, modules)
+        # The model itself is at no place where another module could be put.
         if key is None or not name:
             continue
         used.add(key)

@@ -117,6 +117,7 @@ class Match(Mapping[str, MatchedValue]):
         return MatchedValue(self._names[name], self.graph)
 
     def __getattr__(self, name: str) -> MatchedValue:
+        # Names with '_' are Python's own: before `_names` is set, as in copies, asking for it would come here again.
         if name.startswith("_") or name not in self._names:
             raise AttributeError(f"the pattern has no parameter or label '{name}'; it has {', '.join(self._names)}")
         return self[name]

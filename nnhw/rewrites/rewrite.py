@@ -144,6 +144,7 @@ class Building:
         return self._add(Node(added, Constant(), (), TensorType(numbers.shape, dtype), self._match.root.location))
 
     def __getattr__(self, name: str) -> Callable[..., MatchedValue]:
+        # Python asks for names such as __deepcopy__, which are no operators.
         if name.startswith("_"):
             raise AttributeError(name)
         row = operator(name)

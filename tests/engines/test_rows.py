@@ -34,7 +34,8 @@ def last_rows(config: RowConfig, words: int) -> np.ndarray:
 def test_buffer_has_as_few_words_as_let_no_row_wait(chunks: int) -> None:
     config = norm(1, chunks)
     words = config.buffer.words
-    assert set(last_rows(config, words)) == set(last_rows(config, 10 * words)) == {config.interval}
+    assert set(last_rows(config, words)) == {config.interval}
+    assert words < 2 * chunks
     if words > 1:
         assert last_rows(config, words - 1).mean() > config.interval
 

@@ -98,6 +98,7 @@ def _chains(cells: dict[str, Cell], uses: Counter[Bit]) -> Iterator[list[str]]:
         while (carry := carries[chain[-1]]["COUT"][0]) in readers:
             chain.append(readers[carry])
         inner = [carries[part]["COUT"][0] for part in chain[:-1]]
+        # A carry that something else reads has to stay where it is.
         if all(uses[carry] == 1 for carry in inner) and all(_is_plain(cells[part]) for part in chain):
             yield chain
 

@@ -79,6 +79,7 @@ def part(rtlil: str, kept: Collection[str] = (), table: str = "SB_LUT4", top: st
     for path, module in _paths(modules, top):
         for name, memory in module.memories.items():
             words = _words(lines, memory)
+            # A RAM that starts with zeros has no contents to fill in.
             if words is None or path + name in kept or not (memory.rom or words.any()):
                 continue
             memories[path + name] = words

@@ -127,6 +127,7 @@ class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Distances of [N, ..] --> those of [N, *shape]."""
         if x.dim() == 4:
+            # The file's axes, with channels last, as those of torch.
             where = {1: 2, 2: 3, 3: 1}
             sums = to_image(x).sum(dim=sorted(where[axis] for axis in self.axes), keepdim=True)
             result = from_image(self.rescaled(sums))
