@@ -288,6 +288,9 @@ WINDOWS: dict[str, Callable[[], WindowConfig]] = {
     "window_upsample": lambda: window((3, 4, 4), (1, 1), (2, 1), upsample=(2, 2), bits=3),
     "window_upsample_rows": lambda: window((3, 2, 2), (1, 1), (2, 1), upsample=(3, 1)),
     "window_upsample_columns": lambda: window((2, 3, 3), (1, 1), (1, 1), upsample=(1, 3), repeats=2),
+    "window_walks": lambda: window((1, 5, 4), (1, 5), (2, 1), walks=3, bits=3),
+    "window_walks_groups": lambda: window((3, 4, 4), (1, 4), (2, 1), groups=2, walks=3, repeats=2),
+    "window_walks_columns": lambda: window((2, 6, 2), (1, 2), (1, 1), stride=(1, 2), groups=2, walks=2),
     "window_roomy": lambda: window((5, 5, 4), (3, 3), (4, 3), address_bits=6, repeats=3),
     "window_in_luts": lambda: replace(window((5, 7, 2), (3, 3), (1, 3), repeats=2), in_luts=True),
 }

@@ -42,6 +42,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "export/test_c_transformers.py": ("slow",),
     "flow/test_activations.py": ("slow",),
     "flow/test_activations.py::test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl": ("rtl", "synth", "slow"),
+    "flow/test_attention.py": ("slow",),
+    "flow/test_attention.py::test_attention_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),

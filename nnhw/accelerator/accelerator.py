@@ -22,6 +22,7 @@ from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, Loop, SharedCo
 from nnhw.engines.timing import Schedule
 from nnhw.errors import BuildError
 from nnhw.ir.files import pack_arrays, widen_integers
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 from nnhw.ir.types import IntType
 from nnhw.reading import load_npz, parse_json
 
@@ -168,7 +169,7 @@ def _checked(loaded: Any) -> Accelerator:
 _KINDS: tuple[type, ...] = (
     Accelerator,
     *BUILT_IN,
-    *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType),
+    *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType, IntegerNorm, IntegerSoftmax),
     *(CommonSteps, DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch),
     *(ArrayConfig, Compute, Emit, Fill, Loop),
 )

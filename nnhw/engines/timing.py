@@ -330,6 +330,20 @@ def run_until_periodic(
     raise StuckError(_stuck(f"end frame {len(ends)} in {frame_cycles} cycles"))
 
 
+def cycles_to_rest(
+    models: Sequence[CycleModel | NetworkModel], sources: Sequence[Sequence[Source]], limit_cycles: int
+) -> int:
+    """Return the cycles from the reset on after which a network without input changes no more; see `run_network`.
+
+    Raises
+    ------
+    StuckError: it still changes after so many cycles.
+    """
+    network = _Network(models, sources)
+    network.rest(limit_cycles)
+    return network.cycle
+
+
 MOST_FILLED = 100
 """Frames, in cycles of the bound for one, within which everything in front of a held model must be full."""
 
@@ -421,7 +435,10 @@ class _Network:
         # What `step` needs of each model with a single input and output, in the order in which they are stepped.
         self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
             (index, model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
-            for index, (model, (i, *_), (o, *_)) in enumerate(zip(models, self._inputs, self._outputs, strict=True))
+            # What has no input is no single model, and is asked for none.
+            for index, (model, (i, *_), (o, *_)) in enumerate(
+                zip(models, ([*wires, 0] for wires in self._inputs), self._outputs, strict=True)
+            )
         ][::-1]
 
     def _sides(self, rows: list[list[int]], count: int) -> list[int]:

@@ -11,12 +11,14 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.accelerator import INPUT, Accelerator, Boundary, EngineConfig, Stream, StreamBoundary
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig
 from nnhw.engines.normalize import NormConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
@@ -26,6 +28,7 @@ from nnhw.engines.slice import SliceConfig
 from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.hdl.broadcast import ConstantSource
 from nnhw.hdl.channelwise import ChannelwiseEngine
 from nnhw.hdl.convert import Converter
 from nnhw.hdl.fifo import Fifo
@@ -33,6 +36,7 @@ from nnhw.hdl.fork import Fork
 from nnhw.hdl.join import Concatenation, JoinEngine
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
+from nnhw.hdl.matrix_product import MatrixProductEngine
 from nnhw.hdl.normalize import NormEngine
 from nnhw.hdl.pack import Packer
 from nnhw.hdl.pad import PadEngine
@@ -50,12 +54,14 @@ from nnhw.ir.types import IntType
 
 # Own engines and shared engines have no row: see `_hardware`.
 HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
+    BroadcastConfig: ConstantSource,
     ChannelwiseConfig: ChannelwiseEngine,
     ConcatConfig: Concatenation,
     ConvertConfig: Converter,
     FifoConfig: Fifo,
     ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
+    MatrixProductConfig: MatrixProductEngine,
     NormConfig: NormEngine,
     PadConfig: PadEngine,
     PairConfig: PairwiseEngine,

@@ -123,6 +123,10 @@ class NormEngine(RowEngine):
                 for lane, number in enumerate(distances)
             ]
             moves += 1
+        else:
+            # Sums and differences of shifted numbers have more bits than the odd part of the length times a number.
+            cut = [number[: config.distance.bits] for number in distances]
+            distances = [number.as_signed() if config.distance.signed else number for number in cut]
         root = self.moved_by("held_root", root, moves)
         pairs = [(distance, root) for distance in distances]
         results = [

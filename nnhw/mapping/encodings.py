@@ -9,6 +9,7 @@ import numpy as np
 
 from nnhw.accelerator import Stream
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.matrix_product import factor_type, sum_range
 from nnhw.engines.pairwise import pair_range
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
@@ -18,6 +19,7 @@ from nnhw.mapping.layers import (
     ConcatLayer,
     Layer,
     MatrixLayer,
+    MatrixProductLayer,
     NormLayer,
     PairLayer,
     SliceLayer,
@@ -84,6 +86,9 @@ class Encodings:
             return Encoding(element, 1, offsets if offsets.any() else None)
         if isinstance(layer, PairLayer):
             return Encoding(pair_range(layer.op, *layer.kinds))
+        if isinstance(layer, MatrixProductLayer):
+            left, right = map(factor_type, layer.kinds)
+            return Encoding(sum_range(left, right, layer.sizes[2]))
         if isinstance(layer, NormLayer):
             return Encoding(layer.op.results(layer.length))
         if isinstance(layer, SoftmaxLayer):

@@ -53,6 +53,14 @@ class StepFunction:
     code: IntType
     scaling: DoubleScaling | None = None
 
+    def of_channels(self, rows: np.ndarray) -> StepFunction:
+        """Return the function of other channels, each of which takes the row of one that this one has."""
+        scaling = self.scaling
+        if scaling is not None:
+            constants = (scaling.multiplier[rows], scaling.exponent[rows], scaling.bias[rows])
+            scaling = DoubleScaling(*constants, scaling.offset)
+        return StepFunction(self.thresholds[rows], self.codes[rows], self.code, scaling)
+
     @cached_property
     def _digest(self) -> bytes:
         second = () if self.scaling is None else (self.scaling.multiplier, self.scaling.exponent, self.scaling.bias)
@@ -293,6 +301,75 @@ class PairLayer(Layer):
         return self.extent
 
 
+@dataclass(frozen=True)
+class ProductForm:
+    """Orders in which operands and results of a product of two computed matrices stream.
+
+    Axes, each order from the outermost to the innermost: `r` the rows of the operand that streams, `c` the columns of
+    the one that is held, `k` what is added over, `h` the heads, of each of which there is one pair of matrices. Rows
+    are outermost where they stream.
+
+    Parameters
+    ----------
+    rows, held, result: the orders of the operand that streams, of the one that is held, and of the result.
+    lanes: axes over which the elements of a beat may extend; over the second one where all of the first are in it.
+    """
+
+    rows: str
+    held: str
+    result: str
+    lanes: str
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixProductLayer(Layer):
+    """The product of two computed matrices, or of one pair for each head; the operand that streams comes in first.
+
+    Parameters
+    ----------
+    form: the orders of the streams.
+    kinds: element types of the two operands.
+    sizes: (rows, columns, inner, heads): of the axes `r`, `c`, `k`, `h`.
+    period: of results, which take the rows of the function again and again.
+    extent: the shape that leaves.
+    """
+
+    form: ProductForm
+    kinds: tuple[IntType, IntType]
+    sizes: tuple[int, int, int, int]
+    period: int
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+    @property
+    def products(self) -> int:
+        """Products of one frame."""
+        return prod(self.sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class BroadcastLayer(Layer):
+    """Constants that are the same for each frame: it reads nothing.
+
+    Parameters
+    ----------
+    values: int64 [elements], in stream order.
+    extent: their shape.
+    """
+
+    values: np.ndarray = field(repr=False)
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+
 @dataclass(frozen=True, eq=False)
 class RowLayer(Layer):
     """What works on rows: the elements of one axis, which follow one another in the stream.
@@ -355,11 +432,13 @@ class ConcatLayer(Layer):
     parts: elements of each input in a turn.
     turns: of a frame: a turn is a pixel where channels are joined, a row where columns are, else the frame.
     extent: the joined shape.
+    constants: so many of the first inputs are the same for each frame.
     """
 
     parts: tuple[int, ...]
     turns: int
     extent: Shape
+    constants: int
 
     @property
     def shape(self) -> Shape:

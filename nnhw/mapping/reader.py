@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,12 +42,14 @@ from nnhw.ir.ops import (
     WeightedSum,
 )
 from nnhw.mapping.layers import (
+    BroadcastLayer,
     ChannelLayer,
     ConcatLayer,
     DoubleScaling,
     Layer,
     Loops,
     MatrixLayer,
+    MatrixProductLayer,
     NormLayer,
     OwnLayer,
     Padding,
@@ -61,6 +64,7 @@ from nnhw.mapping.layers import (
     UpsampleLayer,
     as_map,
 )
+from nnhw.mapping.matrix_products import Operand, best_match
 from nnhw.mapping.transpose import transposes
 
 MOST_CODES = 1 << 16
@@ -82,7 +86,11 @@ class _Reader:
 
     def __init__(self, body: Graph) -> None:
         self.body = body
-        self.users = body.users()
+        self.users = {
+            name: tuple(user for user in users if not isinstance(user.op, Broadcast))
+            for name, users in body.users().items()
+        }
+        """Who reads each value: a constant for each image reads nothing of it."""
         self.problems: list[MappingError] = []
         self.layers: list[Layer] = []
         self.taken: set[str] = set()
@@ -101,7 +109,7 @@ class _Reader:
                 continue
             read = _Reader.own if type(node.op) in ENGINES else _READERS.get(type(node.op))
             if read is None:
-                self._refuse(node, _WITHOUT_ENGINE.get(type(node.op), _ON_THE_HOST))
+                self._refuse(node, _ON_THE_HOST)
                 continue
             read(self, node)
         raise_all(self.problems)
@@ -183,6 +191,63 @@ class _Reader:
         common = self._common(node, names, inputs, function)
         self._add(PairLayer(**common, op=node.op.name, kinds=(left, right), extent=extent), names)
 
+    def matrix_product(self, node: Node) -> None:
+        """Read a product of two computed matrices with its function, and what reorders its results if they come so."""
+        names, function = self._function(node)
+        behind = self._reorderings_behind(names[-1])
+        alike = np.zeros(node.type.shape[0], np.int64)
+        if function is not None:
+            table = np.concatenate([function.thresholds, function.codes], axis=1)
+            _, first, row = np.unique(table, axis=0, return_index=True, return_inverse=True)
+            alike = first[row.reshape(-1)]
+        sides = [self._operand(node, position) for position in range(2)]
+        found = best_match([side for _, side in sides], node.type.shape, [step.op for step in behind], alike)
+        names += [step.name for step in behind[: found.length]]
+        streams = [
+            self._transposed(source, f"{node.name}.turned_{word}", node, steps, (math.prod(side.shape), 1, 1))
+            for (source, side), word, steps in zip(sides, ("left", "right"), found.steps, strict=True)
+        ]
+        if function is not None:
+            function = function.of_channels(found.rows)
+        order = (1, 0) if found.right_streams else (0, 1)
+        common = self._common(node, names, tuple(streams[side] for side in order), function)
+        kinds = self._type(streams[order[0]]), self._type(streams[order[1]])
+        self._add(
+            MatrixProductLayer(
+                **common,
+                form=found.form,
+                kinds=kinds,
+                sizes=found.sizes,
+                period=len(found.rows),
+                extent=self._map(names[-1]),
+            ),
+            names,
+        )
+
+    def _operand(self, node: Node, position: int) -> tuple[str, Operand]:
+        """Return the stream of an operand of a product, and how it lies in that; bipolar elements become numbers."""
+        name = node.inputs[position]
+        source = self._stream(name)
+        path = self._reorderings(self.body.node(name)) if source != name else []
+        shape = self.body.node(name).type.shape
+        axes = math.prod(shape[:-2]), shape[-2], shape[-1]
+        operand = Operand(self.body.node(source).type.shape, tuple(step.op for step in path), axes)
+        assert isinstance(node.op, MatrixProduct)
+        if (node.op.transpose_left, node.op.transpose_right)[position]:
+            operand = operand.transposed()
+        return self._cast(name, IntType(-1, 1), node), operand
+
+    def _reorderings_behind(self, name: str) -> list[Node]:
+        """Return what reorders a value, one behind the other, each the only one that reads what is in front of it."""
+        path: list[Node] = []
+        while name not in self.body.outputs and len(self.users[name]) == 1:
+            (reader,) = self.users[name]
+            if not isinstance(reader.op, _ORDERS):
+                break
+            path.append(reader)
+            name = reader.name
+        return path
+
     def _repeated(self, name: str, extent: Shape, reader: Node, side: int) -> str:
         """Return the stream of a value after upsampling it to the size of a map.
 
@@ -249,7 +314,25 @@ class _Reader:
         inputs = tuple(self._cast(name, wanted, node) for name in node.inputs)
         turns, *parts = self._turns(node.inputs, node.op.axis)
         common = self._common(node, [node.name], inputs, None)
-        self._add(ConcatLayer(**common, parts=tuple(parts), turns=turns, extent=extent), [node.name])
+        constants = len(list(itertools.takewhile(self._is_constant, inputs)))
+        self._add(
+            ConcatLayer(**common, parts=tuple(parts), turns=turns, extent=extent, constants=constants), [node.name]
+        )
+
+    def _is_constant(self, stream: str) -> bool:
+        """Return whether nothing of the input is in a stream."""
+        made = next((layer for layer in self.layers if layer.node == stream), None)
+        return made is not None and all(map(self._is_constant, made.inputs))
+
+    def broadcast(self, node: Node) -> None:
+        """Read constants for each image."""
+        name, constant = node.inputs
+        if not self.users[name] and name not in self.body.outputs:
+            self._refuse(node, f"is all that follows from '{name}', and it is the same for each image; leave that out")
+            return
+        values = stream_order(self.body.constants[constant][np.newaxis])[0].astype(np.int64)
+        common = self._common(node, [node.name], (), None)
+        self._add(BroadcastLayer(**common, values=values, extent=self._map(node.name)), [node.name])
 
     def slice(self, node: Node) -> None:
         """Read a slice."""
@@ -302,22 +385,34 @@ class _Reader:
         """
         self.streams[node.name] = source = self._stream(node.inputs[0])
         readers = [user for user in self.users[node.name] if not isinstance(user.op, _ORDERS)]
-        if node.name in self.body.outputs or not all(isinstance(user.op, Linear) for user in readers):
+        if node.name in self.body.outputs or not all(isinstance(user.op, _ANY_ORDER) for user in readers):
             path = self._reorderings(node)
             moved = next((step for step in path if isinstance(step.op, Permute)), node)
             self._transpose(node, moved, transposes(self.body.node(source).type.shape, [step.op for step in path]))
 
     def _transpose(self, node: Node, moved: Node, steps: Sequence[Loops]) -> None:
         """Add what brings a stream into the order of a node, which `moved` changes."""
-        source = self.streams[node.name]
+        self._transposed(self.streams[node.name], node.name, moved, steps, self._map(node.name))
+
+    def _transposed(self, source: str, result: str, moved: Node, steps: Sequence[Loops], extent: Shape) -> str:
+        """Add what brings a stream into another order; return what then streams.
+
+        Parameters
+        ----------
+        result: the name that it gets, with a number in front of the last step.
+        moved: whose place in the user's model it has.
+        extent: of what then streams.
+        """
         for number, loops in enumerate(steps, 1):
             last = number == len(steps)
-            result = node.name if last else f"{node.name}.{number}"
-            common = self._common(moved, [node.name], (source,), None)
-            common |= {"name": f"{common['name']}.transpose", "node": result, "element": self._type(source)}
-            extent = self._map(node.name) if last else (math.prod(loops), 1, 1)
-            self._add(TransposeLayer(**common, loops=loops, extent=extent), [result])
-            source = result
+            name = result if last else f"{result}.{number}"
+            common = self._common(moved, [moved.name], (source,), None)
+            common |= {"name": f"{common['name']}.transpose", "node": name, "element": self._type(source)}
+            self._add(
+                TransposeLayer(**common, loops=loops, extent=extent if last else (math.prod(loops), 1, 1)), [name]
+            )
+            source = name
+        return source
 
     def _reorderings(self, last: Node) -> list[Node]:
         """Return the chain of reorderings between a stream and `last`, first to last."""
@@ -530,24 +625,18 @@ def _too_many_codes(op: Rescale) -> str:
 
 
 _ON_THE_HOST = "runs on no engine; it is supported only behind the last layer, on the host"
-_NOT_YET = (
-    "has no engine yet; the model is exact in nnhw.reference and in exported C ('nnhw export c'), but no hardware is "
-    "made of it"
-)
-_WITHOUT_ENGINE: dict[type[Op], str] = {
-    MatrixProduct: f"multiplies two computed values and {_NOT_YET}",
-    Broadcast: f"is a constant of each position and {_NOT_YET}",
-}
-"""What is exact everywhere but in hardware --> what a refusal says of it."""
 _FUNCTIONS = (Threshold, StepTable, Rescale)
 _WINDOWS = (Conv2d, SumPool2d)
 _ORDERS = (Flatten, Reshape, Permute)
+_ANY_ORDER = (Linear, MatrixProduct)
+"""What reads a stream in whatever order it comes."""
 _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Conv2d: _Reader.matrix,
     Linear: _Reader.matrix,
     SumPool2d: _Reader.sum_pool,
     MaxPool2d: _Reader.max_pool,
     WeightedSum: _Reader.join,
+    MatrixProduct: _Reader.matrix_product,
     Product: _Reader.pair,
     Maximum: _Reader.pair,
     Minimum: _Reader.pair,
@@ -556,6 +645,7 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
     Rescale: _Reader.requantize,
+    Broadcast: _Reader.broadcast,
     Concat: _Reader.concat,
     Upsample: _Reader.upsample,
     Pad: _Reader.pad,

@@ -20,6 +20,7 @@ from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
 from .merge_parallel import merge_parallel
 from .permute_input import permute_input
+from .rows_first import rows_first
 from .separate_padding import separate_padding
 from .share_twins import share_twins
 from .sink_extremes import sink_extremes
@@ -49,6 +50,7 @@ PIPELINE: dict[str, Pass] = {
     "fold_fixed_channels": fold_fixed_channels,
     "drop_unread": drop_unread,
     "merge_parallel": merge_parallel,
+    "rows_first": rows_first,
 }
 _PROVING = (join_rescaled, collapse_chains)
 """Passes with a second argument, which receives the proofs of what they replace."""

@@ -47,6 +47,7 @@ ENDS: dict[str, Callable[[int], RowConfig]] = {
     "norm_of_large_epsilon": lambda rows: norm(INT8, 2, 4, rows, epsilon=(1 << 40) + 12345),
     "rms": lambda rows: norm(INT8, 2, 8, rows, epsilon=0, centered=False),
     "rms_of_unsigned": lambda rows: norm(UINT8, 3, 2, rows, epsilon=2, centered=False),
+    "rms_of_three": lambda rows: norm(IntType(-32, 31), 1, 3, rows, epsilon=1, centered=False),
     "powers": lambda rows: powers(INT8, 2, 4, rows, scale=0.01),
 }
 
