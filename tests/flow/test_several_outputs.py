@@ -20,10 +20,11 @@ from nnhw.flow.verification.boundaries import compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend import capture
 from nnhw.ir import dumps, loads, run
+from nnhw.ir.interpreter import joined
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from nnhw.nn import Int, QuantConv2d, QuantLinear, QuantReLU, QuantRNN, Sign, UInt
-from nnhw.passes import Parts
+from nnhw.passes import Parts, lower
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 LARGE = Budget(lc=100_000, ebr=1000)
@@ -225,3 +226,16 @@ def test_input_among_several_results_is_refused() -> None:
         lower_graph(capture(Other("input").eval(), torch.randn(2, 4)), {"inputs": np.zeros((2, 4))})
     assert str(raised.value).startswith("model 'model' returns dequantize 'first'")
     assert str(raised.value).endswith(", which no layer computes; return what its layers compute")
+
+
+def test_whole_model_has_as_many_outputs_in_onnx() -> None:
+    pytest.importorskip("onnxruntime")
+    from nnhw.export.onnx import to_bytes, to_onnx
+    from nnhw.export.onnx_runtime import run_file
+
+    model, images = made("dict")
+    graph = lower(capture(model, images))
+    exported = to_onnx(graph)
+    assert len(exported.graph.output) == 3
+    inputs = images.numpy().astype(np.float64)
+    assert np.array_equal(run_file(to_bytes(exported), graph, inputs), joined(run(graph, inputs)))
