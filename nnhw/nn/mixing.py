@@ -74,10 +74,8 @@ class Mixing:
 
     @staticmethod
     def operand(node: fx.Node) -> fx.Node:
-        """Return the value that a softmax or a normalization reads, without a quantizer in between."""
+        """Return the value that a softmax or a normalization reads."""
         found: Any = node.args[0] if node.args else node.kwargs["input"]
-        while str(getattr(found, "name", "")).endswith("_quant") and found.op == "call_module":
-            found = found.args[0]
         assert isinstance(found, fx.Node)
         return found
 

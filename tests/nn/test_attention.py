@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 
 import numpy as np
@@ -115,6 +116,24 @@ def test_quantized_attention_is_near_float_and_exact_in_integers(name: str) -> N
 @pytest.mark.parametrize("name", LAYERS)
 def test_quantized_encoder_layer_is_near_float_and_exact_in_integers(name: str) -> None:
     check_quantized(LAYERS[name], batch(), 0.05)
+
+
+BEFORE_NORMS: dict[str, Callable[[], dict[str, nn.Module]]] = {
+    # The first has the name that the quantizer of the second would have.
+    "quantizers_name": lambda: {"linear_quant": nn.Linear(FEATURES, FEATURES), "linear": nn.Linear(FEATURES, FEATURES)},
+    "layer_of_such_a_name": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "act_quant": nn.ReLU()},
+    "moves": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "flat": nn.Flatten(), "back": nn.Unflatten(1, (ROWS, -1))},
+    "norm": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "first": nn.LayerNorm(FEATURES)},
+    "softmax": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "first": nn.Softmax(-1)},
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_NORMS)
+def test_quantized_norm_is_exact_behind_any_layer(name: str) -> None:
+    torch.manual_seed(2)
+    layers = OrderedDict(BEFORE_NORMS[name]())
+    layers |= {"norm": nn.LayerNorm(FEATURES), "last": nn.Linear(FEATURES, 4)}
+    check_quantized(nn.Sequential(layers), batch(), 0.1)
 
 
 def test_opened_modules_compute_what_pytorch_does() -> None:
