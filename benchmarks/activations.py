@@ -76,7 +76,7 @@ def _steps_ebr(requantizer: Requantizer, family: Family) -> int:
     """Return the block RAMs of common steps, without those of the multipliers and addends."""
     if not isinstance(requantizer, CommonSteps):
         return 0
-    sizes = [(requantizer.words, requantizer.rank_bits + (1 << requantizer.cells_log2))]
+    sizes = [(requantizer.words, requantizer.ranked.rank_bits + (1 << requantizer.cells_log2))]
     sizes.append((len(requantizer.steps) + 1, requantizer.cell_bits))
     if not requantizer.counts_up:
         sizes.append((len(requantizer.codes), requantizer.code.bits))

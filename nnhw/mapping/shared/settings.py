@@ -47,6 +47,8 @@ class LineSearch:
     further: fraction bits beyond the least that are tried as well: addends then have more room, and end in zeros.
     most_one_sided: one in so many steps of a function lies on either side of what is taken for zero, at least.
     spare_factor_bits: added to the factors of arrays for 8-bit networks, so that they run most other such networks.
+    most_rank_words: words of the memory of ranks that a function takes, at most: the code of a line says which.
+    narrow_place_bits: places of so many bits cost no more than narrower ones: words of most block RAMs have 16.
     most_repeats: taps into which one large factor of a sum is split, about.
     """
 
@@ -54,6 +56,8 @@ class LineSearch:
     further: int = 2
     most_one_sided: int = 8
     spare_factor_bits: int = 2
+    most_rank_words: int = 256
+    narrow_place_bits: int = 16
     most_repeats: int = 64
 
 

@@ -1,16 +1,22 @@
-"""Step functions as one exact line for each channel: what the requantizer of a shared engine computes."""
+"""Step functions as one exact line for each channel, alone or in front of steps that all channels share.
+
+This is what the requantizer of a shared engine computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from nnhw.engines.requantize import MultiplyShift, Thresholds
+from nnhw.engines.shared.array import CELLS_LOG2
 from nnhw.errors import MappingError
 from nnhw.ir import IntType
+from nnhw.mapping.common_steps import ChannelLines, NoCommonStepsError, cells_of, channel_lines
 from nnhw.mapping.fit import MOST_SLOPE, Channel, occurring_steps
 from nnhw.mapping.layers import DoubleScaling, StepFunction
 from nnhw.mapping.requantize import NormalSteps
@@ -69,6 +75,9 @@ class Line(MultiplyShift):
         offset: int64 [channels]: sum = sign * stored sum + offset.
         zero: code = stored code + zero.
         """
+        if self.ranked is not None:
+            ranked = replace(self.ranked, codes=self.ranked.codes - zero)
+            return replace(self, factor=sign * self.factor, addend=self.addend + self.factor * offset, ranked=ranked)
         return replace(
             self,
             factor=sign * self.factor,
@@ -126,6 +135,49 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
         _prove(line, normal)
         _prove(replace(line, addend=line.addend + line.slack), normal)
     return tuple(found)
+
+
+def fit_ranked(function: StepFunction, raw: IntType) -> Line:
+    """Return a line in front of common steps that is equal to a step function on all sums of a range; it is proved.
+
+    Of those that there are, it has narrow places and then the narrowest factors.
+
+    Raises
+    ------
+    NoCommonStepsError: there is none.
+    """
+    tables = function.thresholds.astype(np.int64), function.codes.astype(np.int64)
+    return _fit_ranked(tuple((table.shape, table.tobytes()) for table in tables), function.code, raw)
+
+
+@lru_cache(maxsize=256)
+def _fit_ranked(tables: tuple[tuple[tuple[int, ...], bytes], ...], code: IntType, raw: IntType) -> Line:
+    """Return the line of thresholds and codes; a network is read again for each way to cut it."""
+    thresholds, codes = (np.frombuffer(data, dtype=np.int64).reshape(shape) for shape, data in tables)
+    normal = NormalSteps.of(np.clip(thresholds, raw.low, raw.high + 1), codes, code, raw)
+    found = [line for lines in channel_lines(normal.steps, normal.codes, raw) if (line := _ranked(lines)) is not None]
+    if not found:
+        raise NoCommonStepsError(f"steps that lie so unevenly take more than {LINES.most_rank_words} words of ranks")
+    best = min(found, key=lambda line: (max(_place_bits(line), LINES.narrow_place_bits), line.factor_bits))
+    _prove(best, normal)
+    return best
+
+
+def _ranked(lines: ChannelLines) -> Line | None:
+    """Return lines in front of the cells that a step memory has, or None if they take too many words."""
+    sizes = [cell_bits for cell_bits, cells_log2 in cells_of(lines.steps) if cells_log2 == CELLS_LOG2]
+    if not sizes:
+        return None
+    ranked, base = lines.ranked(sizes[0], CELLS_LOG2)
+    words, shift = ranked.used_words, lines.drop + ranked.word_bits
+    low, none = -(words // 2), np.zeros_like(lines.addend)
+    addend = lines.addend - base + (low << shift)
+    line = Line(lines.multiplier, addend, shift, low, low + words - 1, ranked=ranked, slack=none)
+    return line if words <= LINES.most_rank_words else None
+
+
+def _place_bits(line: Line) -> int:
+    return 0 if line.ranked is None else line.ranked.cell_bits
 
 
 def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) -> list[Line]:
@@ -238,12 +290,16 @@ def _steep(steps: Thresholds) -> Line:
 def _prove(line: Line, function: NormalSteps) -> None:
     """Compare a line with its function where that decides; both are constant or go one way between these places.
 
+    Ranked steps are constant between their own places.
+
     Raises
     ------
     MappingError: they differ; this is a bug of nnhw.
     """
     steps, raw = function.padded()[0].T, function.raw
     ends = np.array([[raw.low], [raw.high]]).repeat(function.outputs, axis=1)
+    if line.ranked is not None:
+        steps = np.concatenate([steps, line.borders(raw.low).T])
     points = np.concatenate([ends, steps - 1, steps]).clip(raw.low, raw.high)
     if (line.golden(points) != function(points)).any():
         raise MappingError("a line differs from its step function; this is a bug of nnhw, please report it")
