@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class ChannelLines:
         """Return the steps in such cells, moved to the second word, and by how much all addends become less."""
         base = int(self.steps[0]) - (1 << (cell_bits + cells_log2))
         return RankedSteps(self.steps - base, self.codes, cell_bits, cells_log2), base << self.drop
+
+    def doubled(self) -> ChannelLines:
+        """Return the same with numbers twice as large."""
+        return replace(self, multiplier=2 * self.multiplier, addend=2 * self.addend, steps=2 * self.steps)
 
 
 class NoCommonStepsError(MappingError):

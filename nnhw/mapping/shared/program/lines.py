@@ -155,29 +155,34 @@ def _fit_ranked(tables: tuple[tuple[tuple[int, ...], bytes], ...], code: IntType
     """Return the line of thresholds and codes; a network is read again for each way to cut it."""
     thresholds, codes = (np.frombuffer(data, dtype=np.int64).reshape(shape) for shape, data in tables)
     normal = NormalSteps.of(np.clip(thresholds, raw.low, raw.high + 1), codes, code, raw)
-    found = [line for lines in channel_lines(normal.steps, normal.codes, raw) if (line := _ranked(lines)) is not None]
+    found = [line for lines in channel_lines(normal.steps, normal.codes, raw) for line in _ranked(lines)]
     if not found:
         raise NoCommonStepsError(f"steps that lie so unevenly take more than {LINES.most_rank_words} words of ranks")
-    best = min(found, key=lambda line: (max(_place_bits(line), LINES.narrow_place_bits), line.factor_bits))
+
+    def weight(line: Line) -> tuple[bool, int, int, int]:
+        """A line says as many words as the narrowest array for such codes has codes; then places and factors count."""
+        words, place_bits = line.high - line.low + 1, 0 if line.ranked is None else line.ranked.cell_bits
+        return words > 1 << code.bits, max(place_bits, LINES.narrow_place_bits), line.factor_bits, words
+
+    best = min(found, key=weight)
     _prove(best, normal)
     return best
 
 
-def _ranked(lines: ChannelLines) -> Line | None:
-    """Return lines in front of the cells that a step memory has, or None if they take too many words."""
-    sizes = [cell_bits for cell_bits, cells_log2 in cells_of(lines.steps) if cells_log2 == CELLS_LOG2]
-    if not sizes:
-        return None
-    ranked, base = lines.ranked(sizes[0], CELLS_LOG2)
-    words, shift = ranked.used_words, lines.drop + ranked.word_bits
-    low, none = -(words // 2), np.zeros_like(lines.addend)
-    addend = lines.addend - base + (low << shift)
-    line = Line(lines.multiplier, addend, shift, low, low + words - 1, ranked=ranked, slack=none)
-    return line if words <= LINES.most_rank_words else None
-
-
-def _place_bits(line: Line) -> int:
-    return 0 if line.ranked is None else line.ranked.cell_bits
+def _ranked(lines: ChannelLines) -> Iterator[Line]:
+    """Yield lines in front of cells as a step memory has them, large ones first."""
+    if len(lines.steps) > 1 and np.diff(lines.steps).min() < 2:
+        lines = lines.doubled()  # a cell has a bit at least
+    for cell_bits, cells_log2 in cells_of(lines.steps):
+        if cells_log2 != CELLS_LOG2:
+            continue
+        ranked, base = lines.ranked(cell_bits, CELLS_LOG2)
+        words, shift = ranked.used_words, lines.drop + ranked.word_bits
+        if words > LINES.most_rank_words:
+            return
+        low, none = -(words // 2), np.zeros_like(lines.addend)
+        addend = lines.addend - base + (low << shift)
+        yield Line(lines.multiplier, addend, shift, low, low + words - 1, ranked=ranked, slack=none)
 
 
 def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) -> list[Line]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.requantize import RankedSteps
+from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import DSP_FACTOR_BITS, MOST_SHIFTS, Requantizing, StepMemory
 from nnhw.engines.shared.program import memory_needs
 from nnhw.errors import MappingError

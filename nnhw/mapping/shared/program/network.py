@@ -152,8 +152,8 @@ def _with_lines(task: Task, output: str) -> Task:
         except NoCommonStepsError as error:
             raise MappingError(
                 f"layer {task.where}: the function behind its sums is no multiplication with addition and shift in "
-                f"each channel, and has no steps that all channels share behind a multiplication and addition: {error}; "
-                f"these are what a shared engine has, so use fewer bits, a quantizer with equal steps, or {STREAMING}"
+                "each channel, nor a multiplication with addition in front of steps that all channels share, which is "
+                f"what a shared engine has: {error}; use fewer bits, a quantizer with equal steps, or {STREAMING}"
             ) from error
     return replace(task, lines=lines)
 
