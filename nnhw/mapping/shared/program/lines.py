@@ -173,9 +173,7 @@ def _ranked(lines: ChannelLines) -> Iterator[Line]:
     """Yield lines in front of cells as a step memory has them, large ones first."""
     if len(lines.steps) > 1 and np.diff(lines.steps).min() < 2:
         lines = lines.doubled()  # a cell has a bit at least
-    for cell_bits, cells_log2 in cells_of(lines.steps):
-        if cells_log2 != CELLS_LOG2:
-            continue
+    for cell_bits, _ in cells_of(lines.steps, (CELLS_LOG2,)):
         ranked, base = lines.ranked(cell_bits, CELLS_LOG2)
         words, shift = ranked.used_words, lines.drop + ranked.word_bits
         if words > LINES.most_rank_words:

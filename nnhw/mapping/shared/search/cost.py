@@ -27,7 +27,7 @@ TIE_LC, TIE_BIT_LC, TIE_SHIFT_LC = 4, 1, 4
 """What tells ties away from zero: in all, for each bit that not all lanes count, for each shift."""
 STEP_CONTROL_LC = 25
 """Logic cells of descriptor and sequencer for a step memory."""
-RANK_LC = 28
+RANK_LC = 50
 """Logic cells that count the steps of a word below a cell, and say whether the cell has one."""
 STEPS_LC = 5
 """What counts the steps that a sum has reached."""
@@ -119,7 +119,7 @@ def _lookup_registers(array: ArrayConfig, memory: StepMemory) -> int:
     """
     place, code, index = memory.place_bits, array.activation_bits, memory.place_address_bits
     number = min(array.shifts[0], memory.low_bits)
-    waiting = 3 * memory.low_bits + 3 * CELLS_LOG2 + 5 * max(place, code) + 4 * code + 3 + 3 * index
+    waiting = 3 * memory.low_bits + 3 * CELLS_LOG2 + 6 * max(place, code) + 4 * code + 4 + 4 * index
     return number + waiting + memory.rank_bits + place + code
 
 
