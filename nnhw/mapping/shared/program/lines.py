@@ -140,7 +140,7 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
 def fit_ranked(function: StepFunction, raw: IntType) -> Line:
     """Return a line in front of common steps that is equal to a step function on all sums of a range; it is proved.
 
-    Of those that there are, it has narrow places and then the narrowest factors.
+    Of those that there are, it takes the least memory and logic, about.
 
     Raises
     ------
@@ -159,14 +159,18 @@ def _fit_ranked(tables: tuple[tuple[tuple[int, ...], bytes], ...], code: IntType
     if not found:
         raise NoCommonStepsError(f"steps that lie so unevenly take more than {LINES.most_rank_words} words of ranks")
 
-    def weight(line: Line) -> tuple[bool, int, int, int]:
-        """A line says as many words as the narrowest array for such codes has codes; then places and factors count."""
-        words, place_bits = line.high - line.low + 1, 0 if line.ranked is None else line.ranked.cell_bits
-        return words > 1 << code.bits, max(place_bits, LINES.narrow_place_bits), line.factor_bits, words
-
-    best = min(found, key=weight)
+    best = min(found, key=lambda line: _weight(line, code))
     _prove(best, normal)
     return best
+
+
+def _weight(line: Line, code: IntType) -> tuple[bool, float]:
+    """Return whether a line has more words of ranks than narrow arrays tell apart, and about its logic cells."""
+    ranked = line.ranked
+    assert ranked is not None
+    words, place_bits = ranked.used_words, max(ranked.cell_bits, LINES.narrow_place_bits)
+    bits = words * (ranked.rank_bits + (1 << CELLS_LOG2)) + len(ranked.codes) * place_bits
+    return words > 1 << code.bits, LINES.memory_bit_lc * bits + LINES.factor_bit_lc * line.factor_bits
 
 
 def _ranked(lines: ChannelLines) -> Iterator[Line]:
